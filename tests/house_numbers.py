@@ -1,12 +1,14 @@
 """Print the sizes of the product: ``python tests/house_numbers.py``.
 
-`test_sizes` and `test_layers` hold the limits; this prints how far below them the product is.
+`test_sizes` and `test_layers` hold the limits; this prints how far below them the product is, and what it takes to add
+to it.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import statistics
 import sys
 import tokenize
 from collections import Counter, defaultdict
@@ -14,6 +16,21 @@ from pathlib import Path
 
 import test_layers
 import test_sizes
+
+# The files of the product that an addition touches, counted by hand along CONTRIBUTING.md, "How to add": with each come
+# an oracle or tests, and rows of docs. From outside, all but an option take a file of their own and one call.
+TOUCHED = {
+    "a loss": ("workers/losses/NAME.py", "workers/losses/loss_registry.py"),
+    "a penalty": ("workers/penalties/NAME.py", "workers/penalties/row_kernels.py"),
+    "a stochastic method": ("workers/stochastic/NAME.py", "distls/methods/stochastic.py"),
+    "a format": (
+        "workers/ingestion/formats/NAME.py", "distls/ingestion/formats/NAME.py",
+        "distls/ingestion/formats/format_registry.py",
+    ),
+    "an option of a method": ("distls/methods/FAMILY.py", "the file of the method that uses it"),
+    "an option of a format": ("distls/ingestion/formats/NAME.py", "the file of the reader that uses it"),
+}  # fmt: skip
+MOST_MODULES = 15
 
 
 def module_rows(modules: dict[str, Path]) -> dict[str, object]:
@@ -28,7 +45,10 @@ def module_rows(modules: dict[str, Path]) -> dict[str, object]:
     return {
         "modules": len(named),
         "folders": len(folders),
-        "modules in the largest folder": "{1} ({0})".format(*folders.most_common(1)[0]),
+        "modules per folder, median": statistics.median(folders.values()),
+        f"folders of more than {MOST_MODULES} modules": [
+            f"{folder}: {count}" for folder, count in folders.most_common() if count > MOST_MODULES
+        ],
         "base names with two meanings": sorted(
             name for name, of in subjects.items() if len(of) > 1 and name not in families
         ),
@@ -77,6 +97,11 @@ def import_rows() -> dict[str, object]:
     }
 
 
+def addition_rows() -> dict[str, object]:
+    """Return the files to touch for each addition."""
+    return {f"files to touch for {what}": list(files) for what, files in TOUCHED.items()}
+
+
 def _docstring_lines(tree: ast.Module) -> set[int]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found: set[int] = set()
@@ -102,7 +127,12 @@ def _functions(tree: ast.Module, code: set[int]) -> list[tuple[int, bool, str]]:
 def main() -> None:
     """Print a row for each number, and the names behind it."""
     modules = test_layers.MODULES
-    for name, value in {**module_rows(modules), **line_rows(modules), **import_rows()}.items():
+    for name, value in {
+        **module_rows(modules),
+        **line_rows(modules),
+        **import_rows(),
+        **addition_rows(),
+    }.items():
         print(f"{name:40} {len(value) if isinstance(value, list) else value}")
         for each in value if isinstance(value, list) else ():
             print(f"{'':44}{each}")

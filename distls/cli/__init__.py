@@ -26,7 +26,7 @@ def main() -> NoReturn:
         if end.code == INTERRUPTED:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
-            # the interpreter would wait for threads, which may be in the midst of anything
+            # the interpreter would wait for threads, which may be doing anything
             leave(INTERRUPTED)
         raise
     finally:

@@ -14,7 +14,7 @@ from distls.cli.support import cli
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(shell: str) -> None:
-    """Print what makes SHELL (bash, zsh or fish) complete commands, options, methods and parameters.
+    """Print a script that makes SHELL (bash, zsh or fish) complete commands, options, methods and parameters.
 
     For bash: echo 'eval "$(distls completion bash)"' >> ~/.bashrc
     """

@@ -94,7 +94,7 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 @click.option(
     "--row-numbers/--no-row-numbers",
     default=True,
-    help="Keep which row of which file each row was, for predictions; default yes.",
+    help="Keep file and number of each row, to join predictions to; default yes.",
 )
 @cluster_options
 @common_options
@@ -201,8 +201,7 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 @debug_option
 def info(path: Place, as_json: bool, every: bool, debug: bool) -> None:
     """Describe a data set, a run or a model."""
-    from distls.cli.describe import MOST_CLASSES, describe
-    from distls.cli.info_text import SHOWN_CLASSES, info_lines
+    from distls.cli.describe import MOST_CLASSES, SHOWN_CLASSES, describe, info_lines
 
     described = describe(path, None if every else MOST_CLASSES if as_json else SHOWN_CLASSES)
     if as_json:

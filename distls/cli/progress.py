@@ -60,7 +60,7 @@ class BarProgress:
         record = event.record
         self._bytes[event.what] += record["bytes_read"]
         facts = [
-            "loss not finite" if record["running_loss"] is None else f"loss {record['running_loss']:.4f}",
+            "loss not finite" if record["running_loss"] is None else f"loss {record['running_loss']:.4f}"
         ]
         if record.get("running_error") is not None:
             facts.append(f"error {100 * record['running_error']:.2f} %")

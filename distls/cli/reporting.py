@@ -34,7 +34,7 @@ data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score 
 @click.argument("run", type=PLACE)
 @html_option
 @data_option
-@click.option("--no-data", is_flag=True, help="Do not score the model on the data the run was judged by.")
+@click.option("--no-data", is_flag=True, help="Do not score the model on the run's evaluation data.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option(
     "--live", is_flag=True, help="Serve the page to this machine until Ctrl-C, while the run trains."
@@ -145,7 +145,7 @@ def compare(
     debug: bool,
     **options: Any,
 ) -> None:
-    """Compare runs: curves, what they were asked, how far their weights are apart, where they disagree."""
+    """Compare runs: curves, settings, distances between weights, rows they disagree on."""
     from distls.reporting.comparison import compare as run_compare
     from distls.reporting.comparison_text import comparison_lines
 

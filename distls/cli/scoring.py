@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from distls.cli.streams import STREAM, from_stdin, to_stdout
 from distls.cli.support import (
     PLACE,
     FormatName,
@@ -24,7 +27,11 @@ from distls.cli.support import (
     scored_bytes,
     silent,
 )
+from distls.storage.errors import BadInputError, DistlsError
+from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
+
+STREAM = "-"  # in place of a file
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 unknown_features_option = click.option(
@@ -60,10 +67,10 @@ format_option = click.option(
 def evaluate(
     run: Place, data: tuple[Place, ...], as_json: bool, every: bool, debug: bool, **options: Any
 ) -> None:
-    """Score a model on labelled data: error, F1, ROC AUC, quality of probabilities, confusion; of numbers mse and r2.
+    """Score a model on labelled data: error, F1, ROC AUC, quality of probabilities, confusion; for numbers, mse and r2.
 
-    On the training data of a run that has kept its duals (sdca), also the objective and how far it is above the
-    optimum at most. Source files are first ingested like the model's data, into a folder that is removed afterwards.
+    On the training data of a run that has kept its duals (sdca), also the objective and a bound on its distance
+    from the optimum. Source files are first ingested like the model's data, into a folder that is removed afterwards.
     """
     from distls.cli.evaluation_text import evaluation_lines
     from distls.cli.report import objective_line
@@ -76,13 +83,7 @@ def evaluate(
         from_stdin(data) as data,
         Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
     ):
-        result = run_evaluate(
-            run,
-            data,
-            executor=executor,
-            notify=note,
-            **options,
-        )
+        result = run_evaluate(run, data, executor=executor, notify=note, **options)
     if as_json:
         print_json(result.to_json())
     else:
@@ -137,9 +138,7 @@ def calibrate(
 @click.option(
     "--id-column", metavar="COLUMN", help="Of source files: write this column; default as in training."
 )
-@click.option(
-    "--overwrite", is_flag=True, help="Replace OUT if it is there, once the predictions are complete."
-)
+@click.option("--overwrite", is_flag=True, help="Replace an existing OUT once the predictions are complete.")
 @cluster_options
 @common_options
 def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **options: Any) -> None:
@@ -204,3 +203,42 @@ def import_(file: str, model: Place, source: str, debug: bool) -> None:
     from distls.interchange.import_model import import_model
 
     note(f"{model}: {import_model(file, model, source=source)}")
+
+
+# -- standard input and output in place of files ---------------------------------------------------------
+
+
+@contextlib.contextmanager
+def from_stdin(data: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
+    """Yield `data` with a temporary copy of standard input in place of ``-``, which messages call stdin."""
+    if not any(str(path) == STREAM for path in data):
+        yield tuple(data)
+        return
+    with temporary_folder("distls-stdin-", None) as folder:
+        copy = folder / "stdin"
+        # recognised like any file: it is read more than once
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        if not copy.stat().st_size:
+            raise BadInputError("stdin: no data")
+        try:
+            yield tuple(copy if str(path) == STREAM else path for path in data)
+        except DistlsError as error:
+            if str(copy) not in str(error):
+                raise
+            raise type(error)(str(error).replace(str(copy), "stdin")) from None
+
+
+@contextlib.contextmanager
+def to_stdout(out: Place) -> Iterator[Place]:
+    """Yield `out`, or in place of ``-`` a temporary CSV file that is copied to standard output at the end."""
+    if str(out) != STREAM:
+        yield out
+        return
+    with temporary_folder("distls-stdout-", None) as folder:
+        copy = folder / "predictions.csv"
+        yield copy
+        sys.stdout.flush()
+        with copy.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()

@@ -45,7 +45,9 @@ class TrainCommand(IngestCommand, MethodCommand):
 @parameter_option("Set a parameter of the method.")
 @click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit on passes over the data.")
 @click.option("--tol", type=float, help="Stop when the certificate is at most this.")
-@click.option("--rtol", type=float, help="Stop when the certificate is at most this part of the objective.")
+@click.option(
+    "--rtol", type=float, help="Stop when the certificate is at most this fraction of the objective."
+)
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Limit on training time.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
@@ -65,7 +67,7 @@ def train(
 ) -> int:
     """Train a model on files: ingest them, fit, and evaluate on the --test files.
 
-    The column of labels of a table is asked for with --label-column unless it has one of the usual names.
+    Name the label column of a table with --label-column unless it has one of the usual names.
     `distls predict MODEL FILE` then predicts.
     """
     from distls.cli.evaluation_text import evaluation_lines

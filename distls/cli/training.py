@@ -119,16 +119,11 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
 @cluster_options
 @debug_option
 def plan(
-    names: tuple[str, ...],
-    pairs: tuple[str, ...],
-    as_json: bool,
-    no_probe: bool,
-    debug: bool,
-    **options: Any,
+    names: tuple[str, ...], pairs: tuple[str, ...], as_json: bool, no_probe: bool, debug: bool, **options: Any
 ) -> None:
     """Show what a fit will cost in memory, bytes and seconds; fail if it cannot fit.
 
-    Without METHOD it is the one that suits DATASET.
+    Without METHOD, one that suits DATASET is planned.
     """
     from distls.cli.report import cluster_plan_lines, plan_lines
     from distls.methods.method_registry import parse_values
@@ -203,7 +198,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--rtol",
     type=float,
-    help="Stop when the certificate is at most this part of the objective; default of sdca without a limit: 1e-3.",
+    help="Stop when the certificate is at most this fraction of the objective; default of sdca without a limit: 1e-3.",
 )
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Limit on training time.")
 @click.option("--eval", "eval_data", type=PLACE, help="Data set to evaluate during the fit.")
@@ -239,7 +234,7 @@ def fit(
 ) -> int:
     """Train METHOD on DATASET into the new folder RUN.
 
-    Without METHOD it is the one that suits DATASET, with what matters found by cross-validation.
+    Without METHOD, one that suits DATASET is chosen, and its main parameters by cross-validation.
     """
     from distls.cli.reporting import check_page
     from distls.methods.method_registry import parse_values
@@ -280,7 +275,7 @@ def _write_report(run: Place, page: Place, executor: Executor) -> None:
 @cli.command()
 @click.argument("run", type=PLACE)
 @click.option(
-    "--passes", type=float, help="Go on up to this many passes in all, also with a fit that has ended."
+    "--passes", type=float, help="Continue up to this many passes in total, even if the fit has ended."
 )
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @cluster_options

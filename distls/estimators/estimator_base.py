@@ -22,7 +22,7 @@ from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.ingestion.formats.wrapped_arrays import unwrapped
+from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.method_registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError

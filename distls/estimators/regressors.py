@@ -14,7 +14,7 @@ from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetEstimator, dataset_given
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.estimators.temporary_data import folder_for_rows
-from distls.ingestion.formats.wrapped_arrays import unwrapped
+from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel

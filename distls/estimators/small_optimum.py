@@ -18,7 +18,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.numpy_forms import class_signs
+from distls.workers.losses.shared_parts import class_signs
 from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = ["MOST_READS", "Optimum", "SmallProblem", "find_optimum", "is_small"]

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.estimators.partial_fit import StreamingEstimator
-from distls.ingestion.formats.wrapped_arrays import unwrapped
+from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.workers.losses.loss_registry import has_probabilities

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression, minimize
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
-from distls.evaluation.label_thresholds import fitted_cuts
 from distls.evaluation.metrics import LabelEvaluation
 from distls.evaluation.scores import (
     measure_classes,
@@ -45,14 +44,16 @@ from distls.workers.evaluation.calibration_task import (
     difference_lane,
     margins_of_block,
     merge_differences,
-    merge_objectives,
     objective_lane,
     objective_of,
 )
+from distls.workers.evaluation.label_cut_task import CutJob, CutSum, best_cut, cut_lane, merge_cuts
 from distls.workers.evaluation.ranked_scores import scores_of
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.label_cuts import LABEL_CALIBRATIONS
 from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import CALIBRATIONS, CalibrationKind
+from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = [
@@ -320,7 +321,7 @@ class _Fit:
             total: ObjectiveSum = self._executor.reduce(
                 partial(objective_lane, self._job),
                 reading_lanes(self._data),
-                merge=merge_objectives,
+                merge=add_sums,
                 shared=ObjectivePoint(self._predictor, self._objective, scale, offset),
             )
             total.ledger.check_cover(range(len(self._data)), self._data.meta.n_rows)
@@ -328,7 +329,7 @@ class _Fit:
         zero = np.zeros(len(self._objective.mean))
         total = ObjectiveSum(0.0, zero, zero)
         for values, y in self._held:
-            total = merge_objectives(total, objective_of(self._objective, values, y, scale, offset))
+            total = add_sums(total, objective_of(self._objective, values, y, scale, offset))
         return total
 
 
@@ -350,3 +351,19 @@ def _isotonic(
     ends = np.ones(len(fitted), bool)
     ends[1:-1] = (fitted[1:-1] != fitted[:-2]) | (fitted[1:-1] != fitted[2:])
     return {"scores": scores_of(rows)[ends], "probabilities": np.clip(fitted[ends], least, 1.0 - least)}
+
+
+# -- sets of labels --------------------------------------------------------------------------------------
+
+
+def fitted_cuts(
+    executor: Executor, data: Dataset, model: LinearModel, codes: NDArray[np.int32], kind: str
+) -> dict[str, NDArray[np.float64]]:
+    """Return the arrays of a calibration; labels that no row has keep the threshold of the loss."""
+    job = CutJob(reference(data), codes, model.n_outputs, kind == "macro-f1")
+    total: CutSum = reduce_rows(executor, data, predictor_of(model), partial(cut_lane, job), merge_cuts)
+    if not all(np.isfinite(scores_of(rows)).all() for rows in total.curves):
+        raise MismatchError(f"{data.path}: the scores of its rows are not finite; nothing to calibrate")
+    found = [best_cut(rows, model.weights.dtype) for rows in total.curves]
+    kept = float(loss_named(model.loss).threshold)
+    return {"threshold": np.array([kept if cut is None else cut for cut in found], np.float64)}

@@ -17,7 +17,7 @@ from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualSum
 from distls.workers.evaluation.score_task import GradientSum
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.penalties.penalty_registry import conjugate, prox_rows
+from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = [
@@ -163,6 +163,6 @@ def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: ND
     # c^2 L + c (<G, W> - 2 L). Convexity bounds those of other losses, which are not negative, by c (<G, W> - L),
     # which is exact at c = 1.
     product = float(np.vdot(gradient, predictor.coefficients.astype(np.float64)))
-    c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
+    c, conjugated = penalty_named(problem.penalty).conjugate(-gradient, problem.alpha, problem.l1_ratio)
     rest = problem.alpha * problem.penalty_of(predictor.coefficients) + conjugated + c * product
     return rest + loss * loss_named(problem.loss).dual_shortfall(c)

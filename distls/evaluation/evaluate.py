@@ -12,20 +12,25 @@ from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.cost_matrix import read_costs
+from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import AnyEvaluation
-from distls.evaluation.proof import prove
-from distls.evaluation.scores import measure_classes, measure_labels, score_targets
+from distls.evaluation.scores import measure_classes, measure_labels, reference, score_targets
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import Notify, check_source_options, in_memory, opened_like, pass_on
+from distls.methods.method_registry import METHODS
 from distls.model_check import check_model
+from distls.problem import Problem
+from distls.solvers.loop import relative_bound
+from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model
+from distls.workers.duals.stored_duals import published_duals
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "prove"]
 
 
 def evaluate(
@@ -108,7 +113,7 @@ def evaluate(
         try:
             return replace(found, **((path and prove(place_of(path), fitted, data, runner)) or {}))
         except StateLostError as error:
-            pass_on([f"the objective and its bound are not computed anew: {error}"], notify)
+            pass_on([f"the objective and its bound are not recomputed: {error}"], notify)
             return found
 
 
@@ -141,3 +146,28 @@ def _measured(
         return measure_labels(executor, data, model, codes, weighted=weighted)
     predictor = LinearPredictor.of(model)
     return score_targets(executor, data, predictor, model.loss, model.classes, codes, weighted=weighted)
+
+
+# -- the proof of a run's model --------------------------------------------------------------------------
+
+
+def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) -> dict[str, Any] | None:
+    """Return ``objective`` and ``certificate`` of a run's model, from its weights and duals in one read of the data.
+
+    None if the data are not those the model was trained on, or its method keeps no duals; raise StateLostError if they
+    cannot be read any more, or are not those of the weights.
+    """
+    method = METHODS.get(model.method)
+    if method is None or not method.proves or dataset.fingerprint != model.dataset_fingerprint:
+        return None
+    point = published_duals(str(run), model.dataset_fingerprint)
+    if point is None:
+        raise StateLostError(
+            f"{run}: no duals of these weights are kept; those in a run are of its last round, and patience publishes "
+            "an earlier one"
+        )
+    problem = Problem.of(dataset, model.params, 0, method.targets)
+    evaluator = Evaluator(problem, executor, reference(dataset))
+    found = evaluator.objective(Fitted(LinearPredictor.of(model), duals=point))
+    certificate = {**found["certificate"], "relative": relative_bound(found)}
+    return {"objective": found["objective"], "certificate": certificate}

@@ -36,10 +36,10 @@ from distls.workers.prediction.threshold_task import (
     ThresholdJob,
     ThresholdSums,
     fitted_threshold,
-    merge_thresholds,
     threshold_lane,
 )
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = ["Evaluator"]
@@ -92,7 +92,7 @@ class Evaluator:
         sums: ThresholdSums = self._executor.reduce(
             partial(threshold_lane, job),
             reading_lanes(dataset),
-            merge=merge_thresholds,
+            merge=add_sums,
             shared=predictor.compact(),
         )
         sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
@@ -180,10 +180,7 @@ class Evaluator:
             lambda near: self._proven(near.predictor, cast("DualPoint", near.duals)),
         )
         if bound > own:
-            certificate = {
-                "kind": "duality_gap",
-                "value": max(value - bound, values["certificate_rounding"]),
-            }
+            certificate = {"kind": "duality_gap", "value": max(value - bound, values["certificate_rounding"])}
         read += values["eval_bytes_read"]
         return {**values, "certificate": certificate, "eval_bytes_read": read, "reached": search.reached}
 

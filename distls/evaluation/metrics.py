@@ -18,7 +18,7 @@ __all__ = ["AnyEvaluation", "Evaluation", "LabelEvaluation", "RegressionEvaluati
 
 @dataclass(frozen=True, kw_only=True)
 class _Proven:
-    """What the duals of a run say on its training data; see `distls.evaluation.proof`."""
+    """What the duals of a run say on its training data; see `distls.evaluation.evaluate`."""
 
     objective: float | None = None
     certificate: dict[str, Any] | None = None  # "kind", "value", "relative"

@@ -24,7 +24,6 @@ from distls.workers.evaluation.multilabel_task import (
     LabelJob,
     LabelSum,
     label_lane,
-    merge_labels,
 )
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
 from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
@@ -34,6 +33,7 @@ from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.rounds.ledger import add_sums
 
 __all__ = [
     "measure_classes",
@@ -127,16 +127,8 @@ def measure_labels(
     weighted: bool = False,
 ) -> LabelEvaluation:
     """Evaluate a multi-label model with its own thresholds."""
-    found = _label_evaluation(
-        executor,
-        dataset,
-        LinearPredictor.of(model),
-        model.loss,
-        model.classes,
-        codes,
-        weighted,
-        label_cuts(model),
-    )
+    predictor, cuts = LinearPredictor.of(model), label_cuts(model)
+    found = _label_evaluation(executor, dataset, predictor, model.loss, model.classes, codes, weighted, cuts)
     return replace(found, calibration=model.calibration.get("kind"))
 
 
@@ -200,7 +192,7 @@ def _label_evaluation(
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
     job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
-    total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), merge_labels)
+    total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), add_sums)
     _check_weight(dataset, total.weight)
     hits = zip(PRECISION_AT, total.hits.tolist(), strict=True)
     return LabelEvaluation(

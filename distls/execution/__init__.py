@@ -157,20 +157,11 @@ def current_dask_executor() -> Executor | None:
 
 
 def executor_of(executor: Any = None, client: Any = None) -> Executor:
-    """Return the executor that a call from Python asks for.
+    """Return the executor that a call from Python asks for: an Executor, a Dask client (as either argument), or a word.
 
-    Parameters
-    ----------
-    executor : Executor, Client or {"auto", "serial", "dask"}, optional
-        auto, the default: the Dask client that is open in this process, else this process. A task of Dask stays in its
-        own thread: tasks that it waited for might never find a free one. dask: the open client, or an error.
-    client : Client, optional
-        A Dask client to use.
-
-    Raises
-    ------
-    ParameterError
-        Both are given, or one is not what it should be; the client is asynchronous.
+    auto, the default: the Dask client that is open in this process, else this process. A task of Dask stays in its
+    own thread: tasks that it waited for might never find a free one. dask: the open client, or an error. Raises
+    ParameterError if both are given, one is not what it should be, or the client is asynchronous.
     """
     if executor is not None and client is not None:
         raise ParameterError("executor and client both say where to run; give one of them")

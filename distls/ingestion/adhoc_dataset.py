@@ -51,22 +51,11 @@ def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
 def opened_like(
     model: LinearModel, data: Scorable, *, name: str, beside: Place, **options: Any
 ) -> Iterator[tuple[Dataset, tuple[str, ...]]]:
-    """Open a dataset, or ingest source files in their order into a temporary one.
+    """Open a dataset, or ingest source files in their order into a temporary one; yield it, and notices for `pass_on`.
 
-    Parameters
-    ----------
-    model : LinearModel
-        Determines how sources are read, classes, width and fitted transforms; messages call it `name`.
-    beside : Place
-        Name of the temporary dataset, but for an ending ``.partial``; workers must reach it.
-    **options
-        Of `distls.ingest`, which also says what is raised.
-
-    Yields
-    ------
-    dataset : Dataset
-    notices : tuple of str
-        Of the ingest; for `pass_on`.
+    The model determines how sources are read, classes, width and fitted transforms; messages call it `name`. The
+    temporary dataset is named after `beside`, which workers must reach. Options and errors are those of
+    `distls.ingest`.
     """
     if isinstance(data, Dataset):
         yield data, ()

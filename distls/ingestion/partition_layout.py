@@ -1,10 +1,11 @@
-"""Stage 2 of an ingest: the held-out rows and the boundaries of partitions."""
+"""Stage 2 of an ingest: the held-out rows, the boundaries of partitions, and the numbers of rows in their files."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
+from distls.storage.dataset.row_origins import OriginFacts
 from distls.storage.errors import ParameterError
 from distls.storage.rows import index_dtype
 from distls.workers.ingestion.assemble_task import PartitionItem, Piece
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["allot_split", "partition_items"]
+__all__ = ["allot_split", "chunk_starts", "origin_facts", "partition_items"]
 
 
 # -- hold-out --------------------------------------------------------------------------------------------
@@ -122,3 +124,34 @@ def _pieces(start: int, stop: int, n_words: NDArray[np.int64], partition_size: i
             start, total = bucket, 0
         total += int(n_words[bucket])
     yield Piece(start, stop, total)
+
+
+# -- numbers of rows in their files ----------------------------------------------------------------------
+
+
+def chunk_starts(survey: Survey) -> tuple[tuple[int, int], ...]:
+    """Return for each chunk the code of its file, and the number in it of the first row of the chunk's item."""
+    files = survey.plan.files
+    # by identity: a file may be given twice
+    codes = {id(file): code for code, file in enumerate(files)}
+    starts: list[tuple[int, int]] = []
+    before = [0] * max(len(files), 1)
+    for item, summary in zip(survey.plan.items, survey.summaries, strict=True):
+        # arrays in memory have no files
+        code = codes.get(id(getattr(item, "file", None)), 0)
+        starts += [(code, before[code])] * len(summary["chunks"])
+        before[code] += sum(chunk["rows"] for chunk in summary["chunks"]) + summary["skipped"]
+    return tuple(starts)
+
+
+def origin_facts(survey: Survey, options: IngestOptions) -> OriginFacts:
+    """Return the description of the origins of the rows."""
+    names = [Path(file.path).name for file in survey.plan.files]
+    skipped, _ = survey.skipped()
+    small = survey.n_rows + skipped <= np.iinfo(np.uint32).max
+    return OriginFacts(
+        dtype="uint32" if small else "uint64",
+        files=names,
+        ids=bool(survey.plan.read.id_column),
+        in_order=not options.shuffle and not options.split and len(names) <= 1 and not skipped,
+    )

@@ -20,17 +20,21 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
-from distls.ingestion.partition_layout import allot_split, partition_items
+from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
-from distls.ingestion.row_numbers import chunk_starts, origin_facts
 from distls.ingestion.schema import Schema, Survey, decide_schema
 from distls.ingestion.survey import surveyed_options
-from distls.ingestion.transform_choice import asks_for_choice, choose_transforms
-from distls.ingestion.transform_fit import FittedTransforms, fit_transforms, take_over_transforms
+from distls.ingestion.transform_fit import (
+    FittedTransforms,
+    asks_for_choice,
+    choose_transforms,
+    fit_transforms,
+    take_over_transforms,
+)
 from distls.storage.dataset.dataset import STAGING, Dataset, publish
 from distls.storage.dataset.feature_names import pack_names
 from distls.storage.dataset.metadata import DatasetMeta
@@ -374,11 +378,8 @@ class IngestRun:
         """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
         # `recipe` is the member that readers of every version know
         described = {"recipe": self.plan.description} if self.plan.description else {}
-        return {
-            "format": self.plan.format,
-            "files": [Path(file.path).name for file in self.plan.files],
-            **described,
-        }
+        files = [Path(file.path).name for file in self.plan.files]
+        return {"format": self.plan.format, "files": files, **described}
 
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:
         skipped, lines = survey.skipped()

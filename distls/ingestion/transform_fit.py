@@ -1,4 +1,4 @@
-"""Fit the transforms of an ingest on its training rows, or take them over from other data."""
+"""Choose the transforms of an ingest, fit them on its training rows, or take them over from other data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.schema import Schema, Survey
 from distls.storage.errors import BadInputError, MismatchError
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, column_counts, column_moments
 from distls.workers.ingestion.column_moments import merge_moments, scale_of
-from distls.workers.ingestion.transforms import FITTED, idf_weights, needs_counts, needs_moments
+from distls.workers.ingestion.transforms import (
+    AUTO,
+    FITTED,
+    idf_weights,
+    needs_counts,
+    needs_moments,
+    parse_transforms,
+)
 
-__all__ = ["FittedTransforms", "Mapped", "fit_transforms", "take_over_transforms"]
+__all__ = [
+    "FittedTransforms",
+    "Mapped",
+    "asks_for_choice",
+    "choose_transforms",
+    "fit_transforms",
+    "take_over_transforms",
+]
 
 Steps = tuple[dict[str, Any], ...]
 Items = list[PartitionItem]
 # mapped(function, spec, groups) yields function(spec, group) for each group, in order
 Mapped = Callable[[Callable[[AssemblySpec, Items], Any], AssemblySpec, list[Items]], Iterator[Any]]
 
+# Of transform=auto.
+_VOCABULARY = 1000  # columns from which counts are those of words
+_TABLES = ("csv", "parquet")
 # Partitions per task. The order of summation determines the bits: not to be adapted to the cluster.
 _FITTED_TOGETHER = 8
 
@@ -120,3 +139,35 @@ def _stored(spec: AssemblySpec, fitted: FittedTransforms) -> FittedTransforms:
     for name in fitted.names:
         spec.staging.write_array(name, fitted.features[name])
     return fitted
+
+
+# -- the choice of transform=auto, by the rows (docs/decisions/0025) -------------------------------------
+
+
+def asks_for_choice(options: IngestOptions) -> bool:
+    """Return whether the transforms are still to be chosen."""
+    return any(step["name"] == AUTO for step in options.transform)
+
+
+def choose_transforms(options: IngestOptions, survey: Survey, schema: Schema) -> tuple[IngestOptions, Schema]:
+    """Return the options with the transforms that suit the rows, and the schema with a notice of them."""
+    names, why = _suitable(survey, schema)
+    kept = tuple(step for step in options.transform if step["name"] != AUTO)
+    notice = f"transform auto: {names or 'none'}, for {why}"
+    return (
+        replace(options, transform=(*kept, *parse_transforms(names))),
+        replace(schema, notices=(*schema.notices, notice)),
+    )
+
+
+def _suitable(survey: Survey, schema: Schema) -> tuple[str, str]:
+    if survey.plan.is_dense:
+        return "standardize", "dense rows"
+    largest = max(chunk["largest"] for chunk in survey.chunks)
+    counts = all(chunk["counts"] for chunk in survey.chunks)
+    wide = schema.n_columns >= _VOCABULARY and survey.plan.format not in _TABLES
+    if survey.plan.format == "text" or (counts and largest > 1.0 and wide):
+        return "log1p,idf,l2norm", "counts of words"
+    if largest > 1.0:
+        return "standardize", "sparse rows of several scales"
+    return "", "sparse rows with values from -1 to 1"

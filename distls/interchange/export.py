@@ -22,10 +22,10 @@ __all__ = ["TARGETS", "Exported", "export"]
 TARGETS = {
     "onnx": "distls.interchange.onnx_graph:to_onnx",
     "sklearn": "distls.interchange.sklearn_pipeline:to_skops",
-    "liblinear": "distls.interchange.text_files:to_liblinear",
+    "liblinear": "distls.interchange.plain_files:to_liblinear",
     "vw": "distls.interchange.vw_model:to_vw",
-    "npz": "distls.interchange.array_file:to_npz",
-    "csv": "distls.interchange.text_files:to_csv",
+    "npz": "distls.interchange.plain_files:to_npz",
+    "csv": "distls.interchange.plain_files:to_csv",
 }
 
 

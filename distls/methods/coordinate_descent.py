@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
+    ALPHAS,
     CLASS_WEIGHT,
     INIT,
     LANES_READ,
     boolean,
-    colon_list,
     dtype,
     fit_intercept,
     integer,
     lanes,
+    loss_with,
     number,
     number_or,
     one_of,
+    penalty_with,
 )
-from distls.methods.registered_names import loss_with, penalty_with
 
-__all__ = ["ALPHA", "ALPHAS", "COORDINATE_DESCENT_METHODS", "FIT_INTERCEPT", "LOSS_ALIASES"]
+__all__ = ["ALPHA", "COORDINATE_DESCENT_METHODS", "FIT_INTERCEPT", "LOSS_ALIASES"]
 
 _PAPER = (
     "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
     "Classification"
 )
 LOSS_ALIASES = {"squared_hinge": "multiclass_squared_hinge", "log": "softmax"}
-
-
-def _path_alphas(value: Any) -> Any:
-    """Parse the number of alphas, or a colon-separated list of them."""
-    return colon_list(value) if ":" in str(value) else integer(2, 1000)(value)
 
 
 _LOSS = Parameter(
@@ -64,14 +58,6 @@ _TAU = Parameter(
 )
 FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
 
-ALPHAS = Parameter(
-    "alphas",
-    None,
-    _path_alphas,
-    "with alpha=path: the number of alphas, from the smallest with all weights zero down to a thousandth of it "
-    "(default 10), with l2 alone from 1e-2 to 1e-6 of the mean squared norm of a row; or a list such as 1e-2:1e-3",
-)
-
 _DESCENT = (
     _LOSS,
     _PENALTY,
@@ -97,8 +83,8 @@ _DESCENT = (
         "shrink",
         False,
         boolean,
-        "skip columns without weights that are far from getting some, until the others have reached tau (Yuan et al. "
-        "2010, section 5.2.4)",
+        "skip zero columns that are far from becoming nonzero until the others have reached tau (Yuan et al. 2010, "
+        "section 5.2.4)",
     ),
     _TAU,
     Parameter(

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from distls.methods.coordinate_descent import ALPHAS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
+    ALPHAS,
     CLASS_WEIGHT,
+    FOLDS,
     INIT,
+    OVR_LOSSES,
     SHUFFLE,
     boolean,
     dtype,
     fit_intercept,
     integer,
     lanes,
+    loss_with,
     number,
     number_or,
     one_of,
 )
-from distls.methods.registered_names import loss_with
 
 __all__ = ["DUAL_ASCENT_METHODS"]
 
-_OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
 _LOSSES = {"log": "softmax", "hinge": "crammer_singer", "squared_hinge": "ovr_squared_hinge"}
 
 DUAL_ASCENT_METHODS = (
@@ -36,7 +37,7 @@ DUAL_ASCENT_METHODS = (
                 None,
                 loss_with(_LOSSES, dual=True),
                 "softmax (log), crammer_singer (hinge), ovr_log, ovr_hinge, ovr_squared_hinge (squared_hinge) or "
-                "squared; default: softmax for classes, else squared. Two classes make one binary problem",
+                "squared; default: softmax for classes, else squared. Two classes are one binary problem",
             ),
             Parameter("penalty", "l2", one_of("l2", "elasticnet"), "l2 or elasticnet"),
             Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
@@ -48,12 +49,7 @@ DUAL_ASCENT_METHODS = (
                 "each of alphas, from the duals of the one before",
             ),
             ALPHAS,
-            Parameter(
-                "folds",
-                None,
-                integer(2, 1000),
-                "choose one of alpha=path by cross-validation in so many folds; default: no cross-validation",
-            ),
+            FOLDS,
             Parameter(
                 "prune",
                 None,
@@ -71,26 +67,26 @@ DUAL_ASCENT_METHODS = (
             ),
             CLASS_WEIGHT,
             lanes(
-                "groups of rows processed in parallel; default 2, of two partitions 1: more lanes need more passes"
+                "groups of rows processed in parallel; default 2, or 1 with two partitions; more lanes need more passes"
             ),
             Parameter(
                 "rounds",
                 None,
                 integer(1, 1000),
-                "additions of the lanes' changes in a pass; default 2, with one lane 1",
+                "how often a pass adds up the lanes' changes; default 2, or 1 with one lane",
             ),
             Parameter(
                 "group_mib",
                 None,
                 integer(1),
-                "decoded MiB of partitions between whose rows a lane alternates; more take fewer passes, "
-                "above all of hinges; default: all of a lane's up to 192, else 128",
+                "decoded MiB of partitions between whose rows a lane alternates; larger values need fewer passes, "
+                "especially with hinges; default: all of a lane's up to 192, else 128",
             ),
             Parameter(
                 "active_sweeps",
                 None,
                 integer(0, 100),
-                "further visits a round of the rows whose duals are inside their bounds; default 3 for hinges, else 0",
+                "extra visits per round to the rows whose duals are inside their bounds; default 3 for hinges, else 0",
             ),
             SHUFFLE,
             dtype("float32", "type of the weights and duals"),
@@ -106,17 +102,17 @@ DUAL_ASCENT_METHODS = (
     ),
     Method(
         name="ovr-sdca",
-        summary="very many classes: one-versus-rest by dual coordinate ascent, block of classes after block; a sparse "
-        "model",
+        summary="very many classes: one-versus-rest by dual coordinate ascent, one block of classes after another; a "
+        "sparse model",
         paper="Babbar, Schoelkopf 2017, DiSMEC; Shalev-Shwartz, Zhang 2013, Stochastic Dual Coordinate Ascent Methods",
-        aliases=_OVR_LOSSES,
+        aliases=OVR_LOSSES,
         parameters=(
             Parameter(
                 "loss",
                 None,
-                one_of(*_OVR_LOSSES.values(), **_OVR_LOSSES),
-                "ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log), which sets of labels need; "
-                "default: ovr_squared_hinge, of sets of labels ovr_log",
+                one_of(*OVR_LOSSES.values(), **OVR_LOSSES),
+                "ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log, for sets of labels); "
+                "default: ovr_squared_hinge, or ovr_log for sets of labels",
             ),
             Parameter(
                 "alpha",
@@ -128,25 +124,25 @@ DUAL_ASCENT_METHODS = (
                 "class_tol",
                 0.1,
                 number(0.0),
-                "a class ends when its duality gap is at most this part of its objective",
+                "a class is finished when its duality gap is at most this fraction of its objective",
             ),
-            Parameter("sweeps", 20, integer(1), "visits of all rows by a class, at most"),
+            Parameter("sweeps", 20, integer(1), "most passes over all rows for a class"),
             Parameter(
                 "prune",
                 None,
                 number(above=0.0),
                 "weights smaller than this in absolute value are not stored (DiSMEC's Delta, 0.01 there); default: "
-                "only zeros are not",
+                "only zeros are left out",
             ),
             Parameter(
                 "class_block",
                 None,
                 integer(1),
-                "classes that a worker trains at a time; default: by its memory, at most 128. It has no influence on "
-                "the weights",
+                "classes that a worker trains at a time; default: by its memory, at most 128; the weights do not "
+                "depend on it",
             ),
             fit_intercept(
-                True, "fit an intercept, without which hardly a weight is zero; see intercept_scaling"
+                True, "fit an intercept: without it almost no weight is zero; see intercept_scaling"
             ),
             Parameter(
                 "intercept_scaling",

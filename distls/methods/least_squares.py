@@ -16,11 +16,11 @@ from distls.methods.parameters import (
     fit_intercept,
     init,
     integer,
+    link,
     number,
     number_or,
     one_of,
 )
-from distls.methods.registered_names import link
 
 __all__ = ["LEAST_SQUARES_METHODS"]
 

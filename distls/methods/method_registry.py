@@ -27,8 +27,8 @@ __all__ = [
 METHODS: dict[str, Method] = {}
 
 WHICH_TO_TAKE = """\
-Which to take: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), bcd for a
-model of few features, gls for features that are few (a few thousand), dense or correlated."""
+Which to choose: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), bcd
+for a model of few features, gls for few (a few thousand), dense or correlated features."""
 
 
 def register_method(method: Method) -> None:

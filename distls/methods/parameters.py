@@ -9,12 +9,15 @@ from typing import Any
 from distls.methods.method import Parameter
 
 __all__ = [
-    "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "SHUFFLE", "Parser",
-    "boolean", "colon_list", "dtype", "fit_intercept", "init", "integer", "lanes", "number", "number_or", "one_of",
-    "settings_text", "shown_value",
+    "ALPHAS", "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "FOLDS", "INIT", "LANES_READ", "ONE_BLOCK",
+    "OVR_LOSSES", "SHUFFLE", "Parser", "boolean", "colon_list", "dtype", "fit_intercept", "init", "integer",
+    "lanes", "link", "loss_with", "number", "number_or", "one_of", "penalty_with", "settings_text",
+    "shown_value",
 ]  # fmt: skip
 
 BLOCK_SIZE = 1024  # generated features by default
+# Short names of one-versus-rest losses.
+OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
 
 Parser = Callable[[Any], Any]
 
@@ -112,6 +115,11 @@ def _class_weights(value: Any) -> Any:
     return weights
 
 
+def _path_alphas(value: Any) -> Any:
+    """Parse the number of alphas, or a colon-separated list of them."""
+    return colon_list(value) if ":" in str(value) else integer(2, 1000)(value)
+
+
 CLASS_WEIGHT = Parameter(
     "class_weight", None, _class_weights, 'balanced, or weights as JSON such as {"spam": 5}; default all 1'
 )
@@ -141,6 +149,21 @@ LANES_READ = lanes("groups of partitions read in parallel; default min(8, partit
 INIT = init("a run or model to start from")
 SHUFFLE = Parameter(
     "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"
+)
+
+# Of paths of strengths, ``alpha=path``.
+ALPHAS = Parameter(
+    "alphas",
+    None,
+    _path_alphas,
+    "with alpha=path: the number of alphas, from the smallest with all weights zero down to a thousandth of it "
+    "(default 10), with l2 alone from 1e-2 to 1e-6 of the mean squared norm of a row; or a list such as 1e-2:1e-3",
+)
+FOLDS = Parameter(
+    "folds",
+    None,
+    integer(2, 1000),
+    "choose one of alpha=path by cross-validation with this many folds; default: no cross-validation",
 )
 
 # Parameters of the feature maps; the kind of map is the method's own `features`.
@@ -203,3 +226,36 @@ def shown_value(value: Any) -> str:
 def settings_text(params: Mapping[str, Any]) -> str:
     """Return the parameters that have a value as ``name=value``, for a reader."""
     return ", ".join(f"{name}={shown_value(value)}" for name, value in params.items() if value is not None)
+
+
+# -- names of losses, links and penalties, those registered from outside among them ---------------------
+
+
+def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], str]:
+    """Return a parser of the full or short name of a loss; capabilities as in `losses_with`."""
+
+    def parse(value: Any) -> str:
+        # imported here: the registry loads numba, which `distls --help` must not wait for
+        from distls.workers.losses.loss_registry import losses_with
+
+        return one_of(*losses_with(**capabilities), **aliases)(value)
+
+    return parse
+
+
+def link(value: Any) -> str:
+    """Parse the name of a link of `gls`."""
+    from distls.workers.losses.loss_registry import link_names
+
+    return one_of("identity", "logit", "softmax", *link_names())(value)
+
+
+def penalty_with(**capabilities: Any) -> Callable[[Any], str]:
+    """Return a parser of the name of a penalty; capabilities as in `penalties_with`."""
+
+    def parse(value: Any) -> str:
+        from distls.workers.penalties.penalty_registry import penalties_with
+
+        return one_of(*penalties_with(**capabilities))(value)
+
+    return parse

@@ -10,12 +10,14 @@ from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     INIT,
     ONE_BLOCK,
+    OVR_LOSSES,
     fit_intercept,
     integer,
+    loss_with,
     number,
     one_of,
+    penalty_with,
 )
-from distls.methods.registered_names import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
     DIVIDING_ALPHA,
     LANES_AND_ROWS,
@@ -40,9 +42,8 @@ _CSGD_PAPER = (
 
 _SQUARED = {"loss": "squared", "fit_intercept": True}
 _LABELS = {"loss": "ovr_log", "fit_intercept": True}  # labels that few rows have need an intercept
-# Short names of losses of several classes, and of one-versus-rest losses.
+# Short names of losses of several classes.
 _SGD_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
-_OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
 _FOBOS_LOSSES = {**coordinate_descent.LOSS_ALIASES, "hinge": "crammer_singer"}
 
 
@@ -109,7 +110,7 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
             "loss",
             "ovr_squared_hinge",
             loss_with(
-                _OVR_LOSSES, curvature=True, single_output=True, first=("ovr_squared_hinge", "ovr_hinge")
+                OVR_LOSSES, curvature=True, single_output=True, first=("ovr_squared_hinge", "ovr_hinge")
             ),
             "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes make "
             "one binary problem",
@@ -282,7 +283,7 @@ STOCHASTIC_METHODS = (
         name="svmsgd2",
         summary="stochastic gradient descent, step 1/(alpha (t + t0)), L2 every skip rows; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 1",
-        aliases=_OVR_LOSSES,
+        aliases=OVR_LOSSES,
         parameters=_scheduled(),
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
@@ -291,14 +292,14 @@ STOCHASTIC_METHODS = (
         name="sgdqn",
         summary="stochastic quasi-Newton steps in a diagonal metric; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 2",
-        aliases=_OVR_LOSSES,
+        aliases=OVR_LOSSES,
         parameters=_scheduled(
             Parameter(
                 "diagonal",
                 None,
                 one_of("gauss-newton", "secant", "paper"),
                 "estimate of the metric: second derivatives, secants at new rows, or the paper's as printed; default "
-                "gauss-newton, of loss=hinge, which has no second derivatives, secant",
+                "gauss-newton; with loss=hinge, which has no second derivatives, secant",
             )
         ),
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from distls.methods.coordinate_descent import ALPHAS
 from distls.methods.method import Parameter
 from distls.methods.parameters import (
+    ALPHAS,
     CLASS_WEIGHT,
+    FOLDS,
     INIT,
     SHUFFLE,
     Parser,
@@ -106,21 +107,14 @@ def strengths(default: float, parse: Parser, description: str) -> tuple[Paramete
             "alpha",
             default,
             number_or(parse, "path"),
-            f"{description}; path: a fit for each of alphas, all at the same reads of the data",
+            f"{description}; path: a fit for each of alphas, all sharing the reads of the data",
         ),
         ALPHAS,
-        Parameter(
-            "folds",
-            None,
-            integer(2, 1000),
-            "choose one of alpha=path by cross-validation in so many folds; default: no cross-validation",
-        ),
+        FOLDS,
     )
 
 
 DIVIDING_ALPHA = strengths(
-    1e-5,
-    number(above=0.0),
-    "L2 strength, the paper's lambda; greater than 0, as steps are divided by it",
+    1e-5, number(above=0.0), "L2 strength, the paper's lambda; greater than 0, as steps are divided by it"
 )
 NO_PAPER_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")

@@ -111,7 +111,7 @@ def _policy(scripts: Sequence[str]) -> Markup:
 
 
 def check_target(out: Place) -> None:
-    """Raise MismatchError or StorageError unless a page can be written there: anew, or over an older one."""
+    """Raise MismatchError or StorageError unless a page can be written there: as a new file, or over an older page."""
     if isinstance(out, StorePath):
         return
     if not out.parent.is_dir():

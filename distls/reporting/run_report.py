@@ -65,22 +65,10 @@ def make_report(
     executor: Executor | None = None,
     judged: bool = True,
 ) -> Report:
-    """Read a run, and score its model.
+    """Read a run, and score its model on a data set, by default that of `eval_data` or `select` if it is still there.
 
-    Parameters
-    ----------
-    run : path
-    data : path of a data set, optional
-        To score the model on. Default: that of `eval_data` or `select`, if the run had any and it is still there.
-    executor : Executor, optional
-        To read `data` with. Default: this process.
-    judged : bool
-        False: score the model on nothing.
-
-    Raises
-    ------
-    FormatError, MismatchError
-        `run` is no run, or the model cannot score `data`.
+    Without `judged` it is scored on nothing. Raises FormatError if `run` is no run, MismatchError if the model cannot
+    score the data.
     """
     record = read_run(run)
     remarks: list[str] = []
@@ -125,22 +113,10 @@ def write_report(
     *,
     executor: Executor | None = None,
 ) -> None:
-    """Write the report of a run as one HTML file that needs no network.
+    """Write the report of a run, as of `make_report`, as one HTML file that needs no network.
 
-    Parameters
-    ----------
-    run : path
-    out : path
-        An older report there is replaced; any other file is refused.
-    data, executor
-        As of `make_report`.
-
-    Raises
-    ------
-    BadInputError
-        Bokeh is not installed.
-    FormatError, MismatchError, StorageError
-        See `make_report`; or `out` cannot be written.
+    An older report at `out` is replaced, any other file is refused. Raises as `make_report`; BadInputError if Bokeh
+    is not installed, MismatchError or StorageError if `out` cannot be written.
     """
     from distls.reporting.page import check_target, write_page
     from distls.reporting.plots import check_bokeh

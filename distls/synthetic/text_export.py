@@ -25,23 +25,11 @@ def export_text(
     executor: Executor | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> int:
-    """Write a sparse dataset with whole-number classes as text; values are rounded to 7 decimals.
+    """Write a sparse dataset with whole-number classes as text, values rounded to 7 decimals; return the bytes written.
 
-    Parameters
-    ----------
-    style : {"svmlight", "vw"}
-        One-based svmlight with the labels as they are, or Vowpal Wabbit lines with labels 1, 2, ...
-
-    Returns
-    -------
-    n_bytes : int
-
-    Raises
-    ------
-    MismatchError
-        The data are dense, or have no class labels that are whole numbers of at least 0.
-    StorageError
-        `out` cannot be written.
+    `style` "svmlight" is one-based with the labels as they are, "vw" has labels 1, 2, .... Raises MismatchError if
+    the data are dense or have no class labels that are whole numbers of at least 0, StorageError if `out` cannot be
+    written.
     """
     data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
     meta = data.meta

@@ -137,10 +137,7 @@ class _Position(SilentCallback):
 
 
 def train_children(
-    run: Run,
-    request: FitRequest,
-    chains: Sequence[Sequence[Params]],
-    options: FitOptions,
+    run: Run, request: FitRequest, chains: Sequence[Sequence[Params]], options: FitOptions
 ) -> FitResult:
     """Train one child run per setting, in order, and publish the best on the selection data.
 

@@ -21,7 +21,8 @@ from distls.training.racing import Race
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
-from distls.workers.evaluation.fold_task import FoldCounts, fold_lane, merge_folds
+from distls.workers.evaluation.fold_task import FoldCounts, fold_lane
+from distls.workers.rounds.ledger import add_sums
 
 __all__ = ["fold_views", "train_folds"]
 
@@ -40,7 +41,7 @@ def fold_views(dataset: Dataset, executor: Executor, folds: int) -> list[FoldVie
     """
     meta, classes = dataset.meta, len(dataset.meta.label_weights) if dataset.meta.target == "class" else 1
     task = partial(fold_lane, reference(dataset), (folds, classes))
-    total: FoldCounts = executor.reduce(task, reading_lanes(dataset), merge=merge_folds, shared=None)
+    total: FoldCounts = executor.reduce(task, reading_lanes(dataset), merge=add_sums, shared=None)
     total.ledger.check_cover(range(len(dataset)), meta.n_rows)
     views = []
     for number in range(folds):

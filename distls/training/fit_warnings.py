@@ -48,14 +48,9 @@ def fit_warnings(
 ) -> list[str]:
     """Return what somebody who looks at the exit code alone would miss, a line each.
 
-    Parameters
-    ----------
-    slope : array of shape (n_features,), optional
-        Squared norms of the rows of the objective's gradient, where the loss is smooth.
-    proves : bool
-        The certificate is that of a method that proves the optimum; those of others are loose.
-    ordered : bool
-        The method takes rows one after the other, so that their order matters.
+    `slope` has the squared norms of the rows of the objective's gradient (n_features,), where the loss is smooth.
+    With `proves` the certificate is that of a method that proves the optimum; those of others are loose. With
+    `ordered` the method takes rows one after the other, so that their order matters.
     """
     # fits without a fold are trials, of which the best is fitted to all rows
     trial = record.get("preliminary") or problem.dataset.fold is not None
@@ -130,10 +125,7 @@ def guessing_warning(error: float, guessed: float, rows: str, most_frequent: Lab
 
 
 def _not_converged(
-    problem: Problem,
-    objective: float,
-    slope: NDArray[np.float64],
-    sample: _Sample | None,
+    problem: Problem, objective: float, slope: NDArray[np.float64], sample: _Sample | None
 ) -> list[str]:
     """Judge by the decrease that each column promises for itself, which does not depend on the columns' scales."""
     if sample is None or not objective > 0:  # that of some links may be below

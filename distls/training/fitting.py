@@ -149,10 +149,7 @@ def _whole(result: FitResult, run: str | Place | None) -> FitResult:
 
 
 def _options(
-    executor: Executor,
-    memory: MemoryBudget | None,
-    callbacks: Sequence[Callback],
-    checkpoint_seconds: float,
+    executor: Executor, memory: MemoryBudget | None, callbacks: Sequence[Callback], checkpoint_seconds: float
 ) -> FitOptions:
     return FitOptions(executor, memory, tuple(callbacks), checkpoint_seconds)
 
@@ -294,7 +291,7 @@ def _lost_state_described(doing: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except StateLostError as error:
-        why = "what it keeps for each row was lost again after it had been computed anew"
+        why = "what it keeps for each row was lost again after it had been recomputed"
         raise StateLostError(f"{doing}: {why} ({error}); check the disk or store; {remedy}") from error
 
 

@@ -14,8 +14,12 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, pass_on
+from distls.ingestion.formats.csv_header import read_head
+from distls.ingestion.formats.document_tables import LABEL_NAMES
+from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of
 from distls.ingestion.ingest import ingest
-from distls.ingestion.label_column import found_label_column
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_start import first_lines, source_file
 from distls.ingestion.schema import MANY_CLASSES
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO
@@ -29,6 +33,7 @@ from distls.training.fitting import FitResult
 from distls.training.fitting import train as train_request
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions
+from distls.workers.ingestion.formats.parquet_files import read_parquet_head
 
 __all__ = ["Trained", "train"]
 
@@ -132,7 +137,7 @@ def train(
             reading = {"format": options.get("format", "auto"), "labels": test_labels}
             found = evaluate(folder, others, executor=executor, notify=notify, **reading)
     except DistlsError:
-        # what cannot be fitted leaves nothing: the corrected call makes its data set anew
+        # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():
             remove_tree(data)
         raise
@@ -195,3 +200,17 @@ def _with_label(
         return dict(options)
     pass_on([f'the labels are column "{found}"; --label-column names another one'], notify)
     return {**options, "label_column": found}
+
+
+def found_label_column(sources: Sequence[str | Place], format: str, named: dict[str, Any]) -> str | None:
+    """Return the first of the usual names that a table has, None if it has none or the sources are no table."""
+    request = ReadRequest(format, None, named)
+    file = source_file(sources[0], lambda folder: folder_format(folder) is not None)
+    kind = format_of(file, IngestOptions(format=request.format), None, request.given).name
+    if kind not in ("csv", "parquet") or named.get("label_column") is not None:
+        return None
+    if kind == "parquet":
+        columns = tuple(read_parquet_head(file).kinds)
+    else:
+        columns = read_head(first_lines(file), file.path, named.get("separator"), named.get("header")).columns
+    return next((name for name in LABEL_NAMES if name in columns), None)

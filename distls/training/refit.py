@@ -16,7 +16,8 @@ from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset, pu
 from distls.storage.dataset.partitions import PartitionRecord
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place
-from distls.workers.ingestion.join_task import Joined, JoinJob, join_lane, merge_joined
+from distls.workers.ingestion.join_task import Joined, JoinJob, join_lane
+from distls.workers.rounds.ledger import add_sums
 
 __all__ = ["check_joinable", "joined_rows"]
 
@@ -65,7 +66,7 @@ def _copied(
     target = str(root.resolve())
     job = JoinJob(target, first, meta.n_features, len(meta.classes), codes, weighted, meta.codecs)
     total: Joined = executor.reduce(
-        partial(join_lane, reference(part), job), reading_lanes(part), merge=merge_joined, shared=None
+        partial(join_lane, reference(part), job), reading_lanes(part), merge=add_sums, shared=None
     )
     total.ledger.check_cover(range(len(part)), part.meta.n_rows)
     return total.records

@@ -17,7 +17,7 @@ from distls.problem import Problem
 from distls.solvers.solver import StartsPath
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.workers.penalties.penalty_registry import zero_from
+from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = [
@@ -83,10 +83,7 @@ def path_start(method: Method, solver: object) -> StartsPath:
 
 
 def settings_of_path(
-    params: Params,
-    problem: Problem,
-    executor: Executor,
-    intercept_alone: Callable[[], NDArray[np.float64]],
+    params: Params, problem: Problem, executor: Executor, intercept_alone: Callable[[], NDArray[np.float64]]
 ) -> list[Params]:
     """Return the parameters of the path's points, by decreasing alpha, without the model each starts from.
 
@@ -135,7 +132,7 @@ def _largest_alpha(problem: Problem, executor: Executor, intercept: NDArray[np.f
     """Return the smallest alpha at which zero weights are optimal with that intercept."""
     zero = LinearPredictor(np.zeros(problem.shape, problem.dtype), intercept)
     gradient = Evaluator(problem, executor, reference(problem.dataset)).gradient(zero)
-    alpha = zero_from(problem.penalty, gradient, problem.l1_ratio)
+    alpha = penalty_named(problem.penalty).zero_from(gradient, problem.l1_ratio)
     if not 0.0 < alpha < math.inf:
         raise ParameterError(
             f"alpha=path: no alpha makes all weights zero with penalty={problem.penalty}; list them, as in "

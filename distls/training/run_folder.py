@@ -320,7 +320,7 @@ class Run:
         with making_sense(str(final)):
             number = int(attributes["state"]["round"])
         self.write_config(config)
-        # `final` stays until the fit ends anew: a process that is killed here is called again
+        # `final` stays until the fit ends again: a process that is killed here is called again
         write_bundle(self._checkpoint(number), "checkpoint", attributes, arrays)
         self.write_status({**self.status, "status": Status.INTERRUPTED})
 

@@ -178,21 +178,9 @@ def read_array(
 ) -> NDArray[Any]:
     """Read one array of known shape into the pool's buffer `name`, checking presence, size and checksum.
 
-    Parameters
-    ----------
-    expected : (int, int)
-        Encoded size and crc32c from the table of partitions or shards.
-    where, remedy : str
-        Of errors: names the dataset and partition, and says what to do.
-    within : Place, optional
-        The folder of the dataset, which no link may lead out of; default: `folder`.
-
-    Raises
-    ------
-    CorruptDataError
-        The chunk is missing, truncated, changed, or does not decode to `shape`.
-    FormatError
-        It is no regular file within the dataset.
+    `expected` are the encoded size and the crc32c from the table of partitions or shards; `where` and `remedy` are
+    for errors; no link may lead out of `within` (default: `folder`). Raises CorruptDataError if the chunk is missing,
+    truncated, changed, or does not decode to `shape`, FormatError if it is no regular file within the dataset.
     """
     size, _ = expected
     corrupt = partial(_corrupt, f"{where}, array {name}", remedy)

@@ -26,13 +26,7 @@ from distls.storage.dataset.chunks import (
 )
 from distls.storage.dataset.metadata import Codec, DatasetMeta, ShardTable, digest_of
 from distls.storage.dataset.partitions import WORTHWHILE_RATIO, are_below, are_offsets
-from distls.storage.errors import (
-    CorruptDataError,
-    FormatError,
-    IncompleteError,
-    MismatchError,
-    StorageError,
-)
+from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError, StorageError
 from distls.storage.filesystem.atomic import (
     atomic_directory,
     remove_tree,
@@ -248,7 +242,7 @@ def publish_columns(
     for leftover in subfolders(folder):
         if leftover.suffix == ".partial":
             remove_tree(leftover)
-    arrays = _table_of(ordered).to_arrays()
+    arrays = ShardTable.of(ordered).to_arrays()
     write_arrays(folder / "shards", arrays)
     attributes = {
         "format_version": COLUMNS_VERSION,
@@ -260,16 +254,6 @@ def publish_columns(
     group = {"zarr_format": 3, "node_type": "group", "attributes": {"distls_columns": attributes}}
     write_json(folder / "zarr.json", group)
     replace_directory(folder, root / COLUMNS)
-
-
-def _table_of(records: list[ShardRecord]) -> ShardTable:
-    names = sorted(records[0].sizes) if records else []
-    return ShardTable(
-        np.array([r.columns for r in records], dtype=np.int64),
-        np.array([r.nnz for r in records], dtype=np.int64),
-        {n: np.array([r.sizes[n] for r in records], dtype=np.int64) for n in names},
-        {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
-    )
 
 
 def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShards | None:

@@ -39,7 +39,7 @@ __all__ = ["STAGING", "Dataset", "Fold", "is_dataset", "open_dataset", "publish"
 STAGING = ".ingest"
 # Of what is small and may be whole elsewhere, while the rows are probably sound.
 _REMEDY = (
-    "keep it, check the disk or the store and copy it anew; if no copy is whole, ingest the data set again"
+    "keep it, check the disk or the store and copy it again; if no copy is whole, ingest the data set again"
 )
 
 
@@ -279,23 +279,15 @@ def publish(
     features: dict[str, NDArray[Any]],
     origins: tuple[OriginFacts, Sequence[OriginRecord]] | None = None,
 ) -> Dataset:
-    """Write the partition table, the features and the metadata.
+    """Write the partition table, the features and the metadata, whose counts are set from the records.
 
-    Parameters
-    ----------
-    meta : DatasetMeta
-        Its counts (rows, nnz, labels, weights, norms) are set from the records.
-    records : iterable of PartitionRecord
-        One for each partition 0, 1, ..., in any order.
-    features : dict of name -> array
-        Fitted transforms and column statistics; may be empty.
-    origins : (OriginFacts, sequence of OriginRecord), optional
-        Of the rows, one record a partition in its order, as `write_origins` returned them.
+    There is a record for each partition 0, 1, ..., in any order. `features` has fitted transforms and column
+    statistics; `origins` those of the rows, one record a partition in its order, as `write_origins` returned them.
     """
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
-    table = _table_of(ordered)
+    table = PartitionTable.of(ordered)
     meta = msgspec.structs.replace(_with_counts(meta, ordered), features=_checksums_of(features))
     write_arrays(root / "partitions", table.to_arrays())
     # an earlier attempt may have written others
@@ -323,16 +315,6 @@ def _exchangeability(meta: DatasetMeta, records: list[PartitionRecord]) -> Excha
         labels = label_deviation([r.label_counts for r in records], [r.rows for r in records])
     features = largest_deviation([r.features for r in records])
     return None if labels is None and features is None else Exchangeability(labels, features)
-
-
-def _table_of(records: list[PartitionRecord]) -> PartitionTable:
-    names = sorted(records[0].sizes) if records else []
-    return PartitionTable(
-        np.array([r.rows for r in records], dtype=np.int64),
-        np.array([r.nnz for r in records], dtype=np.int64),
-        {n: np.array([r.sizes[n] for r in records], dtype=np.int64) for n in names},
-        {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
-    )
 
 
 def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMeta:

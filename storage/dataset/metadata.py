@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
@@ -124,97 +125,87 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class PartitionTable:
-    """The group ``partitions/``: arrays of shape (n_partitions,), read when a dataset is opened."""
+class _StoredTable:
+    """Arrays with an element for each part of a data set, in order: counts of its rows or columns, and its chunks."""
 
-    rows: NDArray[np.int64]
+    counts: NDArray[np.int64]
     nnz: NDArray[np.int64]
     sizes: dict[str, NDArray[np.int64]]  # encoded bytes by array name; 0: the array is empty and has no chunk
     checksums: dict[str, NDArray[np.uint32]]  # crc32c of the encoded payload, which also ends the chunk
 
+    counted: ClassVar[str]  # name of the array `counts`, and of the field of a record
+
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.counts)
 
     @property
     def stored_bytes(self) -> NDArray[np.int64]:
-        """Encoded bytes of each partition, shape (n_partitions,)."""
-        return np.sum(list(self.sizes.values()), axis=0, dtype=np.int64)
+        """Encoded bytes of each part, shape (n_parts,)."""
+        return np.sum([0 * self.nnz, *self.sizes.values()], axis=0, dtype=np.int64)
+
+    @classmethod
+    def of(cls, records: Sequence[Any]) -> Self:
+        """Return the table of records with the fields `counted`, nnz, sizes and checksums, one a part in order."""
+        names = sorted(records[0].sizes) if records else []
+        return cls(
+            np.array([getattr(r, cls.counted) for r in records], dtype=np.int64),
+            np.array([r.nnz for r in records], dtype=np.int64),
+            {n: np.array([r.sizes[n] for r in records], dtype=np.int64) for n in names},
+            {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
+        )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stored arrays by name, sorted."""
-        return _stored_table({"rows": self.rows, "nnz": self.nnz}, self.sizes, self.checksums)
+        arrays: dict[str, NDArray[Any]] = {self.counted: self.counts, "nnz": self.nnz}
+        for name in self.sizes:
+            # a slash would make a group of its own
+            stored = name.replace("/", ".")
+            arrays |= {f"{stored}.size": self.sizes[name], f"{stored}.crc32c": self.checksums[name]}
+        return dict(sorted(arrays.items()))
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> PartitionTable:
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
         """Rebuild the table from its stored arrays; raise KeyError or ValueError if they are not those."""
-        return cls(arrays["rows"], arrays["nnz"], *_encoded_arrays(arrays, ("rows", "nnz")))
+        names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
+        wanted = {cls.counted, "nnz", *(f"{n}.size" for n in names), *(f"{n}.crc32c" for n in names)}
+        if arrays.keys() - wanted:
+            raise ValueError(f"unknown arrays {sorted(arrays.keys() - wanted)}")
+        length = arrays[cls.counted].shape
+        for name in wanted:
+            dtype = np.uint32 if name.endswith(".crc32c") else np.int64
+            if len(length) != 1 or arrays[name].shape != length or arrays[name].dtype != dtype:
+                raise ValueError(f"{name}: {arrays[name].dtype} of shape {arrays[name].shape}")
+        sizes, checksums = (
+            {n.replace(".", "/"): arrays[f"{n}.{kind}"] for n in names} for kind in ("size", "crc32c")
+        )
+        return cls(arrays[cls.counted], arrays["nnz"], sizes, checksums)
 
 
-@dataclass(frozen=True)
-class ShardTable:
+class PartitionTable(_StoredTable):
+    """The group ``partitions/``: arrays of shape (n_partitions,), read when a dataset is opened."""
+
+    counted = "rows"
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Rows of each partition."""
+        return self.counts
+
+
+class ShardTable(_StoredTable):
     """The group ``columns/shards/``: arrays of shape (n_shards,) of adjacent shards."""
 
-    columns: NDArray[np.int64]
-    nnz: NDArray[np.int64]
-    sizes: dict[str, NDArray[np.int64]]  # as in `PartitionTable`
-    checksums: dict[str, NDArray[np.uint32]]  # as in `PartitionTable`
+    counted = "columns"
 
-    def __len__(self) -> int:
-        return len(self.columns)
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """Columns of each shard."""
+        return self.counts
 
     @property
     def first(self) -> NDArray[np.int64]:
         """First column of each shard, shape (n_shards,)."""
-        return np.cumsum(self.columns) - self.columns
-
-    @property
-    def stored_bytes(self) -> NDArray[np.int64]:
-        """Encoded bytes of each shard, shape (n_shards,)."""
-        return np.sum([0 * self.nnz, *self.sizes.values()], axis=0, dtype=np.int64)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the stored arrays by name, sorted."""
-        return _stored_table({"columns": self.columns, "nnz": self.nnz}, self.sizes, self.checksums)
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> ShardTable:
-        """Rebuild the table from its stored arrays; raise KeyError or ValueError if they are not those."""
-        return cls(arrays["columns"], arrays["nnz"], *_encoded_arrays(arrays, ("columns", "nnz")))
-
-
-def _stored_table(
-    counts: dict[str, NDArray[Any]],
-    sizes: dict[str, NDArray[np.int64]],
-    checksums: dict[str, NDArray[np.uint32]],
-) -> dict[str, NDArray[Any]]:
-    arrays = dict(counts)
-    for name in sizes:
-        # a slash would make a group of its own
-        stored = name.replace("/", ".")
-        arrays |= {f"{stored}.size": sizes[name], f"{stored}.crc32c": checksums[name]}
-    return dict(sorted(arrays.items()))
-
-
-def _encoded_arrays(
-    arrays: dict[str, NDArray[Any]], counts: tuple[str, ...]
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.uint32]]]:
-    """Return sizes and checksums of a stored table by name.
-
-    Raises KeyError or ValueError if arrays are missing, superfluous, or of wrong type or length.
-    """
-    names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
-    wanted = {*counts, *(f"{n}.size" for n in names), *(f"{n}.crc32c" for n in names)}
-    if arrays.keys() - wanted:
-        raise ValueError(f"unknown arrays {sorted(arrays.keys() - wanted)}")
-    length = arrays[counts[0]].shape
-    for name in wanted:
-        dtype = np.uint32 if name.endswith(".crc32c") else np.int64
-        if len(length) != 1 or arrays[name].shape != length or arrays[name].dtype != dtype:
-            raise ValueError(f"{name}: {arrays[name].dtype} of shape {arrays[name].shape}")
-    return (
-        {n.replace(".", "/"): arrays[f"{n}.size"] for n in names},
-        {n.replace(".", "/"): arrays[f"{n}.crc32c"] for n in names},
-    )
+        return np.cumsum(self.counts) - self.counts
 
 
 def fingerprint_of(meta: DatasetMeta, table: PartitionTable) -> str:

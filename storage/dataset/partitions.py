@@ -120,11 +120,7 @@ def write_partition(
 
 
 def _record(
-    index: int,
-    partition: Partition,
-    n_classes: int,
-    square_norm: float,
-    written: dict[str, tuple[int, int]],
+    index: int, partition: Partition, n_classes: int, square_norm: float, written: dict[str, tuple[int, int]]
 ) -> PartitionRecord:
     x, y, weight = partition
     n_rows = n_rows_of(x)

@@ -247,12 +247,7 @@ def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | 
 def load_model(path: str | Place) -> LinearModel:
     """Load the model of a run, or a model folder.
 
-    Raises
-    ------
-    FormatError
-        There is no model at `path`.
-    CorruptDataError
-        Its arrays do not match their checksums.
+    Raises FormatError if there is no model at `path`, CorruptDataError if its arrays do not match their checksums.
     """
     root = place_of(path)
     # `path` is a run, which has its model in a folder, or the model itself

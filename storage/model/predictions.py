@@ -30,7 +30,7 @@ def are_predictions(path: Place) -> bool:
 
 
 class PredictionArrays:
-    """A zarr group of predictions.
+    """A zarr group of predictions, which appears at `target` when the context ends without error.
 
     By the kind of target it holds for
 
@@ -40,13 +40,7 @@ class PredictionArrays:
 
     With `origins` it holds ``source_row`` of shape (n_rows,), with several files ``source_file``, codes into the
     attribute ``files``, and with ids ``id_text`` and ``id_ends``: id i is ``id_text[id_ends[i]:id_ends[i + 1]]``.
-
-    Parameters
-    ----------
-    target : Place
-        Appears when the context ends without error; for an object store it is assembled in this machine's folder for
-        temporary files.
-    kind : {"class", "multilabel", "continuous"}
+    For an object store it is assembled in this machine's folder for temporary files.
     """
 
     def __init__(
@@ -109,11 +103,7 @@ class _Sets:
     """The group ``labels``, which grows as the number of labels is not known before the end."""
 
     def __init__(self, group: Any, n_rows: int, n_labels: int) -> None:
-        attributes = {
-            "encoding-type": "csr_matrix",
-            "encoding-version": "0.1.0",
-            "shape": [n_rows, n_labels],
-        }
+        attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_labels]}
         sets = group.create_group("labels", attributes=attributes)
         chunks = (_CHUNK_ROWS,)
         self._indptr = sets.create_array("indptr", shape=(n_rows + 1,), chunks=chunks, dtype=np.int64)

@@ -22,16 +22,9 @@ ARRAYS = ("indptr", "indices", "values")
 
 @dataclass(frozen=True, eq=False)
 class ClassBlock:
-    """The non-zero weights of consecutive classes, class after class.
+    """The non-zero weights of consecutive classes, class after class; `first` is the code of the first class.
 
-    Attributes
-    ----------
-    first : int
-        Code of the first class.
-    indptr : int64 array of shape (n_classes + 1,)
-    indices : uint32 array of shape (nnz,)
-        Features; those of class ``first + c`` are ``indices[indptr[c]:indptr[c + 1]]``, increasing.
-    values : float32 or float64 array of shape (nnz,)
+    Features of class ``first + c`` are the uint32 ``indices[indptr[c]:indptr[c + 1]]``, increasing, with `values`.
     """
 
     first: int

@@ -45,7 +45,7 @@ _WORD = re.compile(rb"\w+")
 _STORE = "distls.workers.compilation.kernel_cache"
 # Files of other versions are not looked at: their classes may be others. The first is that of our files.
 _COMPILER = f"2-{numba.__version__}-{llvmlite.__version__}"
-_DAMAGED = "%s: a damaged file among compiled kernels; they are compiled anew"
+_DAMAGED = "%s: a damaged file among compiled kernels; they are compiled again"
 _NOT_KEPT = "%s"
 _REMEDY = "each process compiles its own; NUMBA_CACHE_DIR names another folder"
 _TOLD: set[str] = set()

@@ -23,7 +23,7 @@ from distls.workers.coordinate_descent.row_scores_task import SparseWeights, no_
 from distls.workers.coordinate_descent.sweep_task import Shard, Sweeper, SweepJob
 from distls.workers.evaluation.loss_sums import add_gradient
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.penalties.penalty_registry import conjugate, penalty_value, prox_rows
+from distls.workers.penalties.penalty_registry import penalty_named, penalty_value, prox_rows
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.rounds.kernel_types import one_row
 from distls.workers.rounds.lanes import Lane
@@ -180,7 +180,7 @@ class _Search:
         loss = self._loss_mean()
         value = loss + step.alpha * penalty_value(self._job.penalty, self._w, step.rho)
         product = float(np.vdot(gradient, self._w))
-        c, conjugated = conjugate(self._job.penalty, -gradient, step.alpha, step.rho)
+        c, conjugated = penalty_named(self._job.penalty).conjugate(-gradient, step.alpha, step.rho)
         bound = loss * (1.0 - self._loss.dual_shortfall(c)) - c * product - conjugated
         if bound > self._bound:
             self._bound, self._best = bound, self._point()

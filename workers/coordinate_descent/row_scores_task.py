@@ -37,7 +37,6 @@ __all__ = [
     "SparseWeights",
     "change_lane",
     "margin_lane",
-    "merge_margins",
     "no_targets",
     "read_margins",
 ]
@@ -185,18 +184,10 @@ def _count(
     total.ledger.count(index, len(z))
 
 
-def merge_margins(left: MarginSums, right: MarginSums) -> MarginSums:
-    """Add two sums."""
-    return MarginSums(left.losses + right.losses, left.errors + right.errors, left.ledger.merge(right.ledger))
-
-
 def read_margins(job: MarginJob, k: int) -> Margins:
     """Read the stored state of all rows; the caller may overwrite the scores.
 
-    Raises
-    ------
-    StateLostError
-        Some of it is missing, or not as it was written.
+    Raises StateLostError if some of it is missing, or not as it was written.
     """
     dataset = open_ref(job.data)
     z = np.empty((dataset.meta.n_rows, k), job.dtype)

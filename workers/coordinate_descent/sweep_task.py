@@ -130,10 +130,7 @@ class _Active(NamedTuple):
 def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
     """Sweep one lane's shards from the weights that all lanes start from, those of the stored scores.
 
-    Raises
-    ------
-    StateLostError
-        The scores are not there.
+    Raises StateLostError if the scores are not there.
     """
     with Ledger.of_task() as ledger:
         b = weights.intercept

@@ -20,7 +20,7 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.numpy_forms import dual_margin_step
+from distls.workers.losses.shared_parts import dual_margin_step
 
 __all__ = ["GAP", "LOSS", "NORM", "ClassSettings", "ascend_classes", "judge_classes"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.losses.loss import DualDomain, Floats
-from distls.workers.losses.numpy_forms import class_signs
+from distls.workers.losses.shared_parts import class_signs
 
 __all__ = ["Balance", "feasible"]
 
@@ -43,16 +43,9 @@ def feasible(domain: DualDomain, duals: Floats, y: Any) -> Array:
 class Balance:
     """The map that makes the weighted duals of every output sum to zero, and keeps them in their domain.
 
-    Only such a dual point bounds the optimum of a problem with an unpenalised intercept.
-
-    Parameters
-    ----------
-    up, down : float64 arrays of shape (k,)
-        ``sum_i s_i max(a_ic, 0)`` and ``sum_i s_i max(-a_ic, 0)`` over all rows.
-    class_sums : float64 array of shape (k,)
-        The weight of each class, ``sum_i s_i [y_i = c]``; of the domain ``simplex``.
-    weight_sum : float
-        ``sum_i s_i``.
+    Only such a dual point bounds the optimum of a problem with an unpenalised intercept. `up` and `down` (k,) are the
+    sums of ``s_i max(a_ic, 0)`` and ``s_i max(-a_ic, 0)`` over all rows; `class_sums` (k,), of the domain
+    ``simplex``, the weight of each class; `weight_sum` that of all rows.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from distls.storage.rows import Rows, n_rows_of
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.ledger import Ledger, add_sums
 
 __all__ = ["AgreementJob", "AgreementSum", "agreement_lane", "merge_agreement"]
 
@@ -75,11 +75,4 @@ def _first(left: NDArray[np.int64], right: NDArray[np.int64], shown: int) -> NDA
 
 def merge_agreement(left: AgreementSum, right: AgreementSum) -> AgreementSum:
     """Add two sums."""
-    return AgreementSum(
-        left.errors + right.errors,
-        left.apart + right.apart,
-        left.disputed + right.disputed,
-        _first(left.rows, right.rows, left.shown),
-        left.shown,
-        left.ledger.merge(right.ledger),
-    )
+    return add_sums(left, right, rows=_first(left.rows, right.rows, left.shown), shown=left.shown)

@@ -19,7 +19,7 @@ from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import margins
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.ledger import Ledger, add_sums
 
 __all__ = [
     "CalibrationJob",
@@ -30,7 +30,6 @@ __all__ = [
     "difference_lane",
     "margins_of_block",
     "merge_differences",
-    "merge_objectives",
     "objective_lane",
     "objective_of",
 ]
@@ -109,7 +108,7 @@ def objective_lane(job: CalibrationJob, at: ObjectivePoint, lane: Lane) -> Objec
     for index, part in stream(job.data, lane.blocks, ledger):
         for rows, scores in score_pieces(at.predictor, part.x):
             values, y = margins(job.scored, job.kind, scores), job.codes[part.y[rows]]
-            total = merge_objectives(total, objective_of(at.objective, values, y, at.scale, at.offset))
+            total = add_sums(total, objective_of(at.objective, values, y, at.scale, at.offset))
         ledger.count(index, n_rows_of(part.x))
     return ObjectiveSum(total.loss, total.scale, total.offset, ledger)
 
@@ -122,7 +121,7 @@ def objective_of(
     total = ObjectiveSum(0.0, zero, zero)
     for first in range(0, len(y), step):
         rows = slice(first, first + step)
-        total = merge_objectives(total, _batch_sums(objective, values[rows], y[rows], scale, offset))
+        total = add_sums(total, _batch_sums(objective, values[rows], y[rows], scale, offset))
     return total
 
 
@@ -145,16 +144,6 @@ def _batch_sums(
         loss = -(targets * logs).sum()
         g = np.exp(logs) - targets
     return ObjectiveSum(float(loss), (g * z).sum(axis=0), g.sum(axis=0))
-
-
-def merge_objectives(left: ObjectiveSum, right: ObjectiveSum) -> ObjectiveSum:
-    """Add two sums."""
-    return ObjectiveSum(
-        left.loss + right.loss,
-        left.scale + right.scale,
-        left.offset + right.offset,
-        left.ledger.merge(right.ledger),
-    )
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from distls.workers.evaluation.probability_sums import (
     sum_probabilities,
 )
 from distls.workers.evaluation.ranked_scores import RankedScores, capacity_for, merge_ranked, ranked
-from distls.workers.losses.class_losses import LossSums, class_losses
 from distls.workers.losses.loss_registry import scorer
+from distls.workers.losses.targets import LossSums, class_losses
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
@@ -208,22 +208,15 @@ def merge_metrics(left: MetricsSum, right: MetricsSum) -> MetricsSum:
     k = len(left.predicted)
     capacity = capacity_for(1 if k == 2 else k)
     curves = tuple(merge_ranked(*both, capacity) for both in zip(left.curves, right.curves, strict=False))
-    return MetricsSum(
-        left.weight + right.weight,
-        left.known + right.known,
-        left.loss_sum + right.loss_sum,
-        left.rows + right.rows,
-        left.right + right.right,
-        left.predicted + right.predicted,
-        left.ranks + right.ranks,
-        pairs,
-        pair_weights,
-        left.missing + right.missing + dropped,
-        merge_probabilities(left.probability, right.probability),
-        merge_probabilities(left.natural, right.natural),
-        curves or left.curves,
-        left.n_unknown + right.n_unknown,
-        left.ledger.merge(right.ledger),
+    return add_sums(
+        left,
+        right,
+        pairs=pairs,
+        pair_weights=pair_weights,
+        missing=left.missing + right.missing + dropped,
+        probability=merge_probabilities(left.probability, right.probability),
+        natural=merge_probabilities(left.natural, right.natural),
+        curves=curves or left.curves,
     )
 
 

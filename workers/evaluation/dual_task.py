@@ -13,14 +13,20 @@ from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.duals.stored_duals import DualPoint, numeric_targets, write_duals
 from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
-from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import indicators, is_codes, label_sets, score_gradients, slice_rows
+from distls.workers.losses.targets import (
+    NO_CLASSES,
+    indicators,
+    is_codes,
+    label_sets,
+    score_gradients,
+    slice_rows,
+)
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -158,13 +164,4 @@ def _in_float64(x: Rows) -> Rows:
 def merge_duals(left: DualSum, right: DualSum) -> DualSum:
     """Add two sums, reusing the memory of `left`."""
     left.image += right.image
-    return DualSum(
-        left.image,
-        left.up + right.up,
-        left.down + right.down,
-        left.conjugate_sum + right.conjugate_sum,
-        left.loss_sum + right.loss_sum,
-        left.weight_sum + right.weight_sum,
-        left.ledger.merge(right.ledger),
-        left.shared_sums + right.shared_sums,
-    )
+    return add_sums(left, right, image=left.image)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from distls.storage.rows import n_rows_of
 from distls.workers.losses.targets import is_codes
 from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.folds import fold_of
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import fold_of
 
-__all__ = ["FoldCounts", "fold_lane", "merge_folds"]
+__all__ = ["FoldCounts", "fold_lane"]
 
 
 @dataclass
@@ -40,8 +40,3 @@ def fold_lane(data: DatasetRef, shape: tuple[int, int], _shared: None, lane: Lan
                 total.weights[fold] += np.bincount(codes[rows], weight[rows], minlength=shape[1])
             ledger.count(index, n_rows)
         return total
-
-
-def merge_folds(left: FoldCounts, right: FoldCounts) -> FoldCounts:
-    """Add two sums."""
-    return FoldCounts(left.rows + right.rows, left.weights + right.weights, left.ledger.merge(right.ledger))

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight, scores
-from distls.workers.losses.class_losses import LossSums, class_losses
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, row_update
+from distls.workers.losses.targets import LossSums, class_losses
 
 __all__ = ["add_gradient", "evaluate_rows"]
 
@@ -75,13 +75,7 @@ def add_gradient(
 ) -> tuple[float, float, int]:
     """Add ``sum_i s_i x_i (x) g_i`` to `grad` and ``sum_i s_i g_i`` to `grad_b`, g_i the gradient in the scores.
 
-    Parameters
-    ----------
-    grad, grad_b : float64 (n_features, k) and (k,), added to
-
-    Returns
-    -------
-    loss_sum, weight_sum, errors : as in `evaluate_rows`; every y must be a class
+    Both are float64, (n_features, k) and (k,). Returns as `evaluate_rows`; every y must be a class.
     """
     _check_widths(grad, grad_b)
     sums, batches = LossSums(), _Batches(rows, w, b)

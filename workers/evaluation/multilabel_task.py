@@ -15,11 +15,11 @@ from distls.workers.prediction.predict_task import chosen_labels
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
 from distls.workers.rounds.shared_reads import done_by, read_alone
 
-__all__ = ["PRECISION_AT", "LabelJob", "LabelSum", "label_lane", "merge_labels"]
+__all__ = ["PRECISION_AT", "LabelJob", "LabelSum", "label_lane"]
 
 PRECISION_AT = (1, 3, 5)  # labels of the highest scores
 
@@ -68,7 +68,7 @@ class LabelComparison:
         weight = weight if len(weight) else np.ones(n_rows_of(part.x))
         for rows, values in score_pieces(self._predictor, part.x):
             found = _label_sums(self._job, slice_rows(part.y, rows), values, weight[rows])
-            self._total = merge_labels(self._total, found)
+            self._total = add_sums(self._total, found)
         self.ledger.count(index, n_rows_of(part.x))
 
     def result(self) -> LabelSum:
@@ -118,17 +118,3 @@ def _filter_labels(y: CsrRows, codes: NDArray[np.int32], kept: NDArray[np.bool_]
     """Return the sets of labels with other codes, restricted to the labels `kept`."""
     before = np.concatenate([[0], np.cumsum(kept)])
     return CsrRows(before[y.indptr], codes[kept], y.data[kept])
-
-
-def merge_labels(left: LabelSum, right: LabelSum) -> LabelSum:
-    """Add two sums."""
-    return LabelSum(
-        left.weight + right.weight,
-        left.errors + right.errors,
-        left.known + right.known,
-        left.loss_sum + right.loss_sum,
-        left.counts + right.counts,
-        left.hits + right.hits,
-        left.n_unknown + right.n_unknown,
-        left.ledger.merge(right.ledger),
-    )

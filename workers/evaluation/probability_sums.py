@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.workers.rounds.ledger import add_sums
+
 __all__ = ["BINS", "ProbabilitySums", "merge_probabilities", "sum_at", "sum_probabilities"]
 
 BINS = 15  # of equal width over 0 to 1, as Guo et al. (2017)
@@ -53,9 +55,4 @@ def merge_probabilities(left: ProbabilitySums, right: ProbabilitySums) -> Probab
     """Add two sums."""
     if left.bins is None or right.bins is None:
         return right if left.bins is None else left
-    return ProbabilitySums(
-        left.weight + right.weight,
-        left.log_loss + right.log_loss,
-        left.brier + right.brier,
-        left.bins + right.bins,
-    )
+    return add_sums(left, right)

@@ -12,7 +12,7 @@ from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
 from distls.workers.rounds.shared_reads import done_by, read_alone
 
@@ -97,11 +97,5 @@ def merge_residuals(left: ResidualSum, right: ResidualSum) -> ResidualSum:
     weight = left.weight + right.weight
     share = right.weight / weight if weight else 0.0
     difference = right.mean - left.mean
-    return ResidualSum(
-        weight,
-        left.squares + right.squares,
-        left.mean + difference * share,
-        left.spread + right.spread + np.square(difference) * (left.weight * share),
-        left.ledger.merge(right.ledger),
-        left.deviance + right.deviance,
-    )
+    spread = left.spread + right.spread + np.square(difference) * (left.weight * share)
+    return add_sums(left, right, weight=weight, mean=left.mean + difference * share, spread=spread)

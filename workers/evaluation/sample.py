@@ -17,9 +17,8 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import CsrRows, Rows, concatenate_rows, n_rows_of, take_rows
 from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import is_codes, score_gradients
+from distls.workers.losses.targets import NO_CLASSES, is_codes, score_gradients
 from distls.workers.prediction.predictor import LinearPredictor, linear_view
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.ledger import Ledger
@@ -61,11 +60,7 @@ def mean_loss(
 
 
 def evaluate_targets(
-    x: Rows,
-    y: NDArray[Any],
-    weight: NDArray[np.float64],
-    loss: str,
-    predictor: LinearPredictor,
+    x: Rows, y: NDArray[Any], weight: NDArray[np.float64], loss: str, predictor: LinearPredictor
 ) -> tuple[float, float]:
     """Return the sums of s_i * loss_i and of s_i, for class codes or for numbers."""
     x, weights, intercept = linear_view(predictor, x)

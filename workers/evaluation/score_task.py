@@ -11,14 +11,20 @@ from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
-from distls.workers.losses.class_losses import NO_CLASSES, LossSums, class_losses
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named, scorer
-from distls.workers.losses.targets import is_codes, score_gradients, slice_rows
+from distls.workers.losses.targets import (
+    NO_CLASSES,
+    LossSums,
+    class_losses,
+    is_codes,
+    score_gradients,
+    slice_rows,
+)
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
 from distls.workers.rounds.shared_reads import done_by, read_alone
 
@@ -115,14 +121,7 @@ def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
     pairs, places = np.unique(keys, return_inverse=True)
     counts = np.zeros(len(pairs), np.int64)
     np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
-    return ScoreSum(
-        left.errors + right.errors,
-        left.known + right.known,
-        left.loss_sum + right.loss_sum,
-        pairs,
-        counts,
-        left.ledger.merge(right.ledger),
-    )
+    return add_sums(left, right, pairs=pairs, pair_counts=counts)
 
 
 @dataclass(frozen=True)
@@ -228,9 +227,4 @@ def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:
     """Add two sums, reusing the memory of `left`."""
     left.gradient += right.gradient
     left.intercept_gradient += right.intercept_gradient
-    return replace(
-        left,
-        loss_sum=left.loss_sum + right.loss_sum,
-        weight_sum=left.weight_sum + right.weight_sum,
-        ledger=left.ledger.merge(right.ledger),
-    )
+    return add_sums(left, right, gradient=left.gradient, intercept_gradient=left.intercept_gradient)

@@ -81,10 +81,8 @@ def times_shifted(product, z, offsets):
 def cut_patches(images, side, out):
     """Set `out` to all patches of images, side by side, then row by row, then image by image.
 
-    Parameters
-    ----------
-    images : array of shape (n, channels, height, width)
-    out : array of shape (n * (height - side + 1) * (width - side + 1), channels * side * side)
+    Images are (n, channels, height, width), `out` (n * (height - side + 1) * (width - side + 1), channels * side *
+    side).
     """
     n, channels, height, width = images.shape
     p = 0
@@ -120,16 +118,8 @@ def normalise_patches(patches, eps):
 def pool_two_sided(responses, offsets, threshold, cells, weights, out):
     """Set `out` to the weighted sums of ``max(r - threshold, 0)`` and ``max(-r - threshold, 0)`` over regions.
 
-    Parameters
-    ----------
-    responses : array of shape (n, n_positions, n_filters)
-        r but for the offsets.
-    offsets : array of shape (n_filters,)
-    threshold : float of the responses' type
-    cells : int64 array of shape (n_positions,)
-        The region of each position.
-    weights : array of shape (n_cells,)
-    out : array of shape (n, n_cells, 2, n_filters)
+    r are the responses (n, n_positions, n_filters) plus the offsets (n_filters,); `cells`, int64 (n_positions,), has
+    the region of each position, weights are (n_cells,), `out` is (n, n_cells, 2, n_filters).
     """
     zero = threshold - threshold
     out[:] = 0

@@ -18,7 +18,7 @@ from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = [
-    "MomentsJob", "RowMoments", "SampleJob", "count_lane", "merge_counts", "merge_moments", "moments_lane",
+    "MomentsJob", "RowMoments", "SampleJob", "count_lane", "merge_moments", "moments_lane",
     "sampled_rows", "shares",
 ]  # fmt: skip
 
@@ -82,11 +82,6 @@ def _counts(x: Rows, n_features: int) -> NDArray[np.int64]:
     if isinstance(x, CsrRows):
         return np.bincount(x.indices, minlength=n_features)
     return np.count_nonzero(x.values, axis=0)
-
-
-def merge_counts(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Add two counts."""
-    return left + right
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
 from distls.storage.temporary.ingest_staging import Segment, StagingArea
 from distls.workers.ingestion.column_moments import Moments, merge_moments, moments_of
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import (
     copy_records,
     count_columns,
@@ -112,9 +113,9 @@ class PartitionItem:
 class _Records:
     """Staged rows in memory: first word and chunk number of each row."""
 
-    words: NDArray[np.uint32]
-    row_at: NDArray[np.int64]
-    chunk: NDArray[np.int64]
+    words: UInts
+    row_at: Ints
+    chunk: Ints
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class _Taken:
     """The rows of a piece that belong to an item: their numbers among the rows read."""
 
     piece: Piece
-    rows: NDArray[np.int64]
+    rows: Ints
 
 
 def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
 
 def _partition(
     spec: AssemblySpec, item: PartitionItem, pool: BufferPool, taken: list[_Taken]
-) -> tuple[NDArray[np.int64], Partition]:
+) -> tuple[Ints, Partition]:
     """Return a partition, and the order of its rows among those in `taken`, to which they are added."""
     words, row_at = _rows_of(spec, item, pool, taken)
     order = np.arange(len(row_at))
@@ -175,7 +176,7 @@ def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
 
 def _rows_of(
     spec: AssemblySpec, item: PartitionItem, pool: BufferPool, found: list[_Taken] | None = None
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+) -> tuple[UInts, Ints]:
     """Return words and the position of each record that belongs to the item, in source order.
 
     `found` takes the rows of each piece.
@@ -198,9 +199,7 @@ def _rows_of(
     return np.concatenate([words for words, _ in taken]), row_at
 
 
-def _sources_of(
-    spec: AssemblySpec, facts: OriginFacts, taken: list[_Taken], order: NDArray[np.int64]
-) -> RowSources:
+def _sources_of(spec: AssemblySpec, facts: OriginFacts, taken: list[_Taken], order: Ints) -> RowSources:
     """Return the origins of a partition's rows, in their `order` among the rows taken."""
     parts = [_piece_sources(spec, facts, each) for each in taken]
     rows = np.concatenate([part.rows for part in parts])[order]
@@ -239,9 +238,7 @@ def _joined_ids(parts: Sequence[RowIds]) -> RowIds | None:
     return RowIds(np.concatenate([part.text for part in parts]), ends)
 
 
-def _copied(
-    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def _copied(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[UInts, Ints]:
     """Copy records into words of their own."""
     n_values, n_labels = (words[row_at + k].astype(np.int64) for k in (0, 1))
     ends = np.cumsum(2 + spec.layout.n_extra + 2 * n_labels + spec.layout.stride * n_values)
@@ -278,9 +275,7 @@ def _selected_rows(spec: AssemblySpec, records: _Records, part: int) -> NDArray[
     return (rank >= lower) & (rank < bounds[part - 1])
 
 
-def _gather(
-    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64], pool: BufferPool
-) -> Rows:
+def _gather(spec: AssemblySpec, words: UInts, row_at: Ints, pool: BufferPool) -> Rows:
     dtype = np.dtype(np.float64 if spec.layout.float64 else np.float32)
     floats = words.view(np.float32)
     if spec.layout.dense:
@@ -309,16 +304,14 @@ def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDAr
     return pool.take(name, size * dtype.itemsize).view(dtype)
 
 
-def _labels(
-    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _labels(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[Doubles, Ints]:
     offsets = np.empty(len(row_at) + 1, dtype=np.int64)
     labels = np.empty(int(words[row_at + 1].sum(dtype=np.int64)), dtype=np.float64)
     read_labels(words, row_at, spec.layout.n_extra, labels, offsets)
     return labels, offsets
 
 
-def _codes(spec: AssemblySpec, labels: NDArray[np.float64]) -> NDArray[np.int64]:
+def _codes(spec: AssemblySpec, labels: Doubles) -> Ints:
     """Return the class code of each label."""
     classes = spec.staging.read_array("classes")
     # classes taken over from another dataset need not be sorted
@@ -326,7 +319,7 @@ def _codes(spec: AssemblySpec, labels: NDArray[np.float64]) -> NDArray[np.int64]
     return np.asarray(order[np.searchsorted(classes, labels, sorter=order)])
 
 
-def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]) -> Any:
+def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:
     if spec.target == "none":
         return None
     labels, offsets = _labels(spec, words, row_at)
@@ -340,7 +333,7 @@ def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.i
     return CsrRows(offsets, codes[order].astype(np.uint32), np.ones(len(codes), dtype=np.float32))
 
 
-def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[NDArray[np.int64], int]:
+def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[Ints, int]:
     """Count the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
     counts = np.zeros(spec.n_columns, dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
@@ -348,7 +341,7 @@ def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[N
     return counts, n_rows
 
 
-def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64], pool: BufferPool) -> int:
+def _count(spec: AssemblySpec, item: PartitionItem, counts: Ints, pool: BufferPool) -> int:
     """Add a partition's rows to `counts`; return their number."""
     words, row_at = _rows_of(spec, item, pool)
     if spec.layout.dense:

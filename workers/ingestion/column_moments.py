@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.compilation.jit import kernel
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 
 __all__ = ["Moments", "merge_moments", "moments_of", "row_blocks", "scale_of"]
 
@@ -23,8 +24,8 @@ class Moments:
     """Sufficient statistics of the columns of some rows."""
 
     n_rows: int
-    mean: NDArray[np.float64]  # shape (n_features,)
-    squares: NDArray[np.float64]  # shape (n_features,); sum of squared distances from the mean
+    mean: Doubles  # shape (n_features,)
+    squares: Doubles  # shape (n_features,); sum of squared distances from the mean
 
 
 def moments_of(x: Rows, n_features: int) -> Moments:
@@ -75,7 +76,7 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     return Moments(n_rows, a.mean + distance * (b.n_rows / n_rows), squares)
 
 
-def scale_of(moments: Moments) -> NDArray[np.float64]:
+def scale_of(moments: Moments) -> Doubles:
     """Return the population standard deviation of each column, 1 if it is constant, shape (n_features,)."""
     n, eps = moments.n_rows, np.finfo(np.float64).eps
     variance = moments.squares / n
@@ -91,9 +92,7 @@ def scale_of(moments: Moments) -> NDArray[np.float64]:
 
 
 @kernel
-def add_columns(
-    indices: NDArray[Any], data: NDArray[Any], sums: NDArray[np.float64], counts: NDArray[np.int64]
-) -> None:
+def add_columns(indices: NDArray[Any], data: NDArray[Any], sums: Doubles, counts: Ints) -> None:
     """Add each value to the sum of its column (shape (n_features,)) and 1 to its count."""
     for k in range(len(data)):
         column = indices[k]
@@ -102,9 +101,7 @@ def add_columns(
 
 
 @kernel
-def add_deviations(
-    indices: NDArray[Any], data: NDArray[Any], mean: NDArray[np.float64], squares: NDArray[np.float64]
-) -> None:
+def add_deviations(indices: NDArray[Any], data: NDArray[Any], mean: Doubles, squares: Doubles) -> None:
     """Add the square of each value's distance from the mean of its column; shapes (n_features,)."""
     for k in range(len(data)):
         column = indices[k]

@@ -15,7 +15,7 @@ from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 
-__all__ = ["JoinJob", "Joined", "join_lane", "merge_joined"]
+__all__ = ["JoinJob", "Joined", "join_lane"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,3 @@ def _recoded(y: Any, codes: NDArray[np.int32]) -> Any:
         rows = np.repeat(np.arange(len(y.indptr) - 1), np.diff(y.indptr))
         return CsrRows(y.indptr, named[np.lexsort((named, rows))], y.data)
     return codes[y] if y is not None and y.ndim == 1 else y
-
-
-def merge_joined(left: Joined, right: Joined) -> Joined:
-    """Put the records of two lanes together."""
-    return Joined([*left.records, *right.records], left.ledger.merge(right.ledger))

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
 from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
@@ -100,9 +100,7 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
     return chunks
 
 
-def _numbers_in_item(
-    batch: RecordBatch, chunks: list[dict[str, Any]], progress: Progress
-) -> NDArray[np.uint32]:
+def _numbers_in_item(batch: RecordBatch, chunks: list[dict[str, Any]], progress: Progress) -> UInts:
     """Return the number of each row of a batch in its item, from 0; refused rows count too."""
     before = sum(chunk["rows"] for chunk in chunks)
     before += chunks[-1]["progress"]["skipped"] if chunks else 0
@@ -117,7 +115,7 @@ def _write_batch(
     batch: RecordBatch,
     progress: Progress,
     pool: BufferPool,
-    numbers: NDArray[np.uint32] | None = None,
+    numbers: UInts | None = None,
 ) -> dict[str, Any]:
     """Shuffle a batch into buckets and stage it."""
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
@@ -141,7 +139,7 @@ def _write_batch(
     return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts)
 
 
-def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[Doubles, Ints]:
     rows = batch.row_at[:-1]
     labels = np.empty(int(batch.words[rows + 1].sum()), dtype=np.float64)
     offsets = np.empty(len(rows) + 1, dtype=np.int64)
@@ -149,9 +147,7 @@ def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[NDArray[np.float64], N
     return labels, offsets
 
 
-def _label_facts(
-    spec: StageSpec, batch: RecordBatch, labels: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> dict[str, Any]:
+def _label_facts(spec: StageSpec, batch: RecordBatch, labels: Doubles, offsets: Ints) -> dict[str, Any]:
     """Count the labels, and locate the first fraction and the first word."""
 
     def line_of(label: int) -> int:
@@ -182,7 +178,7 @@ def _value_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
     return {"minimum": [float(smallest), line], "largest": float(largest), "counts": bool(counts)}
 
 
-def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> NDArray[np.uint32]:
+def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> UInts:
     """Return the bucket of each row, shape (n_rows,)."""
     if spec.shuffle:
         return rng(spec.seed, Purpose.SHUFFLE, item, part).integers(
@@ -192,13 +188,8 @@ def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> NDArray[np.u
 
 
 def _extra_words(
-    spec: StageSpec,
-    item: int,
-    part: int,
-    batch: RecordBatch,
-    labels: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-) -> NDArray[np.uint32]:
+    spec: StageSpec, item: int, part: int, batch: RecordBatch, labels: Doubles, offsets: Ints
+) -> UInts:
     """Return the extra words of each record, shape (n_extra, n_rows)."""
     n_rows = len(batch.row_line)
     extra = np.empty((spec.layout.n_extra, n_rows), dtype=np.uint32)
@@ -214,7 +205,7 @@ def _extra_words(
     return extra
 
 
-def ranks_within(labels: NDArray[np.float64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
+def ranks_within(labels: Doubles, rank: Ints) -> Ints:
     """Return the position of each row among the rows of its label in the order of `rank`; shapes (n_rows,)."""
     order = np.lexsort((rank, labels))
     grouped = labels[order]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
@@ -15,6 +14,7 @@ from distls.workers.ingestion.formats.csv import DelimitedOptions, RowReader
 from distls.workers.ingestion.formats.parquet import survey_parquet
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
+from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.batch import Progress
@@ -96,7 +96,7 @@ class _ColumnReader(RowReader):
             self.columns[column, 0] = Kind.SKIP
         return 0.0
 
-    def refuse(self, text: NDArray[np.uint8], reason: str, may_skip: bool = True) -> None:
+    def refuse(self, text: Bytes, reason: str, may_skip: bool = True) -> None:
         """Stop at the offending row, or undo what was recorded of it."""
         line = int(self.state[State.LINE])
         super().refuse(text, reason, may_skip)

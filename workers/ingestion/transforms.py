@@ -18,6 +18,7 @@ from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.compilation.jit import kernel
 from distls.workers.ingestion.column_moments import row_blocks
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.linear_algebra.column_selection import places_of
 
 __all__ = [
@@ -88,7 +89,7 @@ def needs_moments(steps: Steps) -> bool:
     return any(step["name"] == "standardize" for step in steps)
 
 
-def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
+def idf_weights(counts: Ints, n_rows: int) -> Doubles:
     """Return scikit-learn's smooth idf, ``ln((1 + n) / (1 + df)) + 1``, from document counts, shape (n_features,)."""
     return np.log((1.0 + n_rows) / (1.0 + counts)) + 1.0
 
@@ -228,7 +229,7 @@ _APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], Rows]] = {
 
 
 @kernel
-def normalise_rows(indptr: NDArray[np.int64], data: NDArray[Any]) -> None:
+def normalise_rows(indptr: Ints, data: NDArray[Any]) -> None:
     """Divide each row by its Euclidean norm, in place; rows of zeros stay."""
     for r in range(len(indptr) - 1):
         square = 0.0
@@ -241,9 +242,7 @@ def normalise_rows(indptr: NDArray[np.int64], data: NDArray[Any]) -> None:
 
 
 @kernel
-def keep_columns(
-    indptr: NDArray[np.int64], indices: NDArray[Any], data: NDArray[Any], place: NDArray[np.int64]
-) -> None:
+def keep_columns(indptr: Ints, indices: NDArray[Any], data: NDArray[Any], place: Ints) -> None:
     """Renumber column c to place[c], or drop it if that is negative, in place; `indptr` is updated."""
     kept, start = 0, indptr[0]
     for r in range(len(indptr) - 1):
@@ -258,7 +257,7 @@ def keep_columns(
 
 
 @kernel
-def scale_columns(indices: NDArray[Any], data: NDArray[Any], weights: NDArray[np.float64]) -> None:
+def scale_columns(indices: NDArray[Any], data: NDArray[Any], weights: Doubles) -> None:
     """Multiply each value by the weight (shape (n_features,)) of its column, in place."""
     for k in range(len(data)):
         data[k] = data[k] * weights[indices[k]]

@@ -23,11 +23,10 @@ from distls.workers.linear_algebra.gram_kernels import add_gram_csr, add_upper, 
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, Form, open_ref, stream
-from distls.workers.rounds.folds import fold_of
 from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.row_weights import fold_of, row_weights
 from distls.workers.runtime.buffers import borrowed_buffers
 
 __all__ = [
@@ -120,11 +119,8 @@ Start = tuple[Block | None, Block | None]
 def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
     """Sum one lane's partitions.
 
-    Parameters
-    ----------
-    start : (Block or None, Block or None)
-        A fitted block to be added to the predictions, which are then stored as version + 1; and the weights of the
-        current block at which the gradient is taken (None: zero).
+    `start` has a fitted block to be added to the predictions, which are then stored as version + 1, or None; and the
+    weights of the current block at which the gradient is taken (None: zero).
     """
     # the dense squares of one lane are reused by the next
     with Ledger.of_task() as ledger, borrowed_buffers("squares") as buffers:

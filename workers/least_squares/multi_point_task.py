@@ -19,15 +19,13 @@ from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.features.design import PIECE_ROWS, Design, blocks
 from distls.workers.least_squares.block_task import BlockSums, Moments, n_features_of
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
-from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.loss_registry import LOSSES
-from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
+from distls.workers.losses.targets import NO_CLASSES, ScoreGradients, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.folds import fold_of
 from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.row_weights import fold_of, row_weights
 
 __all__ = [
     "SCORES",

@@ -89,14 +89,8 @@ class GramSum:
     def add_padded(self, values: NDArray[Any], right: NDArray[np.float64], s: NDArray[np.float64]) -> None:
         """Add the products of a dense block with itself and with other columns in one call of BLAS.
 
-        Parameters
-        ----------
-        values : array of shape (n_rows, width + n_extra)
-            The block's columns, and padding; both are overwritten.
-        right : float64 array of shape (n_rows, n_extra)
-            The other columns, times the weights.
-        s : float64 array of shape (n_rows,) or (0,)
-            Weights.
+        Values (n_rows, width + n_extra) are the block's columns, and padding, both overwritten; `right` float64
+        (n_rows, n_extra) the other columns, times the weights; s, float64 (n_rows,) or (0,), the weights.
         """
         values[:, self._width :] = right
         if len(

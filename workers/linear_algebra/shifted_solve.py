@@ -22,14 +22,8 @@ class Shifted:
     """A symmetric positive semidefinite matrix, reduced once to Q B Q^T with B banded, to solve with any A + c I.
 
     The reduction costs (4/3) d^3 operations, nearly all of them in matrix products, a solve little more than two
-    products with Q: for many c that serves as an eigendecomposition does, at a fraction of its cost.
-
-    Parameters
-    ----------
-    matrix : float64 array of shape (d, d)
-        Both triangles.
-    eps : float
-        Relative rounding error of its elements.
+    products with Q: for many c that serves as an eigendecomposition does, at a fraction of its cost. The matrix is
+    float64 (d, d), both triangles; `eps` the relative rounding error of its elements.
     """
 
     def __init__(self, matrix: Array, eps: float = _EPS) -> None:

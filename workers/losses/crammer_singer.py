@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
 from distls.workers.losses.loss import Binary, Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import pairs, scores_of_class
 from distls.workers.losses.ovr_hinge import BinaryHinge
 from distls.workers.losses.row_functions import dual_step_of, row_gradient_of
+from distls.workers.losses.shared_parts import pairs, scores_of_class
 from distls.workers.losses.softmax import masses_of, set_masses
 
 __all__ = ["CrammerSinger"]

@@ -2,7 +2,7 @@
 
 The loss of a row is ``sum_c Phi(z_c) - y_c z_c`` with Phi a convex function, the potential, whose derivative g, the
 mean, predicts y: the indicators of the row's class, or numbers. `gls` trains with it. Such losses have no kernels:
-`distls.workers.losses.class_losses` calls these methods.
+`distls.workers.losses.targets` calls these methods.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -18,8 +18,8 @@ from scipy.special import log_ndtr, ndtr, xlogy
 
 from distls.storage.errors import ParameterError
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import scores_of_class, softmax_in_place
 from distls.workers.losses.row_functions import row_gradient_of
+from distls.workers.losses.shared_parts import scores_of_class, softmax_in_place
 from distls.workers.simd.class_sums import first_max
 
 __all__ = ["Cauchit", "Link", "LogOfMeans", "LogOfProbability", "Poisson", "Probit"]

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper
-from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
-from distls.workers.losses.numpy_forms import scores_of_class
+from distls.workers.losses.loss import Codes, Floats
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     add_score_curvature_of,
@@ -18,14 +16,19 @@ from distls.workers.losses.row_functions import (
     row_loss_of,
     score_change_of,
 )
-from distls.workers.losses.squared_slack import change_of_square, label_gradient, square_of_slack
+from distls.workers.losses.shared_parts import (
+    SquaredSlack,
+    change_of_square,
+    scores_of_class,
+    square_of_slack,
+)
 from distls.workers.simd.class_sums import first_max, sum_of, sum_of_squares
 from distls.workers.simd.slack_kernels import slack_curvature, slack_gradient, slack_move
 
 __all__ = ["MulticlassSquaredHinge"]
 
 
-class MulticlassSquaredHinge(Loss):
+class MulticlassSquaredHinge(SquaredSlack):
     """Squared slacks of all other classes, ``sum_{j != y} max(0, 1 + z_j - z_y)^2`` (BCD paper Eq. 2, gradient Eq. 5).
 
     For a set of labels it is the sum over all pairs of a label of the row and any other: a ranking.
@@ -36,10 +39,7 @@ class MulticlassSquaredHinge(Loss):
     name = "multiclass_squared_hinge"
     ignores_constants = True
     aliases = ("squared_hinge",)
-    targets = ("class", "multilabel")
-    stochastic = False
     ranks = True
-    descent_factor = 2.0
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -51,19 +51,9 @@ class MulticlassSquaredHinge(Loss):
         out[np.arange(len(y)), y] = -out.sum(axis=1)
         return out
 
-    def label_gradient(
-        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return gradients and values of the ranking."""
-        return label_gradient(self, scores, labels)
-
     def lipschitz(self, k: int) -> float:
         """Return 2 k: sharp, not the paper's 4 (k - 1) (docs/papers.md)."""
         return 2.0 * k
-
-    def dual_shortfall(self, c: float) -> float:
-        """Return (1 - c)^2: the conjugate is quadratic."""
-        return (1.0 - c) ** 2
 
 
 def _slacks(scores: Floats, y: Codes) -> Floats:

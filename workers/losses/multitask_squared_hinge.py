@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
+from distls.workers.losses.loss import Codes, Floats
 from distls.workers.losses.ovr_squared_hinge import OvrSquaredHinge, ovr_squared_hinge_row
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
@@ -16,22 +15,19 @@ from distls.workers.losses.row_functions import (
     row_loss_of,
     score_change_of,
 )
-from distls.workers.losses.squared_slack import label_gradient, own_correction, square_of_slack
+from distls.workers.losses.shared_parts import SquaredSlack, own_correction, square_of_slack
 from distls.workers.simd.slack_kernels import slack_curvature, slack_gradient, slack_move
 
 __all__ = ["MultitaskSquaredHinge"]
 
 
-class MultitaskSquaredHinge(Loss):
+class MultitaskSquaredHinge(SquaredSlack):
     """One-versus-rest, ``sum_c max(0, 1 - t_c z_c)^2`` without a 1/2 (BCD paper Eq. 11, gradient Eq. 13)."""
 
     __slots__ = ()
 
     name = "multitask_squared_hinge"
-    targets = ("class", "multilabel")
-    stochastic = False
     separable = True
-    descent_factor = 2.0
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -41,19 +37,9 @@ class MultitaskSquaredHinge(Loss):
         """Return the derivatives of each row: ``-2 t_c max(0, 1 - t_c z_c)``."""
         return 2.0 * OvrSquaredHinge().gradient(scores, y)
 
-    def label_gradient(
-        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return gradients and values of all labels."""
-        return label_gradient(self, scores, labels)
-
     def lipschitz(self, k: int) -> float:
         """Return 2."""
         return 2.0
-
-    def dual_shortfall(self, c: float) -> float:
-        """Return (1 - c)^2: the conjugate is quadratic."""
-        return (1.0 - c) ** 2
 
 
 @row_gradient_of(MultitaskSquaredHinge)

@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
 from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss, output_loss_of
-from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class, separable_dual_step
-from distls.workers.losses.row_functions import (
-    GRADIENT_IN_G,
-    row_curvature_of,
-    row_gradient_of,
+from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.losses.shared_parts import (
+    SingleOutput,
+    class_signs,
+    negated_at_class,
+    separable_dual_step,
 )
 from distls.workers.simd.class_sums import first_max, sum_of
 

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
 from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss, output_loss_of
-from distls.workers.losses.numpy_forms import (
+from distls.workers.losses.row_functions import (
+    GRADIENT_IN_G,
+    row_curvature_of,
+    row_gradient_of,
+    step_curvature_of,
+)
+from distls.workers.losses.shared_parts import (
     SingleOutput,
     binary_entropy,
     class_signs,
     negated_at_class,
     separable_dual_step,
     softmax_in_place,
-)
-from distls.workers.losses.row_functions import (
-    GRADIENT_IN_G,
-    row_curvature_of,
-    row_gradient_of,
-    step_curvature_of,
 )
 from distls.workers.losses.softmax import Softmax, logistic_curvature
 from distls.workers.simd.class_sums import exp_of_minus_abs, first_max

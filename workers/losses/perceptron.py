@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import pairs, scores_of_class
 from distls.workers.losses.row_functions import row_gradient_of
+from distls.workers.losses.shared_parts import pairs, scores_of_class
 from distls.workers.simd.class_sums import first_max
 
 __all__ = ["Perceptron"]

@@ -11,7 +11,6 @@ from scipy.special import xlogy
 
 from distls.workers.compilation.jit import elementwise_helper, helper
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import scores_of_class, softmax_in_place
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     add_score_curvature_of,
@@ -22,6 +21,7 @@ from distls.workers.losses.row_functions import (
     row_gradient_of,
     score_change_of,
 )
+from distls.workers.losses.shared_parts import scores_of_class, softmax_in_place
 from distls.workers.simd.class_sums import exp_below, first_max
 
 __all__ = ["Softmax", "logistic_curvature", "masses_of", "set_masses"]

@@ -1,16 +1,7 @@
-"""The penalties by name: separable over the rows of W.
+"""The penalties by name: functions of W that are separable over its rows.
 
-========================  ==========================================================================
-``l1l2``                  ``sum_j |W_j|_2``: rows become zero as a whole (the paper's, section 2)
-``l1``                    ``sum_jr |W_jr|``
-``l2``                    ``1/2 |W|_F^2``, the penalty of all other methods
-``elasticnet``            ``rho sum_jr |W_jr| + (1 - rho)/2 |W|_F^2`` (section 2)
-``l1linf``                ``sum_j max_r |W_jr|`` (section 4.7)
-``sparse-group``          ``rho sum_jr |W_jr| + (1 - rho) sum_j |W_j|_2``: zeros within rows (section 4.7)
-========================  ==========================================================================
-
-``rho`` is the parameter `l1_ratio`. A penalty is added by a file like `distls.workers.penalties.l1` and a call of
-`register_penalty`, which every process that trains with it has to run.
+A penalty is added by a file like `distls.workers.penalties.l1` and a call of `register_penalty`, which every process
+that trains with it has to run.
 """
 
 from __future__ import annotations
@@ -29,13 +20,11 @@ from distls.workers.penalties.penalty_rows import row_function
 
 __all__ = [
     "PENALTIES",
-    "conjugate",
     "penalties_with",
     "penalty_named",
     "penalty_value",
     "prox_rows",
     "register_penalty",
-    "zero_from",
 ]
 
 _penalties: dict[str, Penalty] = {}
@@ -88,13 +77,3 @@ def prox_rows(name: str, v: Array, mu: float, rho: float) -> Array:
     out = np.empty_like(v)
     row_kernels.prox_rows(penalty_named(name), v, mu, rho, out)
     return out
-
-
-def conjugate(name: str, v: Array, alpha: float, rho: float) -> tuple[float, float]:
-    """Return `Penalty.conjugate` of the penalty of that name."""
-    return penalty_named(name).conjugate(v, alpha, rho)
-
-
-def zero_from(name: str, gradient: Array, rho: float) -> float:
-    """Return `Penalty.zero_from` of the penalty of that name: infinity for l2."""
-    return penalty_named(name).zero_from(gradient, rho)

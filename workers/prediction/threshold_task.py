@@ -27,7 +27,6 @@ __all__ = [
     "ThresholdSums",
     "best_cuts",
     "fitted_threshold",
-    "merge_thresholds",
     "threshold_bytes",
     "threshold_lane",
 ]
@@ -73,11 +72,6 @@ def threshold_lane(job: ThresholdJob, predictor: LinearPredictor, lane: Lane) ->
             total.cross += weighted.T @ cuts
         total.ledger.count(index, n_rows_of(part.x))
     return total
-
-
-def merge_thresholds(left: ThresholdSums, right: ThresholdSums) -> ThresholdSums:
-    """Add two sums."""
-    return ThresholdSums(left.gram + right.gram, left.cross + right.cross, left.ledger.merge(right.ledger))
 
 
 def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -21,8 +21,8 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, Fold, open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.rows import ColumnShard, Partition
-from distls.workers.rounds.folds import seen_in_fold
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import seen_in_fold
 
 __all__ = [
     "DatasetRef",

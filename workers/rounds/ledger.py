@@ -10,14 +10,15 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from distls.storage.errors import DistlsError
 from distls.workers.runtime.process import peak_rss, process_name
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "add_sums"]
 
 N = TypeVar("N", int, float)
+S = TypeVar("S")
 
 
 @dataclass
@@ -88,3 +89,12 @@ def _by_key(how: Callable[[list[N]], N], left: dict[str, N], right: dict[str, N]
     return {
         key: how([table[key] for table in (left, right) if key in table]) for key in sorted({*left, *right})
     }
+
+
+def add_sums(left: S, right: S, **merged: Any) -> S:
+    """Return the sum of two results of a task, dataclasses: field by field, but for those that are given."""
+    for name, value in vars(left).items():
+        if name not in merged:
+            other = vars(right)[name]
+            merged[name] = value.merge(other) if isinstance(value, Ledger) else value + other
+    return type(left)(**merged)

@@ -19,11 +19,7 @@ Node = tuple[int, int]
 class ReductionTree(Generic[T]):
     """Collects leaves and subtrees in any order and merges siblings as soon as both are there.
 
-    Parameters
-    ----------
-    n_leaves : int
-    merge : callable
-        ``merge(left, right)`` returns the merged value; it may reuse either argument's memory.
+    ``merge(left, right)`` returns the merged value; it may reuse either argument's memory.
     """
 
     def __init__(self, n_leaves: int, merge: Callable[[T, T], T]) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from distls.storage.rows import Partition
 from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.folds import seen_in_fold
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import seen_in_fold
 from distls.workers.runtime.process import peak_rss, process_name
 
 __all__ = ["MergeEach", "ReadTogether", "Reading", "done_by", "read_alone", "read_key"]

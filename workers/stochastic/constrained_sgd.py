@@ -180,13 +180,7 @@ def constrained_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int,
 
 
 def centred_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
-    """Return steps of `sgd` on centred rows.
-
-    Raises
-    ------
-    ParameterError
-        The loss is not the squared one, or there is no intercept.
-    """
+    """Return steps of `sgd` on centred rows; raise ParameterError without the squared loss or an intercept."""
     center = params["center"]
     if stats.loss != "squared":
         raise ParameterError(f"center={center}: for loss=squared only, here it is {stats.loss}")

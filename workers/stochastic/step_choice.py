@@ -79,13 +79,7 @@ class ChooseSteps(Protocol):
     def __call__(
         self, stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool
     ) -> StepChoice:
-        """Return the steps to take, or to try.
-
-        Raises
-        ------
-        ParameterError
-            Parameters contradict each other or the problem.
-        """
+        """Return the steps to take or to try; raise ParameterError if parameters contradict each other or the data."""
         ...
 
 
@@ -95,12 +89,7 @@ def trial_rows(n_rows: int) -> int:
 
 
 def refuse_params(params: dict[str, Any], plain: dict[str, Any], because: str) -> None:
-    """Refuse parameters with other values than those of `plain`.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for parameters with other values than those of `plain`."""
     for name, value in plain.items():
         if params[name] != value:
             raise ParameterError(f"{name}={params[name]}: not with {because}; leave it out")
@@ -111,10 +100,7 @@ def choose_by_schedule(
 ) -> StepChoice:
     """Return an update with steps that follow a schedule, of the given size or of sizes to be tried.
 
-    Raises
-    ------
-    ParameterError
-        Steps of that size would erase the weights.
+    Raises ParameterError if steps of that size would erase the weights.
     """
     schedule, given = params["schedule"], params["eta0"]
     if given and stats.alpha * given >= 1.0:

@@ -81,14 +81,9 @@ def _put_decimal(out, at, value):  # type: ignore[no-untyped-def]
 def format_rows(indptr, indices, data, labels, first_index, separator, out):  # type: ignore[no-untyped-def]
     """Write rows as lines ``label index:value ...``; return the number of bytes.
 
-    Parameters
-    ----------
-    labels : int64 array of shape (n_rows,), not negative
-    first_index : int
-        Added to column numbers: 1 for one-based text.
-    separator : uint8 array
-        Written between label and features: empty for svmlight, " |" for Vowpal Wabbit.
-    out : uint8 array of at least (nnz + n_rows) * BYTES_PER_VALUE elements
+    Labels are int64, not negative; `first_index` is added to column numbers: 1 for one-based text; `separator` comes
+    between label and features: empty for svmlight, " |" for Vowpal Wabbit. `out` has (nnz + n_rows) * BYTES_PER_VALUE
+    bytes.
     """
     at = 0
     for i in range(len(indptr) - 1):

@@ -200,8 +200,7 @@ def _asked(client: Client, function: Callable[[], Answer], workers: list[str]) -
         return client.sync(client._run, function, workers=workers, callback_timeout=_ANSWER_SECONDS)
     except TimeoutError:
         raise WorkerError(
-            f"one of the workers {', '.join(workers)} does not answer within {_ANSWER_SECONDS} s; end it, or start it "
-            "anew"
+            f"one of the workers {', '.join(workers)} does not answer within {_ANSWER_SECONDS} s; end or restart it"
         ) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distls.ingestion.formats.csv_header import Head, looks_like_table, read_head
+from distls.ingestion.formats.csv_header import Head, looks_like_table, read_heads
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
     choose_columns,
@@ -20,8 +20,7 @@ from distls.ingestion.request.format_options import HEADER, SEPARATOR, TableColu
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
-from distls.ingestion.request.source_start import first_lines
-from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_delimited
@@ -105,13 +104,7 @@ def _reading(
     if like is not None and any("width" in feature for feature in features):
         raise MismatchError(f"{path} is a table of text, but {like.path} has columns of lists")
     known = [feature["name"] for feature in features]
-    heads = [read_head(first_lines(file), file.path, read.separator, read.header, known) for file in files]
-    head = heads[0]
-    for file, other in zip(files[1:], heads[1:], strict=True):
-        if (other.headed, other.columns) != (head.headed, head.columns):
-            raise BadInputError(
-                f"{file.path}: its first line is not like that of {path}; one of them may be a header"
-            )
+    head, doubt = read_heads(files, read.separator, read.header, known)
     read, notices = _without_index(head, read, known)
     if like is None:
         columns = choose_columns(head.columns, head.words, path, read, options, head.documents)
@@ -121,13 +114,7 @@ def _reading(
     label_words = like is not None and like.meta.target != "continuous"
     own = {"separator": head.separator, "headed": head.headed, "label_words": label_words}
     reading = DelimitedOptions(**{**vars(columns), **own})
-    if head.certain:
-        return reading, notices if like is None else ()
-    taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
-    return reading, (
-        *notices,
-        f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",
-    )
+    return reading, (*notices, *doubt) if doubt or like is None else ()
 
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:

@@ -6,11 +6,13 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.table_columns import are_documents, is_number, is_word
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import CONVERT
 
-__all__ = ["Head", "looks_like_table", "read_head"]
+__all__ = ["Head", "looks_like_table", "read_head", "read_heads"]
 
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
@@ -103,6 +105,23 @@ def read_head(
     headed, certain = _is_headed(rows, header, known)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
     return Head(separator, headed, certain, columns, rows[1:] if headed else rows, headed and not rows[0][0])
+
+
+def read_heads(
+    files: Sequence[SourceFile], separator: str | None, header: str | bool | None, known: Sequence[str]
+) -> tuple[Head, tuple[str, ...]]:
+    """Return the head that all files have, as `read_head` does, and a notice if its first line may mislead."""
+    path = files[0].path
+    head, *others = (read_head(first_lines(file), file.path, separator, header, known) for file in files)
+    for file, other in zip(files[1:], others, strict=True):
+        if (other.headed, other.columns) != (head.headed, head.columns):
+            raise BadInputError(
+                f"{file.path}: its first line is not like that of {path}; one of them may be a header"
+            )
+    if head.certain:
+        return head, ()
+    taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
+    return head, (f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",)
 
 
 def _separator(lines: Sequence[str], path: str, given: str | None) -> str:

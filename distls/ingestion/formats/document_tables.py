@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distls.ingestion.formats.csv_header import read_head
+from distls.ingestion.formats.csv_header import read_heads
 from distls.ingestion.formats.parquet import read_parquet_heads, row_group_items
 from distls.ingestion.formats.tables import TEXT_NAMES, ColumnFinder, listed
-from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.document_tables import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
@@ -20,6 +20,7 @@ __all__ = [
     "LABEL_NAMES",
     "DocumentTable",
     "is_parquet",
+    "looks_like_labelled_lines",
     "names_documents",
     "open_document_table",
 ]
@@ -27,6 +28,10 @@ __all__ = [
 # Names of fields and columns of labels, in the order in which they are tried.
 LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _TABLE_NAMES = (".csv", ".tsv")
+# Of lines of a label, a tab and a document, which resemble a table of two columns.
+_SAMPLED = 200
+_LABEL = re.compile(r"[^\s|:]{1,100}")  # one word; bars are Vowpal Wabbit's, colons svmlight's
+_WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 @dataclass(frozen=True)
@@ -108,17 +113,30 @@ def _open_parquet(files: Sequence[SourceFile]) -> DocumentTable:
 def _open_csv(
     files: Sequence[SourceFile], known: Sequence[str], separator: str | None, header: str | bool | None
 ) -> DocumentTable:
-    heads = [read_head(first_lines(file), file.path, separator, header, known) for file in files]
-    head, path = heads[0], files[0].path
-    for file, other in zip(files[1:], heads[1:], strict=True):
-        if (other.headed, other.columns) != (head.headed, head.columns):
-            raise BadInputError(f"{file.path}: its first line is not like that of {path}")
-    notices: tuple[str, ...] = ()
-    if not head.certain:
-        taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
-        notices = (f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",)
+    head, notices = read_heads(files, separator, header, known)
     # a quoted field may have line breaks, so that no range but the whole file certainly starts with a row
     items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
     reading = {"columns": head.columns, "separator": head.separator, "headed": head.headed}
     sizes = tuple(file.size for file in files)
-    return DocumentTable(path, CSV_DOCUMENT_READER, head.columns, items, sizes, reading, notices)
+    return DocumentTable(files[0].path, CSV_DOCUMENT_READER, head.columns, items, sizes, reading, notices)
+
+
+def looks_like_labelled_lines(name: str, start: bytes) -> bool:
+    """Return whether each line of a file is a label, a tab and several words.
+
+    A file named as a table is one. The first line must have several words too, which no name of a column has.
+    """
+    if name.endswith(_TABLE_NAMES):
+        return False
+    text = start.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    lines = [line for line in text.split("\n")[:_SAMPLED] if line.strip()]
+    if len(start) >= 2**16 and len(lines) > 1:
+        lines.pop()  # possibly incomplete
+    parts = [line.partition("\t") for line in lines]
+    if not parts or not all(tab and _LABEL.fullmatch(label.strip()) for label, tab, _ in parts):
+        return False
+    documents = [document for _, _, document in parts]
+    counts = [len(_WORD.findall(document)) for document in documents]
+    if any("\t" in document for document in documents) or counts[0] < 2:
+        return False
+    return 2 * sum(count > 2 for count in counts) >= len(counts)

@@ -12,10 +12,10 @@ from distls.ingestion.formats.document_tables import (
     LABEL_NAMES,
     DocumentTable,
     is_parquet,
+    looks_like_labelled_lines,
     names_documents,
     open_document_table,
 )
-from distls.ingestion.formats.labelled_lines import looks_like_labelled_lines
 from distls.ingestion.formats.tables import TEXT_NAMES, known_id
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
@@ -105,8 +105,7 @@ class DocumentOptions(LabelColumn):
     )
     id_column: str | int | None = option(None, ID_COLUMN)
     ngrams: str | Sequence[int] | None = option(
-        None,
-        OptionInfo("Raw text: runs of words or characters; default 1,1.", "MIN,MAX", parse=_ngram_range),
+        None, OptionInfo("Raw text: runs of words or characters; default 1,1.", "MIN,MAX", parse=_ngram_range)
     )
     analyzer: str | None = option(
         None, OptionInfo("Raw text; default word.", choices=("word", "char", "char_wb"))
@@ -115,7 +114,7 @@ class DocumentOptions(LabelColumn):
         None, OptionInfo("Raw text; default yes.", flag="--lowercase/--no-lowercase")
     )
     alternate_sign: bool | None = option(
-        None, OptionInfo("Half of the columns count downwards.", flag="--alternate-sign")
+        None, OptionInfo("Raw text: alternate the sign of hashed features.", flag="--alternate-sign")
     )
     binary: bool | None = option(None, OptionInfo("Raw text: ones instead of counts.", flag="--binary"))
     keep_words: bool | None = option(

@@ -111,21 +111,9 @@ def format_of(
 class ReadRequest:
     """Format and options as the user gave them, checked before any source is opened.
 
-    Parameters
-    ----------
-    format : str
-        A name, or ``auto``.
-    read : FormatOptions, or None
-        The options of a format.
-    named : mapping
-        Options by name, of any format; those at their defaults count as not given.
-
-    Raises
-    ------
-    ParameterError
-        There is no such format, a value is not allowed, or both `read` and options by name are given.
-    TypeError
-        No format has an option of this name.
+    `format` is a name or ``auto``, `read` the options of a format, `named` options by name, of any format; those at
+    their defaults count as not given. Raises ParameterError if there is no such format, a value is not allowed, or
+    both `read` and options by name are given; TypeError if no format has an option of this name.
     """
 
     def __init__(self, format: str, read: FormatOptions | None, named: Mapping[str, object]) -> None:

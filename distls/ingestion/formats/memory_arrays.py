@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator, Mapping, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
@@ -26,9 +26,10 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 if TYPE_CHECKING:
     from distls.ingestion.formats.dask_arrays import RowChunks
 
-__all__ = ["plan_arrays"]
+__all__ = ["plan_arrays", "unwrapped"]
 
 _CHUNK_BYTES = 2**27
+_EXPECTED = "expected an array, a sparse matrix, a DataFrame or a dask array of numbers"
 
 
 def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> SourcePlan:
@@ -158,3 +159,29 @@ def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
         if array is not None:
             crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", crc)
     return {"path": "arrays in memory", "size": int(x.shape[0]), "crc32": crc}
+
+
+# -- objects that wrap an array --------------------------------------------------------------------------
+
+
+def unwrapped(name: str, value: Any) -> Any:
+    """Return the array in an xarray DataArray or an AnnData object, any other value as it is.
+
+    Raises BadInputError if the value, which messages call `name`, holds several arrays or is nothing like an array.
+    """
+    kind, home = type(value).__name__, type(value).__module__.partition(".")[0]
+    if home == "xarray":
+        if kind != "DataArray":
+            raise BadInputError(
+                f"{name}: an xarray {kind} of several arrays; give one of them, as in {name}['name']"
+            )
+        return value.data
+    if home == "anndata":
+        if getattr(value, "X", None) is None:
+            raise BadInputError(
+                f"{name}: an AnnData object without X; give a layer, as in {name}.layers['raw']"
+            )
+        return value.X
+    if value is None or isinstance(value, (Mapping, Set, Iterator, bytes)):
+        raise BadInputError(f"{name}: {_EXPECTED}, not {'None' if value is None else f'a {kind}'}")
+    return value

@@ -52,8 +52,7 @@ class ParquetOptions(TableColumns):
     """
 
     list_columns: Sequence[str] | None = option(
-        None,
-        OptionInfo("parquet: sparse rows; default indices,values.", "INDICES,VALUES", parse=_name_pair),
+        None, OptionInfo("parquet: sparse rows; default indices,values.", "INDICES,VALUES", parse=_name_pair)
     )
 
 

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import (
-    ID_COLUMN,
-    FormatOptions,
-    OptionInfo,
-    option,
-    yes_or_no,
-)
+from distls.ingestion.request.format_options import ID_COLUMN, FormatOptions, OptionInfo, option, yes_or_no
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan

@@ -140,5 +140,8 @@ class TableColumns(LabelColumn):
     )
     id_column: str | int | None = option(None, ID_COLUMN)
     na: str | float | None = option(
-        None, OptionInfo("What missing values stand for; default refused.", "VALUE", parse=decimal_number)
+        None,
+        OptionInfo(
+            "Number that missing values stand for; default: they are refused.", "VALUE", parse=decimal_number
+        ),
     )

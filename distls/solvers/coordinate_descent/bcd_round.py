@@ -29,7 +29,6 @@ from distls.workers.coordinate_descent.row_scores_task import (
     SparseWeights,
     change_lane,
     margin_lane,
-    merge_margins,
 )
 from distls.workers.coordinate_descent.sweep_task import (
     LaneSweeps,
@@ -43,6 +42,7 @@ from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import add_sums
 
 __all__ = ["BcdState", "Round", "RoundSetting"]
 
@@ -215,7 +215,7 @@ class Round:
         """Compute the scores of all rows from the weights."""
         task, weights = partial(margin_lane, job), self._sent(state)
         return self._checked(
-            self._executor.reduce(task, self._setting.row_lanes, merge=merge_margins, shared=weights)
+            self._executor.reduce(task, self._setting.row_lanes, merge=add_sums, shared=weights)
         )
 
     @staticmethod
@@ -262,7 +262,7 @@ class Round:
             self._executor.reduce(
                 partial(change_lane, self._margins),
                 self._setting.row_lanes,
-                merge=merge_margins,
+                merge=add_sums,
                 shared=shared,
             )
         )

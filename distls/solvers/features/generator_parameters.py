@@ -1,25 +1,7 @@
 """The parameters of generated features: which kind uses them, the sizes of blocks, and the memory they take.
 
-The parameters, with None for what is not given:
-
-=============  ==========================================================================================
-features       columns (random, without replacement), columns-replaced, frequency, gradient,
-               block-gradient: original features; fourier, logits, polynomials: random features;
-               random-masks, kmeans-masks: images
-block_size     features of a stage
-bandwidth      s of fourier, logits, polynomials; "median" is the median trick, and so is None, except for
-               polynomials: there the s that makes their mean square one
-pca            components onto which rows are projected before random features; None: not at all
-degree         of polynomials (2)
-image          HEIGHTxWIDTHxCHANNELS of a row, one channel after the other; None: square, three channels if that fits
-mask_side      pixels (6)
-pool           means over pool x pool regions (2: quadrants)
-rectify        two-sided (the default) or absolute
-threshold      what a response must exceed (0)
-contrast       whether the contrast of patches is normalised, as in Coates et al. 2011 (false, as in the paper)
-expand         number of a block's features of filters that are random polynomials of the others (0)
-stages         filters are learned for all stages, times `models` where given
-=============  ==========================================================================================
+`distls methods` describes them; None is what is not given. Solvers have kinds of their own: columns (random, without
+replacement), columns-replaced, frequency, gradient and block-gradient are orders of the original features.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -41,7 +42,6 @@ from distls.workers.features.fit_task import (
     MomentsJob,
     SampleJob,
     count_lane,
-    merge_counts,
     merge_moments,
     moments_lane,
     sampled_rows,
@@ -237,7 +237,7 @@ def column_order(
         return rng(seed, Purpose.COLUMNS, pass_index).permutation(reader.problem.shape[0])
     if params["features"] == FREQUENCY:
         job = partial(count_lane, reader.data)
-        return frequency_order(executor.reduce(job, _lanes(reader), merge=merge_counts))
+        return frequency_order(executor.reduce(job, _lanes(reader), merge=operator.add))
     return np.empty(0, np.int64)
 
 

@@ -13,7 +13,7 @@ from target_helpers import write_targets
 
 from distls import evaluate
 from distls.cli import cli
-from distls.evaluation.proof import prove
+from distls.evaluation.evaluate import prove
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import StateLostError
@@ -75,7 +75,7 @@ def test_lost_duals_are_said_to_be_lost(data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(StateLostError):
         prove(tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
     output = _evaluated(tmp_path / "run", data.path)
-    assert "the objective and its bound are not computed anew" in output
+    assert "the objective and its bound are not recomputed" in output
     assert "error" in output
 
 
@@ -104,7 +104,7 @@ def test_python_s_evaluate_says_what_is_lost(data: Dataset, tmp_path: Path) -> N
     fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
     for file in (tmp_path / "run" / "state").glob("*.npy"):
         file.unlink()
-    with pytest.warns(UserWarning, match="the objective and its bound are not computed anew: .*missing"):
+    with pytest.warns(UserWarning, match="the objective and its bound are not recomputed: .*missing"):
         assert evaluate(tmp_path / "run", data).objective is None
 
 

@@ -13,7 +13,7 @@ import xarray
 from helpers import labelled_rows
 
 from distls import CSGDRegressor, MCIDClassifier, fit, ingest, open_dataset
-from distls.ingestion.formats.wrapped_arrays import unwrapped
+from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.storage.errors import BadInputError, ParameterError
 
 SPARSE, Y = labelled_rows(120, 6, 3)

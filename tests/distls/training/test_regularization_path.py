@@ -25,7 +25,7 @@ from distls.storage.model.model import load_model, used_rows
 from distls.training.callbacks import LineProgress
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
-from distls.workers.penalties.penalty_registry import prox_rows, zero_from
+from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from reference import bcd
 
 
@@ -54,7 +54,7 @@ def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset: Dataset, t
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "elasticnet", "sparse-group"])
 def test_zero_is_optimal_from_there_on(penalty: str) -> None:
     gradient = np.random.default_rng(3).standard_normal((20, 4))
-    alpha = zero_from(penalty, gradient, 0.3)
+    alpha = penalty_named(penalty).zero_from(gradient, 0.3)
     assert not prox_rows(penalty, -gradient, alpha * (1 + 1e-9), 0.3).any()
     assert prox_rows(penalty, -gradient, alpha * (1 - 1e-6), 0.3).any()
 

@@ -308,7 +308,7 @@ def test_a_table_that_is_listed_incompletely_is_read_again(copied, monkeypatch, 
 
 def test_a_forgotten_or_foreign_fingerprint(copied):
     message = (
-        f"{copied}: metadata and fingerprint do not match; keep it, check the disk or the store and copy it anew; "
+        f"{copied}: metadata and fingerprint do not match; keep it, check the disk or the store and copy it again; "
         "if no copy is whole, ingest the data set again"
     )
     for fingerprint in (..., "", "0" * 64, 5, None):

@@ -20,7 +20,7 @@ CALL = (
     "from distls.workers.synthetic.sampling_kernels import alias_cells\n"
     "print(alias_cells(np.array([1, 3])), sum(alias_cells.stats.cache_misses.values()))\n"
 )
-NOTE = "{path}: a damaged file among compiled kernels; they are compiled anew\n"
+NOTE = "{path}: a damaged file among compiled kernels; they are compiled again\n"
 CELLS = "(array([0.5, 1. ]), array([1, 1]))"
 
 

@@ -17,7 +17,7 @@ from distls.workers.coordinate_descent.descent_kernels import (
 )
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import LOSSES
-from distls.workers.losses.squared_slack import label_gradient
+from distls.workers.losses.shared_parts import label_gradient
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 

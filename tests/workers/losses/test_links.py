@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from distls.workers.losses import loss_registry
-from distls.workers.losses.class_losses import LossSums, class_losses
 from distls.workers.losses.links import Array, Cauchit, Link, Poisson, Probit
 from distls.workers.losses.row_functions import GRADIENT_IN_G
+from distls.workers.losses.targets import LossSums, class_losses
 
 LINKS = [Probit(), Cauchit(), Poisson()]
 

@@ -209,13 +209,13 @@ def test_kernels_with_a_loss_come_from_the_disk_cache_in_a_new_process(tmp_path)
 import json, numpy as np
 from distls.storage.rows import DenseRows
 from distls.workers.evaluation.loss_sums import evaluate_rows
-from distls.workers.losses import class_losses
+from distls.workers.losses import targets
 from distls.workers.losses.loss_registry import LOSSES
 x = DenseRows(np.ones((2, 2), np.float32))
 none = np.empty(0)
 y, w, b, predicted = np.zeros(2, np.int32), np.zeros((2, 2)), np.zeros(2), np.empty(0, np.int32)
 evaluate_rows(x, y, none, LOSSES["perceptron"], w, b, predicted)
-stats = class_losses._class_losses.stats
+stats = targets._class_losses.stats
 print(json.dumps([sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
 """
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}

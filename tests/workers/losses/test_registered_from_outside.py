@@ -17,8 +17,8 @@ from distls.columns.sharding import add_columns
 from distls.storage.errors import ParameterError
 from distls.workers.losses import loss_registry as losses
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import negated_at_class
 from distls.workers.losses.row_functions import GRADIENT_IN_G, row_gradient, row_gradient_of
+from distls.workers.losses.shared_parts import negated_at_class
 from distls.workers.penalties import penalty_registry as penalties
 from distls.workers.penalties.penalty import Array, Penalty
 from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
@@ -201,7 +201,7 @@ def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_pa
     # numba unpickles the index of a kernel whole, with the classes of all variants in it
     call = """
 import numpy as np
-from distls.workers.losses.class_losses import LossSums, _class_losses, class_losses
+from distls.workers.losses.targets import LossSums, _class_losses, class_losses
 from distls.workers.losses.loss_registry import LOSSES
 sums = LossSums()
 class_losses({loss}, np.zeros((2, 2)), np.zeros(2, np.int32), np.empty(0), sums)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from distls.workers.penalties.penalty_registry import conjugate, penalty_named, penalty_value, prox_rows
+from distls.workers.penalties.penalty_registry import penalty_named, penalty_value, prox_rows
 from distls.workers.penalties.penalty_rows import row_function
 from reference import bcd
 
@@ -68,7 +68,7 @@ def test_small_rows_become_zero_exactly(name):
 @given(v=ROWS, rho=st.floats(0, 1))
 def test_a_norm_bounds_products_by_its_dual(name, v, rho):
     """At the factor that `conjugate` allows, sup_w (c v . w - alpha R(w)) is 0; beyond it, it is not."""
-    factor, value = conjugate(name, v[None], 0.5, rho)
+    factor, value = penalty_named(name).conjugate(v[None], 0.5, rho)
     assert value == 0.0
     moved = bcd.prox(factor * v, 0.5, name, rho)
     np.testing.assert_allclose(moved, 0.0, atol=1e-7)
@@ -80,7 +80,7 @@ def test_a_norm_bounds_products_by_its_dual(name, v, rho):
 def test_conjugate_by_search(name):
     rng = np.random.default_rng(2)
     v = rng.standard_normal(3)
-    factor, value = conjugate(name, v[None], 0.5, 0.4)
+    factor, value = penalty_named(name).conjugate(v[None], 0.5, 0.4)
 
     def negative(w):
         return 0.5 * penalty_value(name, w[None], 0.4) - float(v @ w)

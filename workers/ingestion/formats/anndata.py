@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.storage.sources.anndata_store import AnnDataStore, open_anndata
+from distls.workers.ingestion.parsing.array_types import Singles
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
@@ -77,7 +77,7 @@ def _block(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> Row
     return RowBlock(first, values, csr, labels, _weights(store, item, first, stop), faults=faults)
 
 
-def _weights(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> NDArray[np.float32] | None:
+def _weights(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> Singles | None:
     if not item.weight:
         return None
     weights = store.column(item.weight, first, stop)

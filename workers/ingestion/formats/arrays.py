@@ -22,14 +22,7 @@ from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, RowBlock
 
-__all__ = [
-    "ARRAY_READER",
-    "ArrayItem",
-    "as_targets",
-    "read_header",
-    "read_labels_file",
-    "row_ranges",
-]
+__all__ = ["ARRAY_READER", "ArrayItem", "as_targets", "read_header", "read_labels_file", "row_ranges"]
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CSR_KEYS = {"data", "indices", "indptr", "shape", "format"}

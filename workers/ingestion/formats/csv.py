@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions, first_columns
+from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
@@ -41,26 +41,15 @@ class DelimitedOptions(TableOptions):
 class RowReader:
     """Runs the kernel over the blocks of one item.
 
-    Parameters
-    ----------
-    columns : int64 array of shape (n_columns, 3)
-        As in `parse_rows`.
-    mode : int
-        Bits of Mode.
-    progress : Progress
-        Where to start; skipped lines are added to it.
-    locate : callable
-        From a 0-based line of the item to ``FILE:LINE``; called for errors only.
-    n_slots : int
-        Size of a row's scratch.
-    n_extra : int
-        Words to reserve in each record.
+    Columns are int64 (n_columns, 3), as of `parse_rows`, `mode` has bits of Mode. A row's scratch has `n_slots`, each
+    record `n_extra` reserved words. Skipped lines are added to `progress`; `locate` formats a 0-based line of the
+    item as ``FILE:LINE``, for errors only.
     """
 
     def __init__(
         self,
         options: DelimitedOptions,
-        columns: NDArray[np.int64],
+        columns: Ints,
         mode: int,
         progress: Progress,
         locate: Callable[[int], str],
@@ -135,7 +124,7 @@ class RowReader:
         """Enlarge the table of words."""
         self.table.grow()
 
-    def _token(self, text: NDArray[np.uint8]) -> bytes:
+    def _token(self, text: Bytes) -> bytes:
         start, end = self.state[[State.START, State.END]].tolist()
         return text[start:end].tobytes()
 
@@ -147,7 +136,7 @@ class RowReader:
         self.answers.starts[n], self.answers.values[n] = self.state[State.START], value
         self.state[State.ANSWERS] = n + 1
 
-    def _name_labels(self, text: NDArray[np.uint8]) -> None:
+    def _name_labels(self, text: Bytes) -> None:
         """Assign values to new labels."""
         entries = list(self.table.unvalued())
         try:
@@ -160,7 +149,7 @@ class RowReader:
 
     # -- refusals ----------------------------------------------------------------------------------------
 
-    def refuse(self, text: NDArray[np.uint8], reason: str, may_skip: bool = True) -> None:
+    def refuse(self, text: Bytes, reason: str, may_skip: bool = True) -> None:
         """Stop at the offending row, or record and skip it."""
         state, line = self.state, int(self.state[State.LINE])
         if not (self.options.skip_errors and may_skip):
@@ -170,12 +159,12 @@ class RowReader:
         state[State.LINE] = line + 1
         state[State.ANSWERS] = 0
 
-    def _field(self, text: NDArray[np.uint8]) -> str:
+    def _field(self, text: Bytes) -> str:
         """Name the field where the kernel stopped."""
         column = self.options.columns[int(self.state[State.COLUMN])]
         return f"column {quoted(column.encode())}: {quoted(self._token(text))}"
 
-    def _reason(self, code: Code, text: NDArray[np.uint8]) -> str:
+    def _reason(self, code: Code, text: Bytes) -> str:
         """Return the offending text and the rule it breaks."""
         if code in (Code.FEW, Code.MANY):
             start = int(self.state[State.POSITION])
@@ -196,7 +185,7 @@ class RowReader:
         except csv.Error:  # a field of more than 128 KiB
             return text.count(separator) + 1
 
-    def _value_rule(self, text: NDArray[np.uint8]) -> str:
+    def _value_rule(self, text: Bytes) -> str:
         """Return why a field is not a value of its column."""
         column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
         missing = token.decode("latin-1") in MISSING
@@ -243,11 +232,7 @@ class DelimitedParser(RowReader):
         locate: Callable[[int], str],
         pool: BufferPool,
     ) -> None:
-        bits = {
-            Mode.DENSE: options.dense,
-            Mode.FLOAT64: options.float64,
-            Mode.LABELLED: bool(options.label),
-        }
+        bits = {Mode.DENSE: options.dense, Mode.FLOAT64: options.float64, Mode.LABELLED: bool(options.label)}
         mode = sum(int(bit) for bit, given in bits.items() if given)
         columns = _kernel_columns(options)
         super().__init__(options, columns, mode, progress, locate, FEATURES + len(options.features), n_extra)
@@ -307,7 +292,7 @@ class DelimitedParser(RowReader):
         )
 
 
-def _kernel_columns(options: DelimitedOptions) -> NDArray[np.int64]:
+def _kernel_columns(options: DelimitedOptions) -> Ints:
     """Return kind, slot and missing category of each column."""
     slots = {feature.name: FEATURES + k for k, feature in enumerate(options.features)}
     category = {feature.name for feature in options.features if feature.categories is not None}

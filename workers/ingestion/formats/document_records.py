@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import pack_ids
+from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.pack_records import pack_sparse
@@ -134,14 +135,14 @@ class DocumentPacker:
                 found[column] = (word, count)
         return found
 
-    def _hashed(self, documents: list[Document]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    def _hashed(self, documents: list[Document]) -> tuple[Ints, Ints, NDArray[Any]]:
         dtype = np.dtype(np.float64 if self.options.float64 else np.float32)
         return hashed_texts(self._vectorizer, [document.text for document in documents], dtype)
 
 
 def hashed_texts(
     vectorizer: HashingVectorizer, texts: Sequence[str], dtype: np.dtype[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+) -> tuple[Ints, Ints, NDArray[Any]]:
     """Return the hashed features of documents: indptr, indices and values, sorted, without zeros."""
     matrix = vectorizer.transform(texts)
     matrix.eliminate_zeros()  # counts of opposite signs

@@ -22,16 +22,13 @@ from distls.workers.ingestion.formats.table_columns import (
     first_columns,
     spelled_truths,
 )
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.row_block import Csr, RowBlock
 
-__all__ = [
-    "PARQUET_READER",
-    "record_batch_rows",
-    "survey_parquet",
-]
+__all__ = ["PARQUET_READER", "record_batch_rows", "survey_parquet"]
 
 _LARGEST_BATCH = 2**17
 
@@ -149,7 +146,7 @@ class _Block:
 
     # -- features ----------------------------------------------------------------------------------------
 
-    def _dense(self) -> NDArray[np.float64]:
+    def _dense(self) -> Doubles:
         starts = first_columns(self.options.features)
         values = np.empty((self.batch.num_rows, starts[-1]))
         for feature, start in zip(self.options.features, starts, strict=False):
@@ -183,21 +180,21 @@ class _Block:
     def _text(self, name: str) -> Any:
         return _as_text(self.path, name, self.batch[name], self.arrow)
 
-    def _plain(self, name: str) -> NDArray[np.float64]:
+    def _plain(self, name: str) -> Doubles:
         """Return a column of numbers, NaN where one is missing, shape (n_rows,)."""
         return self._as_numbers(_decoded(self.batch[name], self.arrow))
 
-    def _as_numbers(self, column: Any) -> NDArray[np.float64]:
+    def _as_numbers(self, column: Any) -> Doubles:
         cast = self.arrow.compute.cast(column, self.arrow.float64(), safe=False)
         return np.array(cast.to_numpy(zero_copy_only=False))
 
-    def _numbers(self, feature: Feature) -> NDArray[np.float64]:
+    def _numbers(self, feature: Feature) -> Doubles:
         """Return a column's numbers, shape (n_rows, size)."""
         values = self._vectors(feature) if feature.width else self._plain(feature.name)[:, None]
         self._check(feature.name, values, np.arange(len(values)))
         return values
 
-    def _vectors(self, feature: Feature) -> NDArray[np.float64]:
+    def _vectors(self, feature: Feature) -> Doubles:
         lengths, flat = self._lists(feature.name)
         values = np.zeros((len(lengths), feature.width))
         fitting = lengths == feature.width
@@ -206,7 +203,7 @@ class _Block:
             self._fault(row, feature.name, f"{lengths[row]} numbers where there should be {feature.width}")
         return values
 
-    def _lists(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _lists(self, name: str) -> tuple[Ints, Doubles]:
         """Return the lengths of a column's lists, and all their numbers; missing lists are refused."""
         column, compute = self.batch[name], self.arrow.compute
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
@@ -285,7 +282,7 @@ class _Block:
             self._fault(row, name, "the row has no label")
         return labels[:, None]
 
-    def _check(self, name: str, values: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
+    def _check(self, name: str, values: Doubles, rows: Ints) -> None:
         """Replace missing values and record those that cannot be stored; `rows` has the row of each."""
         missing = np.isnan(values)
         if self.na is not None:

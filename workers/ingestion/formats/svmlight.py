@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_end, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
@@ -119,7 +119,7 @@ class SvmlightParser:
         self._state[[State.ROWS, State.WORDS, State.NNZ]] = 0
         return RecordBatch(self._words[:n_words], self._row_at[: n_rows + 1], self._row_line[:n_rows])
 
-    def _convert_slow(self, text: NDArray[np.uint8]) -> None:
+    def _convert_slow(self, text: Bytes) -> None:
         """Let Python's float convert the tokens with more digits than the kernel could decide on."""
         n = int(self._state[State.SLOW])
         for start, end, target in self._slow[:n].tolist():
@@ -133,7 +133,7 @@ class SvmlightParser:
                 self._words[target : target + 1] = np.array([value], dtype=np.float32).view(np.uint32)
         self._state[State.SLOW] = 0
 
-    def _refuse(self, code: int, text: NDArray[np.uint8]) -> None:
+    def _refuse(self, code: int, text: Bytes) -> None:
         """Stop at the offending line, or record and skip it."""
         state = self._state
         position, line = int(state[State.POSITION]), int(state[State.LINE])
@@ -144,7 +144,7 @@ class SvmlightParser:
         state[State.POSITION] = line_end(text, position) + 1
         state[State.LINE] = line + 1
 
-    def _reason(self, code: int, text: NDArray[np.uint8], position: int) -> str:
+    def _reason(self, code: int, text: Bytes, position: int) -> str:
         """Return the rule that the token at `position` breaks."""
         found = re.match(rb"[^\s#]*", text[position : position + 4096].tobytes())
         last = int(self._state[State.LAST_INDEX])

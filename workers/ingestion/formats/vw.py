@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.ingestion.formats.svmlight import SvmlightParser
+from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import State
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
@@ -104,7 +104,7 @@ class VwParser(SvmlightParser):
             self._state,
         )
 
-    def _convert(self, text: NDArray[np.uint8]) -> None:
+    def _convert(self, text: Bytes) -> None:
         """Let Python's float convert the numbers of a line that the kernel could not decide on."""
         n = int(self._state[State.SLOW])
         if n > len(self._slow):
@@ -126,7 +126,7 @@ class VwParser(SvmlightParser):
         self.progress.weighted |= bool(np.any(weights != 1))
         return RecordBatch(batch.words, batch.row_at, batch.row_line, weights)
 
-    def _reason(self, code: int, text: NDArray[np.uint8], position: int) -> str:
+    def _reason(self, code: int, text: Bytes, position: int) -> str:
         found = _TOKEN.match(text[position : position + 4096].tobytes())
         self._state[VwState.KNOWN] = 0
         last = int(self._state[State.LAST_INDEX])

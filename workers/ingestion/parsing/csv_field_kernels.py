@@ -9,9 +9,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
 from distls.workers.ingestion.parsing.number_kernels import scan_number
 from distls.workers.ingestion.parsing.word_table_kernels import (
     Words,
@@ -107,8 +107,8 @@ class Rules(NamedTuple):
 class Answers(NamedTuple):
     """Values of fields of the current row that Python has converted; state[ANSWERS] of them."""
 
-    starts: NDArray[np.int64]
-    values: NDArray[np.float64]
+    starts: Ints
+    values: Doubles
 
 
 NEWLINE, _RETURN, _SPACE, _TAB, _QUOTE = 10, 13, 32, 9, 34
@@ -123,7 +123,7 @@ def is_blank(character: int, separator: int) -> bool:
 
 
 @inlined
-def field_bounds(text: NDArray[np.uint8], p: int, separator: int) -> Any:
+def field_bounds(text: Bytes, p: int, separator: int) -> Any:
     """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
     while is_blank(text[p], separator):
         p += 1
@@ -153,7 +153,7 @@ def field_bounds(text: NDArray[np.uint8], p: int, separator: int) -> Any:
 
 
 @inlined
-def _is_missing(text: NDArray[np.uint8], start: int, end: int) -> bool:
+def _is_missing(text: Bytes, start: int, end: int) -> bool:
     """Return whether a field is empty, ``?``, ``NA``, ``NaN`` or ``nan``."""
     n = end - start
     if n == 0 or (n == 1 and text[start] == 63):
@@ -165,7 +165,7 @@ def _is_missing(text: NDArray[np.uint8], start: int, end: int) -> bool:
 
 
 @inlined
-def _truth(text: NDArray[np.uint8], start: int, end: int) -> float:
+def _truth(text: Bytes, start: int, end: int) -> float:
     """Return 1 for ``true`` and 0 for ``false``, in any case, as booleans of Parquet are read; else -1."""
     n = end - start
     if n < 4 or n > 5:
@@ -188,7 +188,7 @@ def _answer(answers: Answers, n_answers: int, start: int) -> Any:
 
 
 @inlined
-def _is_code(text: NDArray[np.uint8], start: int) -> bool:
+def _is_code(text: Bytes, start: int) -> bool:
     """Return whether a whole number has leading zeros or more than 15 digits, which float64 does not keep."""
     p = start + (text[start] in (43, 45))
     first = p
@@ -198,15 +198,7 @@ def _is_code(text: NDArray[np.uint8], start: int) -> bool:
 
 
 @inlined
-def _number_in(
-    text: NDArray[np.uint8],
-    start: int,
-    end: int,
-    kind: int,
-    na: float,
-    answers: Answers,
-    state: NDArray[np.int64],
-) -> Any:
+def _number_in(text: Bytes, start: int, end: int, kind: int, na: float, answers: Answers, state: Ints) -> Any:
     """Return (code, value) of the number in text[start:end]; `na` is the value of a missing one, or NaN."""
     if _is_missing(text, start, end):
         may_miss = kind in (Kind.NUMBER, Kind.CHECK) and not np.isnan(na)
@@ -236,14 +228,7 @@ def _is_sound(value: float, kind: int, wide: int) -> bool:
 
 
 @helper
-def general_number(
-    text: NDArray[np.uint8],
-    p: int,
-    rules: Rules,
-    kind: int,
-    answers: Answers,
-    state: NDArray[np.int64],
-) -> Any:
+def general_number(text: Bytes, p: int, rules: Rules, kind: int, answers: Answers, state: Ints) -> Any:
     """Return (code, position after the field, value) of a number in any notation."""
     code, start, end, after, _ = field_bounds(text, p, rules.separator)
     value = 0.0
@@ -256,15 +241,7 @@ def general_number(
 
 
 @inlined
-def word_in(
-    text: NDArray[np.uint8],
-    p: int,
-    rules: Rules,
-    column: NDArray[np.int64],
-    key: int,
-    words: Words,
-    state: NDArray[np.int64],
-) -> Any:
+def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Words, state: Ints) -> Any:
     """Return (code, position after the field, value) of a field that may be a word.
 
     `key` is that of its column (see `word_table`). The value is a feature (-1: unknown category), or a label.

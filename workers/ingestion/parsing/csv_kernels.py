@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.csv_field_kernels import (
     KIND,
     NEWLINE,
@@ -39,25 +40,25 @@ class Slots(NamedTuple):
     """Scratch of a row: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column."""
 
     # shape (FEATURES + n feature columns,); feature numbers; the parser fills in those of categories
-    indices: NDArray[np.int64]
-    values: NDArray[np.float64]
+    indices: Ints
+    values: Doubles
 
 
 class Records(NamedTuple):
     """Buffers for the records of rows."""
 
-    words: NDArray[np.uint32]  # shape (n_words,)
-    floats: NDArray[np.float32]  # shape (n_words,), the same memory
-    row_at: NDArray[np.int64]
+    words: UInts  # shape (n_words,)
+    floats: Singles  # shape (n_words,), the same memory
+    row_at: Ints
     row_line: NDArray[np.int32]
-    row_weight: NDArray[np.float32]
+    row_weight: Singles
 
 
 LABEL, WEIGHT, FEATURES = 0, 1, 2  # of `Slots`; features in the order of the records
 
 
 @inlined
-def _note_unseen(state: NDArray[np.int64], column: int, n_before: int) -> None:
+def _note_unseen(state: Ints, column: int, n_before: int) -> None:
     """Record the first value of an unknown category."""
     if state[State.UNSEEN] + n_before == 0:
         state[State.UNSEEN_START], state[State.UNSEEN_END] = state[State.START], state[State.END]
@@ -76,15 +77,15 @@ def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
 
 @inlined
 def _parse_row(
-    text: NDArray[np.uint8],
+    text: Bytes,
     p: int,
     rules: Rules,
     separators: np.uint64,
-    columns: NDArray[np.int64],
+    columns: Ints,
     words: Words,
     answers: Answers,
     slots: Slots,
-    state: NDArray[np.int64],
+    state: Ints,
 ) -> Any:
     """Parse the row at `p` into the slots; return (code, position of its newline, unseen values)."""
     n_columns, n_unseen = len(columns), 0
@@ -119,7 +120,7 @@ def _parse_row(
 
 
 @inlined
-def _store_row(records: Records, rules: Rules, slots: Slots, state: NDArray[np.int64]) -> None:
+def _store_row(records: Records, rules: Rules, slots: Slots, state: Ints) -> None:
     words, floats, mode = records.words, records.floats, rules.mode
     row, at = state[State.ROWS], state[State.WORDS]
     wide, n_slots = mode & Mode.FLOAT64, len(slots.indices)
@@ -149,15 +150,15 @@ def _store_row(records: Records, rules: Rules, slots: Slots, state: NDArray[np.i
 
 @kernel
 def parse_rows(
-    text: NDArray[np.uint8],
+    text: Bytes,
     stop: int,
     rules: Rules,
-    columns: NDArray[np.int64],
+    columns: Ints,
     words: Words,
     answers: Answers,
     slots: Slots,
     records: Records,
-    state: NDArray[np.int64],
+    state: Ints,
 ) -> int:
     """Parse text[state[POSITION]:stop] into records; return a Code.
 

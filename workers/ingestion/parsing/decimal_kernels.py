@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import inlined
+from distls.workers.ingestion.parsing.array_types import UInts
 
 __all__ = ["EXACT_DIGITS", "decimal_to_double", "load_word", "read_double", "trailing_zeros", "write_double"]
 
@@ -164,7 +165,7 @@ def _subnormal(fraction: np.uint64, power: int) -> float:
 
 
 @inlined
-def write_double(words: NDArray[np.uint32], at: int, value: float) -> None:
+def write_double(words: UInts, at: int, value: float) -> None:
     """Store a double as two words, the low one first."""
     bits = _double_bits(value)
     words[at] = np.uint32(bits & np.uint64(0xFFFFFFFF))
@@ -172,6 +173,6 @@ def write_double(words: NDArray[np.uint32], at: int, value: float) -> None:
 
 
 @inlined
-def read_double(words: NDArray[np.uint32], at: int) -> float:
+def read_double(words: UInts, at: int) -> float:
     """Load the double that `write_double` stored."""
     return _double_of_bits(np.uint64(words[at]) | np.uint64(words[at + 1]) << np.uint64(32))

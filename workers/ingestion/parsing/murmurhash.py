@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined
+from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.decimal_kernels import load_word
 
 __all__ = ["murmur3_32"]
@@ -29,7 +29,7 @@ def _mixed(word: np.uint64) -> np.uint64:
 
 
 @helper
-def murmur3_32(text: NDArray[np.uint8], start: int, end: int, seed: int) -> int:
+def murmur3_32(text: Bytes, start: int, end: int, seed: int) -> int:
     """Return MurmurHash3_x86_32 of the bytes text[start:end]; seven more must follow them in memory."""
     hashed, p = np.uint64(seed) & _LOW, start
     while p + 4 <= end:

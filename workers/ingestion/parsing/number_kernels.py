@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined
+from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.decimal_kernels import (
     EXACT_DIGITS,
     decimal_to_double,
@@ -40,7 +40,7 @@ _POWERS = np.uint64(10) ** np.arange(8, dtype=np.uint64)
 
 
 @inlined
-def _scan_digits(text: NDArray[np.uint8], p: int, mantissa: np.uint64, n_digits: int) -> Any:
+def _scan_digits(text: Bytes, p: int, mantissa: np.uint64, n_digits: int) -> Any:
     """Append the digits at `p` to `mantissa`; those beyond EXACT_DIGITS are only counted."""
     dropped = 0
     while True:
@@ -56,7 +56,7 @@ def _scan_digits(text: NDArray[np.uint8], p: int, mantissa: np.uint64, n_digits:
 
 
 @inlined
-def _scan_exponent(text: NDArray[np.uint8], p: int) -> Any:
+def _scan_exponent(text: Bytes, p: int) -> Any:
     """Return (end, exponent) of an optional exponent at `p`; the end is -1 when it has no digits."""
     if text[p] | 32 != 101:  # neither e nor E
         return p, 0
@@ -72,7 +72,7 @@ def _scan_exponent(text: NDArray[np.uint8], p: int) -> Any:
 
 
 @helper
-def scan_number(text: NDArray[np.uint8], start: int) -> Any:
+def scan_number(text: Bytes, start: int) -> Any:
     """Return (end, value, exact) of the decimal number at `start`; the end is -1 when there is none."""
     p = start
     negative = text[p] == _MINUS
@@ -119,7 +119,7 @@ def _short_number(word: np.uint64, n_bits: int) -> Any:
 
 
 @inlined
-def parse_index(text: NDArray[np.uint8], p: int) -> Any:
+def parse_index(text: Bytes, p: int) -> Any:
     """Return (position after the colon, index); the position is -1 when there is no ``digits:`` here."""
     word = load_word(text, p)
     n_bits = _first_match(word ^ _COLONS)
@@ -198,7 +198,7 @@ def _short_token(p: int, word: np.uint64, second: np.uint64) -> Any:
 
 
 @inlined
-def parse_short_value(text: NDArray[np.uint8], start: int) -> Any:
+def parse_short_value(text: Bytes, start: int) -> Any:
     """Return (end, value) of a plain decimal of up to 15 characters and a sign; the end is -1 for others."""
     negative = text[start] == _MINUS
     p = start + negative
@@ -215,7 +215,7 @@ def _ended_at(word: np.uint64, separators: np.uint64) -> np.uint64:
 
 
 @inlined
-def parse_short_field(text: NDArray[np.uint8], start: int, separators: np.uint64) -> Any:
+def parse_short_field(text: Bytes, start: int, separators: np.uint64) -> Any:
     """Parse as `parse_short_value` a decimal that may also end at the byte that `separators` holds eight times."""
     digit = np.int64(text[start]) - 48
     if text[start + 1] == np.uint8(separators & np.uint64(0xFF)) and 0 <= digit <= 9:

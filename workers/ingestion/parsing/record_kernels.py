@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import read_double, write_double
 
 __all__ = [
@@ -36,14 +37,7 @@ __all__ = [
 
 
 @kernel
-def sort_records(
-    words: NDArray[np.uint32],
-    row_at: NDArray[np.int64],
-    bucket: NDArray[np.uint32],
-    extra: NDArray[np.uint32],
-    table: NDArray[np.uint32],
-    out: NDArray[np.uint32],
-) -> None:
+def sort_records(words: UInts, row_at: Ints, bucket: UInts, extra: UInts, table: UInts, out: UInts) -> None:
     """Copy records into buckets, stable, filling in their extra words.
 
     Parameters
@@ -76,9 +70,7 @@ def sort_records(
 
 
 @kernel
-def copy_records(
-    words: NDArray[np.uint32], row_at: NDArray[np.int64], own_at: NDArray[np.int64], own: NDArray[np.uint32]
-) -> None:
+def copy_records(words: UInts, row_at: Ints, own_at: Ints, own: UInts) -> None:
     """Copy the records at `row_at` (shape (n_rows,)) to own[own_at[r]:own_at[r + 1]]."""
     for r in range(len(row_at)):
         for k in range(own_at[r + 1] - own_at[r]):
@@ -86,7 +78,7 @@ def copy_records(
 
 
 @kernel
-def locate_records(words: NDArray[np.uint32], n_extra: int, stride: int, row_at: NDArray[np.int64]) -> int:
+def locate_records(words: UInts, n_extra: int, stride: int, row_at: Ints) -> int:
     """Fill `row_at` (shape (n_rows + 1,)) with each record's first word; return the number of labels."""
     at = n_labels = 0
     for r in range(len(row_at) - 1):
@@ -98,13 +90,7 @@ def locate_records(words: NDArray[np.uint32], n_extra: int, stride: int, row_at:
 
 
 @kernel
-def read_labels(
-    words: NDArray[np.uint32],
-    row_at: NDArray[np.int64],
-    n_extra: int,
-    labels: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-) -> None:
+def read_labels(words: UInts, row_at: Ints, n_extra: int, labels: Doubles, offsets: Ints) -> None:
     """Read the labels of the records at `row_at` (shape (n_rows,)); row r owns labels[offsets[r]:offsets[r + 1]]."""
     n = 0
     for r in range(len(row_at)):
@@ -117,7 +103,7 @@ def read_labels(
 
 
 @inlined
-def is_repeated(words: NDArray[np.uint32], at: int, n_before: int) -> bool:
+def is_repeated(words: UInts, at: int, n_before: int) -> bool:
     """Return whether the label at word `at` is one of the `n_before` before it."""
     for before in range(at - 2 * n_before, at, 2):
         if words[before] == words[at] and words[before + 1] == words[at + 1]:
@@ -139,18 +125,18 @@ def store_pair(words: Any, floats: Any, at: int, index: int, value: float, wide:
 
 
 @inlined
-def _values_at(words: NDArray[np.uint32], at: int, n_extra: int) -> int:
+def _values_at(words: UInts, at: int, n_extra: int) -> int:
     return at + 2 + n_extra + 2 * np.int64(words[at + 1])
 
 
 @kernel
 def gather_pairs(
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    row_at: NDArray[np.int64],
+    words: UInts,
+    floats: Singles,
+    row_at: Ints,
     n_extra: int,
     base: int,
-    indptr: NDArray[np.int64],
+    indptr: Ints,
     indices: NDArray[Any],
     data: NDArray[Any],
 ) -> None:
@@ -175,13 +161,7 @@ def gather_pairs(
 
 
 @kernel
-def gather_dense(
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    row_at: NDArray[np.int64],
-    n_extra: int,
-    values: NDArray[Any],
-) -> None:
+def gather_dense(words: UInts, floats: Singles, row_at: Ints, n_extra: int, values: NDArray[Any]) -> None:
     """Copy the dense records at `row_at` (shape (n_rows,)) into `values` (shape (n_rows, n_features))."""
     wide = values.itemsize == 8
     for r in range(len(row_at)):
@@ -191,14 +171,7 @@ def gather_dense(
 
 
 @kernel
-def count_columns(
-    words: NDArray[np.uint32],
-    row_at: NDArray[np.int64],
-    n_extra: int,
-    stride: int,
-    base: int,
-    counts: NDArray[np.int64],
-) -> None:
+def count_columns(words: UInts, row_at: Ints, n_extra: int, stride: int, base: int, counts: Ints) -> None:
     """Add to `counts` (shape (n_features,)) the non-zeros of each column of the sparse records at `row_at`."""
     for r in range(len(row_at)):
         at = _values_at(words, row_at[r], n_extra)
@@ -207,14 +180,7 @@ def count_columns(
 
 
 @kernel
-def value_facts(
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    row_at: NDArray[np.int64],
-    n_extra: int,
-    stride: int,
-    dense: bool,
-) -> Any:
+def value_facts(words: UInts, floats: Singles, row_at: Ints, n_extra: int, stride: int, dense: bool) -> Any:
     """Return (smallest value, its row, largest magnitude, whether all are whole and none negative) of records.
 
     The smallest value and its row are (0.0, -1) if none is negative.
@@ -235,15 +201,15 @@ def value_facts(
 
 @kernel
 def pack_pairs(
-    indptr: NDArray[np.int64],
+    indptr: Ints,
     indices: NDArray[Any],
     data: NDArray[Any],
-    offsets: NDArray[np.int64],
-    labels: NDArray[np.float64],
+    offsets: Ints,
+    labels: Doubles,
     n_extra: int,
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    row_at: NDArray[np.int64],
+    words: UInts,
+    floats: Singles,
+    row_at: Ints,
 ) -> None:
     """Write CSR rows and their labels (row r has labels[offsets[r]:offsets[r + 1]]) as records."""
     at = 0

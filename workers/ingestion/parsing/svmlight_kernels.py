@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined, kernel
+from distls.workers.ingestion.parsing.array_types import Bytes, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import (
     MAX_INDEX,
@@ -90,14 +91,14 @@ def _ends_token(character: int) -> bool:
 
 
 @inlined
-def _skip_blanks(text: NDArray[np.uint8], p: int) -> int:
+def _skip_blanks(text: Bytes, p: int) -> int:
     while _is_blank(text[p]):
         p += 1
     return p
 
 
 @kernel
-def line_end(text: NDArray[np.uint8], position: int) -> int:
+def line_end(text: Bytes, position: int) -> int:
     """Return the position of the first newline at or after `position`; there must be one."""
     while text[position] != _NEWLINE:
         position += 1
@@ -105,7 +106,7 @@ def line_end(text: NDArray[np.uint8], position: int) -> int:
 
 
 @inlined
-def _note_slow(slow: NDArray[np.int64], row: NDArray[np.int64], start: int, end: int, at: int) -> None:
+def _note_slow(slow: Ints, row: Ints, start: int, end: int, at: int) -> None:
     """Leave the token text[start:end] to Python, which stores its value at word `at`."""
     n = row[_SLOW]
     slow[n, 0], slow[n, 1], slow[n, 2] = start, end, at
@@ -113,7 +114,7 @@ def _note_slow(slow: NDArray[np.int64], row: NDArray[np.int64], start: int, end:
 
 
 @helper
-def _has_colon(text: NDArray[np.uint8], p: int) -> bool:
+def _has_colon(text: Bytes, p: int) -> bool:
     while not _ends_token(text[p]):
         if text[p] == _COLON:
             return True
@@ -122,9 +123,7 @@ def _has_colon(text: NDArray[np.uint8], p: int) -> bool:
 
 
 @inlined
-def _parse_label(
-    text: NDArray[np.uint8], p: int, at: int, row: NDArray[np.int64], slow: NDArray[np.int64]
-) -> Any:
+def _parse_label(text: Bytes, p: int, at: int, row: Ints, slow: Ints) -> Any:
     """Return (code, end, value) of the label at `p`, which goes to word `at`."""
     end, value, exact = scan_number(text, p)
     if end < 0 or np.isinf(value) or not (_ends_token(text[end]) or text[end] == _COMMA):
@@ -137,15 +136,7 @@ def _parse_label(
 
 
 @helper
-def _parse_labels(
-    text: NDArray[np.uint8],
-    token: int,
-    mode: int,
-    words: NDArray[np.uint32],
-    at: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-) -> Any:
+def _parse_labels(text: Bytes, token: int, mode: int, words: UInts, at: int, row: Ints, slow: Ints) -> Any:
     """Write the labels at `token` from word `at` on; return (code, position after them or of the error)."""
     row[_N_LABELS] = 0
     if not mode & Mode.LABELLED:
@@ -171,7 +162,7 @@ def _parse_labels(
 
 
 @helper
-def _skip_qid(text: NDArray[np.uint8], p: int, row: NDArray[np.int64]) -> Any:
+def _skip_qid(text: Bytes, p: int, row: Ints) -> Any:
     """Skip an optional ``qid:NUMBER`` at `p`; return (code, position)."""
     row[_QIDS] = 0
     p = _skip_blanks(text, p)
@@ -187,9 +178,7 @@ def _skip_qid(text: NDArray[np.uint8], p: int, row: NDArray[np.int64]) -> Any:
 
 
 @helper
-def _parse_long_value(
-    text: NDArray[np.uint8], start: int, wide: int, at: int, row: NDArray[np.int64], slow: NDArray[np.int64]
-) -> Any:
+def _parse_long_value(text: Bytes, start: int, wide: int, at: int, row: Ints, slow: Ints) -> Any:
     """Return (code, end, value) of the number at `start` in any notation, to be stored at word `at`."""
     end, value, exact = scan_number(text, start)
     if end < 0 or not _ends_token(text[end]):
@@ -211,14 +200,7 @@ def _parse_long_value(
 
 @inlined
 def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of its own costs a quarter of the speed)
-    text: NDArray[np.uint8],
-    p: int,
-    mode: int,
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    at: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
+    text: Bytes, p: int, mode: int, words: UInts, floats: Singles, at: int, row: Ints, slow: Ints
 ) -> Any:
     """Write the pairs from `p` to the end of the line at word `at`; return (code, position, next word).
 
@@ -259,7 +241,7 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
 
 
 @inlined
-def note_indices(state: NDArray[np.int64], first: int, last: int) -> None:
+def note_indices(state: Ints, first: int, last: int) -> None:
     """Update the extreme indices by those of the row at state[LINE], first <= last; -1: it has none."""
     if first < 0:
         return
@@ -270,7 +252,7 @@ def note_indices(state: NDArray[np.int64], first: int, last: int) -> None:
 
 
 @inlined
-def _finish_row(state: NDArray[np.int64], row: NDArray[np.int64]) -> None:
+def _finish_row(state: Ints, row: Ints) -> None:
     """Add a complete row to the totals."""
     state[State.NNZ] += row[_NNZ]
     state[State.ROWS] += 1
@@ -281,16 +263,16 @@ def _finish_row(state: NDArray[np.int64], row: NDArray[np.int64]) -> None:
 
 @kernel
 def parse_lines(
-    text: NDArray[np.uint8],
+    text: Bytes,
     stop: int,
     mode: int,
     n_extra: int,
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    row_at: NDArray[np.int64],
+    words: UInts,
+    floats: Singles,
+    row_at: Ints,
     row_line: NDArray[np.int32],
-    slow: NDArray[np.int64],
-    state: NDArray[np.int64],
+    slow: Ints,
+    state: Ints,
 ) -> int:
     """Parse text[state[POSITION]:stop] into records; return a Code.
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 
 __all__ = [
@@ -81,7 +81,7 @@ class TextItem:
 class TextBlock:
     """Whole lines."""
 
-    text: NDArray[np.uint8]
+    text: Bytes
     size: int  # bytes of the lines
     starts_file: bool = False  # the first line is the file's
 
@@ -179,12 +179,12 @@ def damage_described(file: SourceFile) -> Iterator[None]:
         raise
 
 
-def _padded_block(buffer: NDArray[np.uint8], size: int) -> TextBlock:
+def _padded_block(buffer: Bytes, size: int) -> TextBlock:
     buffer[size : size + PADDING] = ord("\n")
     return TextBlock(buffer, size)
 
 
-def _read_fully(file: Any, into: NDArray[np.uint8]) -> int:
+def _read_fully(file: Any, into: Bytes) -> int:
     view, done = into.data, 0
     while done < len(view) and (got := file.readinto(view[done:])):
         done += got
@@ -220,7 +220,7 @@ def _streamed(
         filled = len(rest)
 
 
-def _after_last_newline(buffer: NDArray[np.uint8], size: int) -> int:
+def _after_last_newline(buffer: Bytes, size: int) -> int:
     for start in range(max(size - _READ_BYTES, 0), -_READ_BYTES, -_READ_BYTES):
         chunk = buffer[max(start, 0) : min(max(start, 0) + _READ_BYTES, size)].tobytes()
         found = chunk.rfind(b"\n")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined, kernel
 from distls.workers.ingestion.parsing import vw_token_kernels as tokens
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value
 from distls.workers.ingestion.parsing.record_kernels import store_pair
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State, line_end, note_indices
@@ -23,17 +24,17 @@ __all__ = ["parse_vw_lines"]
 
 @inlined
 def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls in it cost a quarter of the speed)
-    text: NDArray[np.uint8],
+    text: Bytes,
     p: int,
     mode: int,
     mask: int,
     namespace: int,
     room: int,
     keys: NDArray[np.uint64],
-    values: NDArray[np.float64],
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
+    values: Doubles,
+    row: Ints,
+    slow: Ints,
+    known: Doubles,
 ) -> Any:
     """List the features of the line from `p` on; return (code, position, features, whether indices increase)."""
     wide, plain = mode & Mode.FLOAT64, mask < 0
@@ -95,14 +96,14 @@ def _index_of(key: np.uint64) -> int:
 
 @inlined
 def _store_features(
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
+    words: UInts,
+    floats: Singles,
     at: int,
     keys: NDArray[np.uint64],
-    values: NDArray[np.float64],
+    values: Doubles,
     n: int,
     wide: int,
-    row: NDArray[np.int64],
+    row: Ints,
 ) -> Any:
     """Write sorted features at word `at`, equal indices summed in source order; return (code, next word)."""
     k = 0
@@ -126,7 +127,7 @@ def _store_features(
 
 
 @inlined
-def _finish_row(state: NDArray[np.int64], row: NDArray[np.int64]) -> None:
+def _finish_row(state: Ints, row: Ints) -> None:
     """Add a complete row to the totals."""
     state[State.NNZ] += row[tokens.ROW_NNZ]
     state[State.ROWS] += 1
@@ -137,19 +138,19 @@ def _finish_row(state: NDArray[np.int64], row: NDArray[np.int64]) -> None:
 
 @inlined
 def _parse_line(
-    text: NDArray[np.uint8],
+    text: Bytes,
     p: int,
     mode: int,
     mask: int,
     namespace: int,
     labels_at: int,
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
+    words: UInts,
+    floats: Singles,
     keys: NDArray[np.uint64],
-    values: NDArray[np.float64],
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
+    values: Doubles,
+    row: Ints,
+    slow: Ints,
+    known: Doubles,
 ) -> Any:
     """Write labels and features from word `labels_at` on; return (code, position, next word, importance)."""
     if labels_at > len(words):
@@ -176,22 +177,22 @@ def _parse_line(
 
 @kernel
 def parse_vw_lines(
-    text: NDArray[np.uint8],
+    text: Bytes,
     stop: int,
     mode: int,
     mask: int,
     namespace: int,
     n_extra: int,
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    row_at: NDArray[np.int64],
+    words: UInts,
+    floats: Singles,
+    row_at: Ints,
     row_line: NDArray[np.int32],
-    row_weight: NDArray[np.float32],
+    row_weight: Singles,
     keys: NDArray[np.uint64],
-    values: NDArray[np.float64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
-    state: NDArray[np.int64],
+    values: Doubles,
+    slow: Ints,
+    known: Doubles,
+    state: Ints,
 ) -> int:
     """Parse text[state[POSITION]:stop] into records; return a Code.
 

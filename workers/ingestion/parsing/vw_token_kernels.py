@@ -4,10 +4,10 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined, kernel
 from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.murmurhash import murmur3_32
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, scan_number
@@ -68,21 +68,21 @@ def ends_token(character: int) -> bool:
 
 
 @inlined
-def _token_end(text: NDArray[np.uint8], p: int) -> int:
+def _token_end(text: Bytes, p: int) -> int:
     while not ends_token(text[p]):
         p += 1
     return p
 
 
 @inlined
-def _name_end(text: NDArray[np.uint8], p: int) -> int:
+def _name_end(text: Bytes, p: int) -> int:
     while text[p] != COLON and not ends_token(text[p]):
         p += 1
     return p
 
 
 @inlined
-def skip_blanks(text: NDArray[np.uint8], p: int) -> int:
+def skip_blanks(text: Bytes, p: int) -> int:
     """Return where the blanks from `p` on end."""
     while text[p] in (_SPACE, _TAB):
         p += 1
@@ -90,14 +90,14 @@ def skip_blanks(text: NDArray[np.uint8], p: int) -> int:
 
 
 @inlined
-def skip_mark(text: NDArray[np.uint8], p: int) -> int:
+def skip_mark(text: Bytes, p: int) -> int:
     """Skip the byte order mark of UTF-8."""
     marked = text[p] == 0xEF and text[p + 1] == 0xBB and text[p + 2] == 0xBF
     return p + 3 if marked else p
 
 
 @inlined
-def at_line_end(text: NDArray[np.uint8], p: int) -> bool:
+def at_line_end(text: Bytes, p: int) -> bool:
     """Return whether the line ends at `p`."""
     return text[p] == _NEWLINE or (text[p] == RETURN and text[p + 1] == _NEWLINE)
 
@@ -119,7 +119,7 @@ def total(a: float, b: float) -> float:
 
 
 @kernel
-def hash_name(text: NDArray[np.uint8], start: int, end: int, seed: int) -> int:
+def hash_name(text: Bytes, start: int, end: int, seed: int) -> int:
     """Return Vowpal Wabbit's hash of a name, modulo 2**32."""
     while start < end and text[start] <= _SPACE:
         start += 1
@@ -136,7 +136,7 @@ def hash_name(text: NDArray[np.uint8], start: int, end: int, seed: int) -> int:
 
 
 @inlined
-def _plain_index(text: NDArray[np.uint8], start: int, end: int) -> int:
+def _plain_index(text: Bytes, start: int, end: int) -> int:
     """Return the column number in text[start:end]; -1 if it is none, MAX_INDEX + 1 if it is too large."""
     index = 0
     for p in range(start, end):
@@ -151,13 +151,7 @@ def _plain_index(text: NDArray[np.uint8], start: int, end: int) -> int:
 
 
 @kernel
-def _number(
-    text: NDArray[np.uint8],
-    start: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
-) -> Any:
+def _number(text: Bytes, start: int, row: Ints, slow: Ints, known: Doubles) -> Any:
     """Return (end, value) of the number at `start`; the end is -1 if there is none."""
     end, value, exact = scan_number(text, start)
     if end < 0 or exact:
@@ -183,15 +177,7 @@ def overflows(value: float, wide: int) -> bool:
 
 @helper
 def _parse_labels(
-    text: NDArray[np.uint8],
-    p: int,
-    end: int,
-    mode: int,
-    words: NDArray[np.uint32],
-    at: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
+    text: Bytes, p: int, end: int, mode: int, words: UInts, at: int, row: Ints, slow: Ints, known: Doubles
 ) -> int:
     """Write the labels text[p:end] from word `at` on."""
     if not mode & Mode.LABELLED:
@@ -215,16 +201,16 @@ def _parse_labels(
 
 @helper
 def _parse_word(
-    text: NDArray[np.uint8],
+    text: Bytes,
     p: int,
     end: int,
     n_words: int,
     mode: int,
-    words: NDArray[np.uint32],
+    words: UInts,
     at: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
+    row: Ints,
+    slow: Ints,
+    known: Doubles,
 ) -> Any:
     """Read word number `n_words`, text[p:end]: labels, importance or base; return (code, value)."""
     if n_words == 0:
@@ -240,7 +226,7 @@ def _parse_word(
 
 
 @inlined
-def _has_bar(text: NDArray[np.uint8], p: int) -> bool:
+def _has_bar(text: Bytes, p: int) -> bool:
     while text[p] != _NEWLINE:
         if text[p] == BAR:
             return True
@@ -250,14 +236,7 @@ def _has_bar(text: NDArray[np.uint8], p: int) -> bool:
 
 @helper
 def parse_head(
-    text: NDArray[np.uint8],
-    p: int,
-    mode: int,
-    words: NDArray[np.uint32],
-    at: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
+    text: Bytes, p: int, mode: int, words: UInts, at: int, row: Ints, slow: Ints, known: Doubles
 ) -> Any:
     """Read ``[label] [importance] [base] [tag]``; return (code, position of the bar or the error, importance)."""
     start, n_words, weight = p, 0, 1.0
@@ -288,14 +267,7 @@ def parse_head(
 
 
 @helper
-def parse_namespace(
-    text: NDArray[np.uint8],
-    p: int,
-    namespace: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
-) -> Any:
+def parse_namespace(text: Bytes, p: int, namespace: int, row: Ints, slow: Ints, known: Doubles) -> Any:
     """Return (code, end, hash, scale) of the namespace after the bar at `p`; -1 as `namespace` allows any."""
     end = _name_end(text, p + 1)
     seed, scale = 0, 1.0
@@ -313,7 +285,7 @@ def parse_namespace(
 
 
 @helper
-def parse_name(text: NDArray[np.uint8], p: int, plain: bool, seed: int, n_nameless: int) -> Any:
+def parse_name(text: Bytes, p: int, plain: bool, seed: int, n_nameless: int) -> Any:
     """Return (code, end, index before the mask) of the name at `p`, which may be empty."""
     end = _name_end(text, p)
     if end == p:  # nameless features of a namespace are numbered
@@ -326,13 +298,7 @@ def parse_name(text: NDArray[np.uint8], p: int, plain: bool, seed: int, n_namele
 
 
 @helper
-def parse_long_value(
-    text: NDArray[np.uint8],
-    start: int,
-    row: NDArray[np.int64],
-    slow: NDArray[np.int64],
-    known: NDArray[np.float64],
-) -> Any:
+def parse_long_value(text: Bytes, start: int, row: Ints, slow: Ints, known: Doubles) -> Any:
     """Return (code, end, value) of the number at `start` in any notation."""
     end, value = _number(text, start, row, slow, known)
     if end < 0 or not ends_token(text[end]):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
 from distls.workers.ingestion.parsing.decimal_kernels import load_word
 
 __all__ = ["BYTES", "ENTRIES", "Words", "find_word", "has_room", "insert_word", "insert_words", "word_hash"]
@@ -22,16 +23,16 @@ class Words(NamedTuple):
 
     slots: NDArray[np.int32]  # shape (a power of two,), entry + 1 or 0
     hashes: NDArray[np.uint64]  # shape (n_entries,)
-    keys: NDArray[np.int64]  # shape (n_entries,); distinguishes equal texts of different columns
-    lines: NDArray[np.int64]  # shape (n_entries,); first occurrence
-    starts: NDArray[np.int64]  # shape (n_entries + 1,), into `text`
-    values: NDArray[np.float64]  # shape (n_entries,); NaN: not known yet
-    text: NDArray[np.uint8]
-    size: NDArray[np.int64]  # shape (2,); entries, and bytes of their texts
+    keys: Ints  # shape (n_entries,); distinguishes equal texts of different columns
+    lines: Ints  # shape (n_entries,); first occurrence
+    starts: Ints  # shape (n_entries + 1,), into `text`
+    values: Doubles  # shape (n_entries,); NaN: not known yet
+    text: Bytes
+    size: Ints  # shape (2,); entries, and bytes of their texts
 
 
 @inlined
-def word_hash(text: NDArray[np.uint8], start: int, end: int, key: int) -> np.uint64:
+def word_hash(text: Bytes, start: int, end: int, key: int) -> np.uint64:
     """Hash text[start:end] eight bytes at a time; eight bytes behind it must be readable."""
     value = np.uint64(key + 1) * _MIX
     while start < end:
@@ -45,7 +46,7 @@ def word_hash(text: NDArray[np.uint8], start: int, end: int, key: int) -> np.uin
 
 
 @inlined
-def _same(words: Words, entry: int, text: NDArray[np.uint8], start: int, end: int) -> bool:
+def _same(words: Words, entry: int, text: Bytes, start: int, end: int) -> bool:
     at = words.starts[entry]
     if words.starts[entry + 1] - at != end - start:
         return False
@@ -56,7 +57,7 @@ def _same(words: Words, entry: int, text: NDArray[np.uint8], start: int, end: in
 
 
 @inlined
-def find_word(words: Words, value: np.uint64, key: int, text: NDArray[np.uint8], start: int, end: int) -> Any:
+def find_word(words: Words, value: np.uint64, key: int, text: Bytes, start: int, end: int) -> Any:
     """Return (entry or -1, slot where it is or belongs) of the word text[start:end] with the hash `value`."""
     mask = len(words.slots) - 1
     slot = np.int64(value >> np.uint64(20)) & mask
@@ -79,14 +80,7 @@ def has_room(words: Words, n_entries: int, n_bytes: int) -> bool:
 
 @inlined
 def insert_word(
-    words: Words,
-    slot: int,
-    value: np.uint64,
-    key: int,
-    line: int,
-    text: NDArray[np.uint8],
-    start: int,
-    end: int,
+    words: Words, slot: int, value: np.uint64, key: int, line: int, text: Bytes, start: int, end: int
 ) -> int:
     """Insert a new word at its slot; return its entry."""
     entry, at = words.size[ENTRIES], words.size[BYTES]
@@ -101,13 +95,7 @@ def insert_word(
 
 
 @kernel
-def insert_words(
-    words: Words,
-    keys: NDArray[np.int64],
-    lines: NDArray[np.int64],
-    text: NDArray[np.uint8],
-    ends: NDArray[np.int64],
-) -> None:
+def insert_words(words: Words, keys: Ints, lines: Ints, text: Bytes, ends: Ints) -> None:
     """Insert new words, concatenated in `text` (and eight bytes more), into a table with room for them."""
     start = 0
     for k in range(len(keys)):

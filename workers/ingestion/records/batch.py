@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import RowIds
+from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
 
 __all__ = ["REPORTED_LINES", "Progress", "ReadOptions", "RecordBatch"]
@@ -70,10 +71,10 @@ class Progress:
 class RecordBatch:
     """Records of consecutive rows, in buffers that the reader reuses."""
 
-    words: NDArray[np.uint32]  # shape (n_words,)
-    row_at: NDArray[np.int64]  # shape (n_rows + 1,)
+    words: UInts  # shape (n_words,)
+    row_at: Ints  # shape (n_rows + 1,)
     row_line: NDArray[np.int32]  # shape (n_rows,); 0-based lines, from the item's first
-    weights: NDArray[np.float32] | None = None  # shape (n_rows,), or None
+    weights: Singles | None = None  # shape (n_rows,), or None
     # by value; see `distls.workers.ingestion.records.labels`
     label_words: dict[float, str] = field(default_factory=dict)
     ids: RowIds | None = None  # where `ReadOptions.id_column` names them

@@ -14,10 +14,10 @@ import re
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.array_types import Doubles
 
 __all__ = ["check_one_name", "is_encodable", "label_fault", "label_value", "number_label", "value_labels"]
 
@@ -64,7 +64,7 @@ def is_encodable(text: str) -> bool:
     return True
 
 
-def value_labels(labels: Iterable[str]) -> tuple[NDArray[np.float64], dict[float, str]]:
+def value_labels(labels: Iterable[str]) -> tuple[Doubles, dict[float, str]]:
     """Return the values of labels without faults, shape (n_labels,), and the words among them by value."""
     labels = list(labels)
     value_of: dict[str, float] = {}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.row_origins import pack_ids
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
 from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import label_fault, value_labels
@@ -153,7 +154,7 @@ def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
     return replace(block, labels=values[:, None]), words
 
 
-def _rows_without(indptr: NDArray[np.int64], flagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _rows_without(indptr: Ints, flagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which rows have no flagged value, shape (n_rows,)."""
     good = np.ones(len(indptr) - 1, dtype=bool)
     good[np.searchsorted(indptr, np.flatnonzero(flagged), side="right") - 1] = False
@@ -189,7 +190,7 @@ def _n_labels(block: RowBlock) -> int:
     return 0 if block.labels is None else block.labels.shape[1]
 
 
-def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     values, labels = block.values, block.labels
     assert values is not None
     n_rows, n_labels = len(values), _n_labels(block)
@@ -204,7 +205,7 @@ def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint3
     return words.reshape(-1), np.arange(n_rows + 1, dtype=np.int64) * width
 
 
-def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     assert block.csr is not None
     labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
     offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
@@ -212,11 +213,8 @@ def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint
 
 
 def pack_sparse(
-    csr: tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]],
-    labels: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    n_extra: int,
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    csr: tuple[Ints, NDArray[Any], NDArray[Any]], labels: Doubles, offsets: Ints, n_extra: int
+) -> tuple[UInts, Ints]:
     """Return the records of sparse rows and the first word of each, shape (n_rows + 1,).
 
     `csr` is sorted, without duplicates, its data of the stored type; row r has labels[offsets[r]:offsets[r + 1]];

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from distls.workers.ingestion.parsing.array_types import Singles
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
 __all__ = ["ArrayHeader", "Csr", "FileRows", "RowBlock"]
@@ -51,6 +51,6 @@ class RowBlock:
     csr: Csr | None
     # shape (n_rows, n_targets), or None; float64; or str, where labels may be words
     labels: NDArray[Any] | None
-    weights: NDArray[np.float32] | None = None  # shape (n_rows,), or None
+    weights: Singles | None = None  # shape (n_rows,), or None
     ids: list[str] | None = None
     faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why

@@ -1,15 +1,18 @@
-"""Models as text: LIBLINEAR's model file, and a table of weights."""
+"""Models as LIBLINEAR's model file, a table of weights, or a file of NumPy arrays."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+from typing import Any
 
 import numpy as np
 
 from distls.interchange.linear_form import (
     Folded,
     binary_output,
+    class_array,
     column_names,
     expected_rows,
     folded,
@@ -18,7 +21,9 @@ from distls.interchange.linear_form import (
     output_names,
 )
 from distls.serving.fitted_model import FittedModel
+from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import ParameterError
+from distls.workers.ingestion.transforms import FITTED
 
 __all__ = ["to_csv", "to_liblinear"]
 
@@ -77,3 +82,19 @@ def _whole_labels(model: FittedModel) -> list[int]:
     """Return the classes as LIBLINEAR has them, whole numbers."""
     whole = all(isinstance(label, int) and abs(label) < 2**31 for label in model.classes)
     return [int(label) for label in model.classes] if whole else list(range(len(model.classes)))
+
+
+def to_npz(model: FittedModel) -> tuple[bytes, str]:
+    """Return an npz file without objects, and what rows it is for: docs/serving.md describes its arrays."""
+    arrays: dict[str, Any] = {name: model.features[name] for name in FITTED if name in model.features}
+    names = unpack_names(model.features, model.name)
+    if names is not None:
+        arrays["names"] = np.array(names)
+    if model.classes:
+        arrays["classes"] = class_array(model)
+    arrays |= {name: np.array(getattr(model, name)) for name in ("target", "method", "loss")}
+    arrays |= {name: np.array(json.dumps(getattr(model, name))) for name in ("transforms", "source")}
+    arrays |= {"weights": model.weights, "intercept": model.intercept}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue(), expected_rows(model)

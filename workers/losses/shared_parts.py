@@ -1,4 +1,4 @@
-"""Parts shared by several losses: their NumPy forms, and the dual steps of those that are sums over outputs."""
+"""Parts shared by several losses: NumPy forms, dual steps of sums over outputs, squares of slacks."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -6,23 +6,29 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from numba.extending import overload
+from numba.extending import overload, register_jitable
 from numpy.typing import NDArray
 from scipy.special import xlog1py, xlogy
 
-from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.row_functions import dual_step_of
+from distls.workers.compilation.jit import elementwise
+from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
+from distls.workers.losses.row_functions import add_score_gradient, descent_factor, dual_step_of, row_loss
 from distls.workers.simd.class_sums import first_max
+from distls.workers.simd.slack_kernels import LANES
 
 __all__ = [
     "SingleOutput",
+    "SquaredSlack",
     "binary_entropy",
+    "change_of_square",
     "dual_margin_step",
     "negated_at_class",
+    "own_correction",
     "pairs",
     "scores_of_class",
     "separable_dual_step",
     "softmax_in_place",
+    "square_of_slack",
 ]
 
 
@@ -154,3 +160,61 @@ def dual_margin_step(loss: Loss, m: float, q: float, b: float) -> tuple[float, f
 def _dual_margin_step_overload(loss, m, q, b):
     function = _STEPS[loss.instance_class]
     return lambda loss, m, q, b: function(m, q, b)
+
+
+# -- squared hinges of block coordinate descent: squares of slacks, gradients of sets of labels ---------
+
+
+@register_jitable
+def square_of_slack(a):
+    """Return ``max(a, 0)^2``; NaN propagates."""
+    return 0.0 if a <= 0.0 else a * a
+
+
+@register_jitable
+def change_of_square(new, old):
+    """Return ``max(new, 0)^2 - max(old, 0)^2``."""
+    after, before = 0.0 if new <= 0.0 else new, 0.0 if old <= 0.0 else old
+    return (after - before) * (after + before)  # near the optimum the squares would cancel
+
+
+@register_jitable
+def own_correction(z, own):
+    """Return the loss of the row's own class minus its loss as any other class, which the loop over all has added."""
+    return square_of_slack(1.0 - own) - square_of_slack(1.0 + own)
+
+
+class SquaredSlack(Loss):
+    """Base of the squared hinges of block coordinate descent, of classes and of sets of labels."""
+
+    __slots__ = ()
+
+    targets = ("class", "multilabel")
+    stochastic = False
+    descent_factor = 2.0
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradients (n, k) and values (n,) of rows with sets of labels."""
+        gradients, values = np.empty(scores.shape), np.empty(len(scores))
+        _label_gradient(np.ascontiguousarray(scores), labels, self, gradients, values)
+        return gradients, values
+
+    def dual_shortfall(self, c: float) -> float:
+        """Return (1 - c)^2: the conjugate is quadratic."""
+        return (1.0 - c) ** 2
+
+
+@elementwise
+def _label_gradient(z, y, loss, gradients, values):
+    k = z.shape[1]
+    width = (k + LANES - 1) // LANES * LANES
+    g, own, scratch = np.zeros(width), np.zeros(k), np.zeros(k)
+    for i in range(len(z)):
+        g[:], own[:] = 0.0, 0.0
+        add_score_gradient(loss, z, i, y, 1.0, g, own, scratch)
+        for r in range(k):
+            gradients[i, r] = descent_factor(loss) * (g[r] + own[r])
+            scratch[r] = z[i, r]
+        values[i] = row_loss(loss, scratch, y, i, own)

@@ -1,0 +1,14 @@
+"""Short names for the arrays of parsers and their kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Bytes", "Doubles", "Ints", "Singles", "UInts"]
+
+Bytes = NDArray[np.uint8]
+UInts = NDArray[np.uint32]
+Ints = NDArray[np.int64]
+Singles = NDArray[np.float32]
+Doubles = NDArray[np.float64]
