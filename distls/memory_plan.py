@@ -66,7 +66,7 @@ class Plan:
     result_bytes: int = 0
     reductions: int = 1  # Times that a round sends and returns as much, at most
     fits: int = 1  # More than one for a path: one after the other, or
-    side_by_side: int = 1  # so many at a time, that share each read and whose weights are all counted here
+    side_by_side: int = 1  # how many at a time share each read; the weights of all are counted here
     # From a probe, where one was made; from the store, nothing cached; of all fits that share the read
     seconds_per_pass: float | None = None
 
@@ -104,7 +104,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class PerRowCost:
-    """What a method that works by columns costs in addition: the columns, and arrays with an entry for every row."""
+    """Additional memory of a method that works by columns: the columns, and arrays with an entry for every row."""
 
     columns: ColumnShards
     thread_bytes: int  # Of one row, in each thread

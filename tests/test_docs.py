@@ -149,7 +149,7 @@ def _documented_defaults(method: str) -> dict[str, str]:
         for row in section.splitlines()
         if row.startswith("| `")
     }
-    other = re.search(r"\(#([\w-]+)\), but for\n", section)
+    other = re.search(r"\(#([\w-]+)\), except\n", section)
     return {**_documented_defaults(other[1]), **rows} if other else rows
 
 

@@ -37,7 +37,7 @@ def folder_for_rows(X: Any, executor: Executor) -> Iterator[Path]:
 
 
 def folder_here(n_bytes: float | None, executor: Executor) -> AbstractContextManager[Path]:
-    """Return a temporary folder for so many bytes, in memory if they are few and the fit runs in this process."""
+    """Return a temporary folder for this many bytes, in memory if they are few and the fit runs in this process."""
     # workers may be on other machines, which would not see this one's memory
     return temporary_folder("distls-fit-", n_bytes if isinstance(executor, SerialExecutor) else None)
 

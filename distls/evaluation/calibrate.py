@@ -126,7 +126,7 @@ def calibrate(
     ------
     MismatchError, ParameterError
         Before any partition is read: the model predicts numbers, the rows are those of the training data or lack a
-        class, or the kind is not for so many classes.
+        class, or the kind does not suit the number of classes.
     """
     path = None if isinstance(model, LinearModel) else place_of(model)
     name = "the model" if path is None else str(path)
@@ -165,7 +165,7 @@ def store_calibrated(path: Place, model: LinearModel) -> None:
 
 
 def check_calibrable(target: str, n_classes: int, kind: CalibrationKind | str | None, name: str) -> str:
-    """Return the kind of calibration for so many classes, the default for None; docs/metrics.md says why that.
+    """Return the kind of calibration, by default one that suits the number of classes (docs/metrics.md).
 
     Raises MismatchError or ParameterError for what cannot be calibrated, or not like this.
     """

@@ -1,4 +1,4 @@
-"""What an evaluation of classes says beyond error and confusion: ranks, curves, probabilities, costs."""
+"""Details of an evaluation of classes beyond error and confusion: ranks, curves, probabilities, costs."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _mean(values: Sequence[WithBound | None]) -> WithBound | None:
 
 @dataclass(frozen=True)
 class ClassDetails:
-    """What `distls.evaluate` says about a classifier beyond `Evaluation`.
+    """Details of a classifier's evaluation by `distls.evaluate`.
 
     Attributes
     ----------

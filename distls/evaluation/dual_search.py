@@ -99,7 +99,7 @@ class DualSearch:
     def _search(
         self, solver: Sdca, start: LinearPredictor, objective: float, executor: Executor, prove: Proof
     ) -> int:
-        """Ascend until the gap is small beside the tolerance; return the bytes read."""
+        """Ascend until the gap is small against the tolerance; return the bytes read."""
         remove_tree(self._folder)  # of a search that was killed
         solver.prepare(executor)
         goal = self._limits.largest(objective)

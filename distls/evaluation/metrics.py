@@ -18,7 +18,7 @@ __all__ = ["AnyEvaluation", "Evaluation", "LabelEvaluation", "RegressionEvaluati
 
 @dataclass(frozen=True, kw_only=True)
 class _Proven:
-    """What the duals of a run say on its training data; see `distls.evaluation.evaluate`."""
+    """Objective and bound of a run that has kept its duals, on its training data; see `distls.evaluation.evaluate`."""
 
     objective: float | None = None
     certificate: dict[str, Any] | None = None  # "kind", "value", "relative"
@@ -102,9 +102,9 @@ class Evaluation(_Proven):
             own = codes[true] == guessed
             rows, predicted = sum_at(true, counts, len(codes)), sum_at(guessed, counts, len(known))
             right = sum_at(true[own], counts[own], len(codes))
-        strange = np.setdiff1d(np.flatnonzero(predicted), codes)
+        unlisted = np.setdiff1d(np.flatnonzero(predicted), codes)
         of_class = np.where(codes >= 0, np.append(predicted, 0.0)[codes], 0.0)
-        return np.stack([rows, of_class, right], axis=1), len(strange)
+        return np.stack([rows, of_class, right], axis=1), len(unlisted)
 
     def per_class(self) -> list[dict[str, Any]]:
         """Return rows, recall, precision and F1 of each class of the data, and how well scores rank its rows."""
@@ -319,12 +319,9 @@ def _f1(had: float, predicted: float, right: float) -> float:
     return 2 * right / (had + predicted) if had + predicted else 0.0
 
 
-def _precision(had: float, predicted: float, right: float) -> float:
-    return _ratio(right, predicted)
-
-
-def _recall(had: float, predicted: float, right: float) -> float:
-    return _ratio(right, had)
-
-
-_SCORES = {"f1": _f1, "precision": _precision, "recall": _recall}
+# Of the rows of a class, those predicted as it, and those of both.
+_SCORES = {
+    "f1": _f1,
+    "precision": lambda _, predicted, right: _ratio(right, predicted),
+    "recall": lambda had, _, right: _ratio(right, had),
+}

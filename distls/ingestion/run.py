@@ -38,20 +38,15 @@ from distls.ingestion.transform_fit import (
 from distls.storage.dataset.dataset import STAGING, Dataset, publish
 from distls.storage.dataset.feature_names import pack_names
 from distls.storage.dataset.metadata import DatasetMeta
-from distls.storage.dataset.row_origins import ORIGINS
+from distls.storage.dataset.partitions import PartitionRecord
+from distls.storage.dataset.row_origins import ORIGINS, OriginRecord
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.locks import DATASET_LOCK, locked
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.assemble_task import (
-    AssemblySpec,
-    PartitionItem,
-    assemble,
-    origins_of,
-    record_of,
-)
+from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 from distls.workers.ingestion.transforms import needs_moments, stored_width, transforms_digest
@@ -343,8 +338,11 @@ class IngestRun:
         # the dataset itself last: its staging area is what a resumed ingest starts from
         for root, part in reversed(list(zip(self.roots, written, strict=True))):
             facts = spec.origins
-            origins = None if facts is None else (facts, [origins_of(result) for result in part])
-            published.append(publish(root, meta, map(record_of, part), features, origins))
+            origins = (
+                None if facts is None else (facts, [OriginRecord(**result["origins"]) for result in part])
+            )
+            records = [PartitionRecord(**result["record"]) for result in part]
+            published.append(publish(root, meta, records, features, origins))
         return published[::-1]
 
     def _names(self, fitted: FittedTransforms) -> dict[str, NDArray[Any]]:

@@ -70,7 +70,7 @@ def _first_step(model: FittedModel) -> tuple[list[tuple[str, BaseEstimator]], st
         return [], expected_rows(model)
     if any(feature.width or feature.indices for feature in features):
         raise ParameterError(
-            f"{model.name}: columns of lists beside categories cannot be exported to scikit-learn"
+            f"{model.name}: columns of lists together with categories cannot be exported to scikit-learn"
         )
     names = ", ".join(feature.name for feature in features)
     return [("columns", _encoder(features, recipe["na"]))], f"a pandas frame with the columns {names}"

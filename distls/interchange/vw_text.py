@@ -16,7 +16,7 @@ __all__ = ["read_vw"]
 
 CONSTANT = 11_650_396  # the feature that vw adds to each example: its weight is the intercept
 _LARGEST_BITS = 31
-# an optional name, the number of the weight, its value, and what the learner keeps beside it
+# an optional name, the number of the weight, its value, and what the learner keeps with it
 _WEIGHT = re.compile(rb"(?m)^(?:.*:)?([0-9]+):([-+.0-9einfa]+)(?: .*)?$")
 # Options that leave a model linear in the hashed features, and how many values follow them.
 _KNOWN = {"--oaa": 1, "--link": 1, "--binary": 0, "--noconstant": 0, "--quiet": 0, "--hash_seed": 1, "--random_seed": 1,

@@ -41,10 +41,10 @@ class Method:
     name: str
     summary: str
     paper: str
-    aliases: Mapping[str, str]  # loss alias -> full loss name
     parameters: tuple[Parameter, ...]
     solver: str  # "module:class" of the solver, imported when used
     targets: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)  # short name of a loss -> its full name
     passes: float | None = 10.0  # Limit where none is given; None: the method ends by itself
     rtol: float | None = None  # Relative tolerance where no limit is given
     proves: bool = (

@@ -1,1 +1,1 @@
-"""What a fit would need and cost, on this machine or on a hypothetical cluster."""
+"""Memory and cost of a fit, on this machine or on a hypothetical cluster."""

@@ -61,7 +61,7 @@ class Page:
         )
 
     def render(self, head: Markup, *, refresh: int | None = None) -> str:
-        """Return the page; with `refresh` it loads itself again after so many seconds."""
+        """Return the page; with `refresh` it reloads itself after this many seconds."""
         scripts = [_bokeh_script(), _own("page.js")] if self._plots else [_own("page.js")]
         # a literal "</script>" in a string would end the element
         data = Markup(json.dumps(self._plots, allow_nan=True).replace("<", "\\u003c"))

@@ -1,4 +1,4 @@
-"""The plots of a report, drawn with Bokeh; legends and captions are HTML beside them."""
+"""The plots of a report, drawn with Bokeh; legends and captions are HTML around them."""
 
 from __future__ import annotations
 

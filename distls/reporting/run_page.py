@@ -48,7 +48,7 @@ _ENDED = {
 
 
 def render_report(report: Report, *, refresh: int | None = None) -> str:
-    """Return the page of a report; with `refresh` it loads itself again after so many seconds.
+    """Return the page of a report; with `refresh` it reloads itself after this many seconds.
 
     Raises FormatError for a run whose files were not written by distls.
     """

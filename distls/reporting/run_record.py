@@ -1,4 +1,4 @@
-"""What a run folder holds, read once for a report: request, status, rounds, settings tried, model."""
+"""The contents of a run folder, read once for a report: request, status, rounds, settings tried, model."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class RowEncoder:
         """
         for block in self._row_blocks(x):
             # hashed text is in order already
-            rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, _row_name)
+            rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, "X, row {}".format)
             yield apply_transforms(self._owned(rows, x), self.steps, self.fitted, "X")
 
     def _owned(self, rows: Rows, x: Any) -> Rows:
@@ -259,10 +259,6 @@ class RowEncoder:
             if name not in names:
                 raise MismatchError(f'X: no column "{name}", which is a feature of {self.name}')
         return TableOptions(columns=tuple(names), features=self.features, float64=self.pack.float64)
-
-
-def _row_name(row: int) -> str:
-    return f"X, row {row}"
 
 
 def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -11,7 +11,6 @@ from dataclasses import Field, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.model_check import check_model
 from distls.solvers.solver import S, Solver
@@ -60,15 +59,11 @@ def _test_of(field: Field[Any], first: Any) -> Callable[[Any], bool]:
     if isinstance(first, np.ndarray):
         return lambda value: isinstance(value, np.ndarray) and value.dtype == first.dtype
     if isinstance(first, tuple):
-        return lambda value: len(value) == len(first) and all(map(_are_alike, value, first))
+        return lambda value: [(a.dtype, a.shape) for a in value] == [(a.dtype, a.shape) for a in first]
     if isinstance(first, (list, dict)):
         return lambda value: type(value) is type(first)
     kinds = [_SCALARS[kind] for kind in str(field.type).split(" | ")]
     return lambda value: any(is_kind(value) for is_kind in kinds)
-
-
-def _are_alike(array: NDArray[Any], first: NDArray[Any]) -> bool:
-    return bool(array.dtype == first.dtype and array.shape == first.shape)
 
 
 def _makes_a_model(solver: Solver[S], state: S, where: str) -> bool:

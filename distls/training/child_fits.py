@@ -122,17 +122,17 @@ class Children:
 
 
 class _Position(SilentCallback):
-    """Tells those who take turns how far a fit is."""
+    """Reports the progress of a fit to the turns that order fits side by side."""
 
     def __init__(self, turn: Turn[FitResult]) -> None:
         self._turn = turn
 
     def on_start(self, start: FitStart) -> None:
-        """Tell where it starts."""
+        """Report where it starts."""
         self._turn.position = round(start.passes, _DIGITS)
 
     def on_round(self, event: RoundEvent) -> None:
-        """Tell where it is."""
+        """Report where it is."""
         self._turn.position = round(event.state.passes, _DIGITS)
 
 
@@ -186,8 +186,8 @@ def _refitted(
         return children.stopped(result)
     judged = {name: value for name, value in won.record.items() if name.startswith("select_")}
     note = f"fitted again, to all {rows.meta.n_rows:,} rows: training and selection data"
-    told = {**result.record, **judged, "notes": [*(result.record.get("notes") or []), note]}
-    published = children.publish(replace(result, record=told), chosen[1])
+    record = {**result.record, **judged, "notes": [*(result.record.get("notes") or []), note]}
+    published = children.publish(replace(result, record=record), chosen[1])
     remove_tree(folder)
     return published
 

@@ -46,7 +46,7 @@ def fit_warnings(
     proves: bool,
     ordered: bool,
 ) -> list[str]:
-    """Return what somebody who looks at the exit code alone would miss, a line each.
+    """Return warnings, a line each, about what the exit code alone does not show.
 
     `slope` has the squared norms of the rows of the objective's gradient (n_features,), where the loss is smooth.
     With `proves` the certificate is that of a method that proves the optimum; those of others are loose. With

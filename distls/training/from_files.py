@@ -40,7 +40,7 @@ __all__ = ["Trained", "train"]
 
 @dataclass(frozen=True)
 class Trained:
-    """What `train` returns.
+    """The result of `train`.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ __all__ = ["FitOptions", "FitResult", "train_setting"]
 
 @dataclass(frozen=True, repr=False)
 class FitResult:
-    """What a fit returns.
+    """The result of a fit.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ def fits_at_once(settings: Sequence[Setting], slots: int, memory: MemoryBudget |
 
 
 def budget_of(memory: MemoryBudget | None, slots: int, models: int) -> MemoryBudget:
-    """Return the memory of workers that train so many models at once."""
+    """Return the memory of workers that train this many models at once."""
     return replace(memory or MemoryBudget(workers=slots), models=models)
 
 

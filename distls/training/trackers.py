@@ -93,7 +93,7 @@ class MLflowTracker(SilentCallback):
 
     def on_round(self, event: RoundEvent) -> None:
         """Log the numbers of the round."""
-        clock, number = _milliseconds(), int(event.record["round"])
+        clock, number = int(1000 * time.time()), int(event.record["round"])
         metrics = round_metrics(event.record).items()
         self._client.log_batch(
             self._fit.run, metrics=[self._metric(name, value, clock, number) for name, value in metrics]
@@ -103,10 +103,6 @@ class MLflowTracker(SilentCallback):
         """End the run."""
         self._client.set_tag(self._fit.run, "distls.status", str(status.value))
         self._client.set_terminated(self._fit.run, _ENDS.get(status, "FINISHED"))
-
-
-def _milliseconds() -> int:
-    return int(1000 * time.time())
 
 
 class TensorBoardTracker(SilentCallback):

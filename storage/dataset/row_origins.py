@@ -85,7 +85,7 @@ class RowSources(NamedTuple):
 
 
 class OriginFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all partitions have in common."""
+    """Facts that all partitions share."""
 
     dtype: Literal["uint32", "uint64"]  # of the numbers
     files: list[str]  # names; empty for arrays in memory

@@ -14,7 +14,7 @@ weight float64 (n_rows,) or (0,) for all ones; all arithmetic float64. Vectors o
 `distls.workers.simd.slack_kernels`).
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 import math

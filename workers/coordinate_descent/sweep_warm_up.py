@@ -1,4 +1,4 @@
-"""What is done before the first round of block coordinate descent: kernels are compiled, and a shard is timed."""
+"""Before the first round of block coordinate descent: compile kernels, and time a shard."""
 
 from __future__ import annotations
 

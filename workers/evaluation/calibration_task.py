@@ -58,7 +58,7 @@ class Margins(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """What is minimised over scale and offset: a loss of ``scale * (z - mean) / spread + offset``.
+    """The objective of scale and offset: a loss of ``scale * (z - mean) / spread + offset``.
 
     `sigmoids`: the sum over outputs of log losses, each with its own targets for rows of its class and for others;
     else the log loss of the softmax. Targets are not quite 1 and 0 (Platt 1999), so that the minimum is finite.

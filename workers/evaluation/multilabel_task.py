@@ -54,7 +54,7 @@ class LabelSum:
 
 
 class LabelComparison:
-    """The predicted sets of one lane's rows beside their labels."""
+    """Compares the predicted sets of one lane's rows with their labels."""
 
     def __init__(self, job: LabelJob, predictor: LinearPredictor, lane: Lane) -> None:
         self._job, self._predictor = job, predictor

@@ -48,7 +48,7 @@ class RankedScores(NamedTuple):
 
 
 def capacity_for(n_classes: int) -> int:
-    """Return how many distinct scores are kept of each of so many classes."""
+    """Return how many distinct scores are kept of each of this many classes."""
     return min(_MOST_SCORES, max(_ALL_SCORES // max(n_classes, 1), 2))
 
 

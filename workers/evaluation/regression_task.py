@@ -32,7 +32,7 @@ class ResidualSum:
 
 
 class Residuals:
-    """The predictions for one lane's rows beside their targets."""
+    """Compares the predictions for one lane's rows with their targets."""
 
     def __init__(
         self,

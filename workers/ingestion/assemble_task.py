@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.metadata import TargetKind
-from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition
+from distls.storage.dataset.partitions import choose_codecs, write_partition
 from distls.storage.dataset.row_origins import (
     OriginFacts,
-    OriginRecord,
     RowIds,
     RowSources,
     take_ids,
@@ -47,8 +46,6 @@ __all__ = [
     "assemble",
     "column_counts",
     "column_moments",
-    "origins_of",
-    "record_of",
 ]
 
 
@@ -363,13 +360,3 @@ def _moments(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Momen
     words, row_at = _rows_of(spec, item, pool)
     x = _transformed(spec, item, _gather(spec, words, row_at, pool))
     return moments_of(x, stored_width(spec.transforms, spec.n_columns))
-
-
-def record_of(result: dict[str, Any]) -> PartitionRecord:
-    """Return the record that `assemble` reported."""
-    return PartitionRecord(**result["record"])
-
-
-def origins_of(result: dict[str, Any]) -> OriginRecord:
-    """Return the origins that `assemble` reported."""
-    return OriginRecord(**result["origins"])

@@ -28,7 +28,7 @@ class Lane:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """What an item of `shared_reads.read_key` reads."""
+        """The blocks that it reads, for `shared_reads.read_key`."""
         return self.blocks
 
 
@@ -39,7 +39,7 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     """
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
     # neighbouring lanes share a worker: partitions that cannot be dealt evenly go to lanes far from each other
-    spread = sorted(range(n_lanes), key=_reversed_bits)
+    spread = sorted(range(n_lanes), key=lambda lane: f"{lane:032b}"[::-1])
     # a heap of (bytes, blocks, rank among equals, lane): the next block goes to the first
     emptiest = [(0, 0, rank, lane) for rank, lane in enumerate(spread)]
     # largest first; ties go to the lower partition number
@@ -48,10 +48,6 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
         lanes[lane].append(block)
         heapq.heapreplace(emptiest, (total + int(sizes[block]), count + 1, rank, lane))
     return [tuple(sorted(lane)) for lane in lanes]
-
-
-def _reversed_bits(number: int) -> str:
-    return f"{number:032b}"[::-1]
 
 
 def rounds_in_pass(lanes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64], round_bytes: int) -> int:

@@ -23,9 +23,6 @@ def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> ND
     return by_class if part.sample_weight is None else by_class * part.sample_weight
 
 
-# -- folds -----------------------------------------------------------------------------------------------
-
-
 def fold_of(n_rows: int, fold: int, folds: int) -> slice:
     """Return the rows of a partition that are in a fold."""
     # consecutive rows are a random sample: ingestion has shuffled them

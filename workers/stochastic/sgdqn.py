@@ -20,7 +20,7 @@ In the last two, ``alpha tau + C`` is the accumulated curvature: tau times its m
 mean curvature over tau as in Equation 2. An intercept, which the paper has not, is not penalised and has MCID's steps.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 import math

@@ -16,7 +16,7 @@ __all__ = ["ManyTopics"]
 
 
 class Topics(NamedTuple):
-    """What all blocks share."""
+    """The model that all blocks share."""
 
     edges: NDArray[np.int64]  # (n_features,), cumulated weights of the ranks in the background
     column: NDArray[np.int64]  # (n_features,), the column of each rank

@@ -33,7 +33,7 @@ from distls.storage.filesystem.private_folder import NotPrivateError, private_fo
 
 __all__ = ["PatientNanny", "first_cause", "local_cluster", "start_local", "started_as_suits"]
 
-# Files that the process of a scheduler has open, beside those of the data, and more of them for each worker.
+# Files that the process of a scheduler has open, besides those of the data, and more of them for each worker.
 _OPEN_FILES, _OF_EACH_WORKER = 44, 10
 _LOG = logging.getLogger(__name__)
 _REACHABLE = (
@@ -235,7 +235,7 @@ def local_cluster(
 
 
 def _allow_open_files(number: int) -> None:
-    """Let this process open so many files; raise WorkerError if it may not: its event loop would fail for ever."""
+    """Let this process open this many files; raise WorkerError if it may not: its event loop would fail for ever."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= number:
         return

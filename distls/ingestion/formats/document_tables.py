@@ -19,7 +19,6 @@ from distls.workers.ingestion.records.reader import Reader, SourceItem
 __all__ = [
     "LABEL_NAMES",
     "DocumentTable",
-    "is_parquet",
     "looks_like_labelled_lines",
     "names_documents",
     "open_document_table",
@@ -70,11 +69,6 @@ class DocumentTable:
         return (f"{what} {listed(others)} not read: the features are the words of the documents",)
 
 
-def is_parquet(start: bytes) -> bool:
-    """Return whether a file starts as Parquet does."""
-    return start.startswith(b"PAR1")
-
-
 def names_documents(name: str, start: bytes, known: str) -> bool:
     """Return whether a file is a table by its name, and its first line names a column of documents."""
     if not name.endswith(_TABLE_NAMES):
@@ -95,30 +89,18 @@ def open_document_table(
 
     Raises BadInputError if a file cannot be read, or its columns are not those of the first.
     """
-    return _open_parquet(files) if parquet else _open_csv(files, known, separator, header)
-
-
-def _open_parquet(files: Sequence[SourceFile]) -> DocumentTable:
-    heads = read_parquet_heads(files)
-    items = row_group_items(files, heads)
-    return DocumentTable(
-        files[0].path,
-        PARQUET_DOCUMENT_READER,
-        tuple(heads[0].kinds),
-        items,
-        tuple(item.n_bytes for item in items),
-    )
-
-
-def _open_csv(
-    files: Sequence[SourceFile], known: Sequence[str], separator: str | None, header: str | bool | None
-) -> DocumentTable:
+    path = files[0].path
+    if parquet:
+        heads = read_parquet_heads(files)
+        groups = row_group_items(files, heads)
+        n_bytes = tuple(item.n_bytes for item in groups)
+        return DocumentTable(path, PARQUET_DOCUMENT_READER, tuple(heads[0].kinds), groups, n_bytes)
     head, notices = read_heads(files, separator, header, known)
     # a quoted field may have line breaks, so that no range but the whole file certainly starts with a row
     items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
     reading = {"columns": head.columns, "separator": head.separator, "headed": head.headed}
     sizes = tuple(file.size for file in files)
-    return DocumentTable(files[0].path, CSV_DOCUMENT_READER, head.columns, items, sizes, reading, notices)
+    return DocumentTable(path, CSV_DOCUMENT_READER, head.columns, items, sizes, reading, notices)
 
 
 def looks_like_labelled_lines(name: str, start: bytes) -> bool:

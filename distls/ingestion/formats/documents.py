@@ -11,7 +11,6 @@ from typing import Any
 from distls.ingestion.formats.document_tables import (
     LABEL_NAMES,
     DocumentTable,
-    is_parquet,
     looks_like_labelled_lines,
     names_documents,
     open_document_table,
@@ -221,7 +220,7 @@ def _table(
     files: Sequence[SourceFile], start: bytes, read: DocumentOptions, known: Mapping[str, Any]
 ) -> DocumentTable | None:
     """Return the tables that the files are, None for lines of text."""
-    parquet, lines = is_parquet(start), _looks_like_json_lines(start)
+    parquet, lines = start.startswith(b"PAR1"), _looks_like_json_lines(start)
     asked = {"text_column", "separator", "header"} & read.given().keys()
     if (parquet or lines) and asked - {"text_column"}:
         what = "Parquet" if parquet else "JSON lines"

@@ -220,7 +220,7 @@ def test_the_alphas_of_l2_follow_the_rows(dataset: Dataset, tmp_path: Path) -> N
 REFUSED = [
     (
         {"alpha": ["path", 1e-3], "alphas": None},
-        "alpha=path: not beside other alphas; give those as alphas=1e-2:1e-3",
+        "alpha=path cannot be combined with other alphas; list those as alphas=1e-2:1e-3",
     ),
     ({"alpha": 1e-3}, "alphas=4: of alpha=path only; leave it out"),
     ({"alphas": 1}, "alphas=1: expected a whole number of at least 2"),

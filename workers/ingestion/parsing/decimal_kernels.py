@@ -5,6 +5,7 @@ variant: Mushtak and Lemire, 2023). Integer arithmetic throughout, so that neith
 can change a bit.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 from typing import Any

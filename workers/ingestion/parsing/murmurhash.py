@@ -1,5 +1,6 @@
 """MurmurHash3 of text in kernels: the hash of Vowpal Wabbit and of scikit-learn's hashing vectorisers."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 import numpy as np

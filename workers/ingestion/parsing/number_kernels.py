@@ -4,6 +4,7 @@ The eight-byte paths (after Lemire's "SIMD within a register" tricks) matter bec
 to token: a loop over the digits mispredicts a branch at each end.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 from typing import Any

@@ -10,6 +10,7 @@ float32 or float64 alone for dense ones: 2, 3, 1 or 2 words each (the `stride`).
 weight (float32) and the ranks that a split needs, where there are any.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 from typing import Any

@@ -4,6 +4,7 @@ The grammar is that of scikit-learn's `load_svmlight_file`, with everything dubi
 first offending token and `workers/ingestion/formats/svmlight.py` explains it. Text is followed by `PADDING` newlines.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 from enum import IntEnum

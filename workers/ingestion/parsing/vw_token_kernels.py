@@ -1,5 +1,6 @@
 """Tokens of Vowpal Wabbit text, for `vw_kernels`: labels, importance and tag, namespaces, names and values."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from enum import IntEnum
 from typing import Any
 
