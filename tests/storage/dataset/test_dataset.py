@@ -160,7 +160,7 @@ def parts(root, values=3.0):
 
 @pytest.mark.parametrize(
     ("step", "times"),
-    [("_table_of", 0), ("_with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
+    [("_with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
 )
 @pytest.mark.parametrize("staged", [True, False])
 def test_a_publication_that_fails_anywhere_does_not_open(tmp_path, monkeypatch, step, times, staged):
@@ -395,6 +395,6 @@ def test_sizes_beyond_reason_are_refused(copied, original):
         original.dataset.meta, n_rows=int(rows.sum()), label_counts=[int(rows.sum()), 0, 0]
     )
     with pytest.raises(CorruptDataError, match="does not fit the metadata"):
-        dataset_module.check_table(meta, replace(table, rows=rows), "here")
+        dataset_module.check_table(meta, replace(table, counts=rows), "here")
     fitting = msgspec.structs.replace(original.dataset.meta, n_rows=9)
     dataset_module.check_table(fitting, table, "here")
