@@ -53,7 +53,7 @@ class LinearPredictor:
     recipe : dict
         The feature map, JSON values only. ``{}``: scores are ``x @ coefficients + intercept``. Else with
         ``n_features``, the width of rows, and ``{"features": ...}``: `coefficients` stack the blocks of a design (see
-        `distls.workers.features.design.design_of`), below those of the rows themselves with ``{"rows": True}``.
+        `distls.workers.features.design_recipe.design_of`), below those of the rows themselves with ``{"rows": True}``.
         ``{"calibration": {"powers", "onto"}}``: columns are the residual fits of all rounds, replayed with the array
         ``calibration`` by `distls.workers.prediction.calibration.replay`; with ``features`` they are fits of that one
         block.

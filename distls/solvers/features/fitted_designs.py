@@ -27,7 +27,7 @@ _PREFIX = "design_"
 class DesignState(State):
     """Base of the states of methods that generate features."""
 
-    # Of the features: `distls.workers.features.design.recipe_of`. Empty before they are known, and for the
+    # Of the features: `distls.workers.features.design_recipe.recipe_of`. Empty before they are known, and for the
     # rows themselves
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
