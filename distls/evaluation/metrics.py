@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -320,7 +321,7 @@ def _f1(had: float, predicted: float, right: float) -> float:
 
 
 # Of the rows of a class, those predicted as it, and those of both.
-_SCORES = {
+_SCORES: dict[str, Callable[[float, float, float], float]] = {
     "f1": _f1,
     "precision": lambda _, predicted, right: _ratio(right, predicted),
     "recall": lambda had, _, right: _ratio(right, had),

@@ -46,11 +46,20 @@ def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> N
     if isinstance(path, StorePath):
         path.write_parts(*parts)
         return
+    with _replacing(path, "wb", sync=sync) as file:
+        for part in parts:
+            file.write(part)
+    if sync:
+        _sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, mode: str, *, sync: bool = True, **options: Any) -> Iterator[IO[Any]]:
+    """Yield a file under a temporary name that becomes `path` when the block ends without error."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
-        with temporary.open("wb") as file:
-            for part in parts:
-                file.write(part)
+        with temporary.open(mode, **options) as file:
+            yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
@@ -58,8 +67,6 @@ def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> N
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    if sync:
-        _sync_directory(path.parent)
 
 
 @contextlib.contextmanager
@@ -171,16 +178,8 @@ def text_file(target: Place) -> Iterator[TextIO]:
             yield text
             text.flush()
         return
-    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with _replacing(target, "w", newline="", encoding="utf-8") as file:
+        yield cast(TextIO, file)
 
 
 _CAUSES = {

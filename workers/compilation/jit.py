@@ -17,7 +17,7 @@ from distls.workers.compilation.kernel_cache import KernelCache, kernel_folder
 
 __all__ = ["elementwise", "elementwise_helper", "helper", "inlined", "kernel"]
 
-if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+if numba.config.DISABLE_JIT:
     raise ParameterError("NUMBA_DISABLE_JIT is set: the kernels of distls cannot be interpreted; unset it")
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.ir as ir  # type: ignore[import-untyped]
+import llvmlite.ir as ir
 import numpy as np
 from numba import types
 from numba.core import cgutils, errors

@@ -9,7 +9,7 @@ __all__ = ["add_scaled", "merge_mean"]
 
 
 @kernel
-def merge_mean(left, right, share):  # type: ignore[no-untyped-def]
+def merge_mean(left, right, share):
     """Move `left` towards `right` (n,) by `share` in place; return the squared distance between them, float64.
 
     With share = n_right / (n_left + n_right) this is the weighted mean of the two, computed in float64.
@@ -25,7 +25,7 @@ def merge_mean(left, right, share):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_scaled(out, a, b, factor):  # type: ignore[no-untyped-def]
+def add_scaled(out, a, b, factor):
     """Set ``out = a + factor * b``; float64 arrays of shape (n,), b of any float type."""
     for i in range(len(out)):
         out[i] = a[i] + factor * b[i]

@@ -51,7 +51,7 @@ def _table() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 _FIVE_HIGH, _FIVE_LOW = _table()
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _multiply_high(context: Any, a: Any, b: Any) -> Any:
     """Upper 64 bits of the 128-bit product of two uint64."""
 
@@ -64,7 +64,7 @@ def _multiply_high(context: Any, a: Any, b: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _leading_zeros(context: Any, word: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -72,7 +72,7 @@ def _leading_zeros(context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def trailing_zeros(context: Any, word: Any) -> Any:
     """Number of zero bits below the lowest set bit of a uint64 (64 when it is zero)."""
 
@@ -82,7 +82,7 @@ def trailing_zeros(context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _double_of_bits(context: Any, bits: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -90,7 +90,7 @@ def _double_of_bits(context: Any, bits: Any) -> Any:
     return types.float64(types.uint64), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _double_bits(context: Any, value: Any) -> Any:
     """The 64 bits of a double."""
 
@@ -100,7 +100,7 @@ def _double_bits(context: Any, value: Any) -> Any:
     return types.uint64(types.float64), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def load_word(context: Any, text: Any, position: Any) -> Any:
     """Load text[position:position + 8] as one little-endian uint64, at any alignment, unchecked."""
 
