@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numba
 
 from distls.storage.errors import ParameterError
+from distls.workers.compilation.helper_functions import HelperDispatcher
 from distls.workers.compilation.kernel_cache import KernelCache, kernel_folder
 
 __all__ = ["elementwise", "elementwise_helper", "helper", "inlined", "kernel"]
@@ -27,27 +28,29 @@ FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 # Without "reassoc", which would undo the reduction of an argument by adding and subtracting a constant.
 ELEMENTWISE = {"contract", "nsz"}
 # The wrapper for calls from C is left out: nobody makes any.
-_COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_COMMON: dict[str, Any] = {
+    "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "forceinline": True
+}  # fmt: skip
 
 
 def kernel(function: F) -> F:
     """Compile a function that Python calls: without the GIL, division by zero as in NumPy, cached on disk."""
-    return _cached(_compiled(function, FASTMATH))
+    return _cached(function, FASTMATH)
 
 
 def elementwise(function: F) -> F:
     """Compile as `kernel` does, except that sums keep the order they are written in."""
-    return _cached(_compiled(function, ELEMENTWISE))
+    return _cached(function, ELEMENTWISE)
 
 
 def helper(function: F) -> F:
     """Compile a function that only kernels call, as `kernel` does: it is inlined into them and has no cache entry."""
-    return _compiled(function, FASTMATH)
+    return HelperDispatcher(function, targetoptions={**_COMMON, "fastmath": FASTMATH})
 
 
 def elementwise_helper(function: F) -> F:
     """Compile a function that only kernels call, as `elementwise` does."""
-    return _compiled(function, ELEMENTWISE)
+    return HelperDispatcher(function, targetoptions={**_COMMON, "fastmath": ELEMENTWISE})
 
 
 def inlined(function: F) -> F:
@@ -55,14 +58,11 @@ def inlined(function: F) -> F:
     # `fastmath` left out is inherited from the caller; given, even as False, it is not: other last bits.
     # Numba passes arrays as seven arguments and returns tuples through memory, and LLVM's heuristics do not inline such
     # calls: forced inlining doubled the speed of the parsers.
-    return numba.njit(forceinline=True, **_COMMON)(function)
+    return HelperDispatcher(function, targetoptions=_COMMON)
 
 
-def _compiled(function: F, fastmath: set[str]) -> F:
-    return numba.njit(forceinline=True, fastmath=fastmath, **_COMMON)(function)
-
-
-def _cached(dispatcher: Any) -> Any:
+def _cached(function: F, fastmath: set[str]) -> F:
+    dispatcher = numba.njit(fastmath=fastmath, **_COMMON)(function)
     folder = kernel_folder()
     if folder is not None:
         # as `njit(cache=True)` does, with a cache of our own

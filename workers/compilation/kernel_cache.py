@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import gc
 import hashlib
 import logging
 import os
@@ -35,6 +36,30 @@ from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
 
 __all__ = ["KernelCache", "cache_folder", "kernel_folder", "source_digest"]
 
+
+class _NoCollection:
+    """Holds back the garbage collector while kernels are compiled, one within another."""
+
+    # a kernel is hundreds of thousands of objects, which set off searches of all that the process has: a tenth of the
+    # seconds of a first fit, more where more is imported
+    def __init__(self) -> None:
+        self._depth, self._was_on = 0, False
+
+    def begin(self) -> None:
+        """Note that a kernel is being compiled."""
+        if self._depth == 0:
+            self._was_on = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def end(self) -> None:
+        """Note that it is compiled, or has failed."""
+        self._depth = max(self._depth - 1, 0)
+        if self._depth == 0 and self._was_on:
+            self._was_on = False
+            gc.enable()
+
+
 _LOG = logging.getLogger(__name__)
 # imports of a kernel's file from this package: the two folders whose files are compiled into kernels
 _IMPORT = re.compile(rb"^\s*from (distls\.(?:workers|storage)[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -50,6 +75,7 @@ _NOT_KEPT = "%s"
 _REMEDY = "each process compiles its own; NUMBA_CACHE_DIR names another folder"
 _TOLD: set[str] = set()
 _NOTICE = CompilingNotice()
+_NO_COLLECTION = _NoCollection()
 _FOLDERS = {
     "distls.storage": Path(__file__).resolve().parents[2] / "storage",
     "distls.workers": Path(__file__).resolve().parents[1],
@@ -123,6 +149,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
                 self._unlock()
             else:
                 _NOTICE.begin(self._cache_path)
+                _NO_COLLECTION.begin()
         return found
 
     def _loaded(self, sig: Any, context: Any, *, mend: bool) -> Any:
@@ -151,13 +178,11 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         except OSError as error:
             _note(_NOT_KEPT, describe_os_error(error, "compiled kernels are not kept", _REMEDY))
         finally:
-            self._unlock()
-            _NOTICE.end()
+            self._end()
 
     def give_up(self) -> None:
         """Let the processes go on that wait for a variant which this one could not compile."""
-        self._unlock()
-        _NOTICE.end()
+        self._end()
 
     def flush(self) -> None:
         """Remove all variants without classes from outside this package."""
@@ -171,6 +196,11 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         outside = sorted(name for name in set(_class_modules(sig)) if name.split(".")[0] != "distls")
         suffix = f".{hashlib.sha256(repr(outside).encode()).hexdigest()[:16]}" if outside else ""
         return EntryFiles(self._cache_path, self._impl.filename_base + suffix)
+
+    def _end(self) -> None:
+        self._unlock()
+        _NOTICE.end()
+        _NO_COLLECTION.end()
 
     def _unlock(self) -> None:
         if self._lock is not None:

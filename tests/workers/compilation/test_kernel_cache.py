@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.util
 import os
 import pickle
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import numba
 import pytest
+from numba import types
+from numba.extending import overload
 
 from distls.workers.compilation import kernel_cache
 from distls.workers.compilation.entry_files import EntryFiles
@@ -189,3 +192,31 @@ def test_kernels_are_not_interpreted() -> None:
         2,
         "distls: NUMBA_DISABLE_JIT is set: the kernels of distls cannot be interpreted; unset it\n",
     )
+
+
+def _seen(x):
+    """Notes whether the collector is on while it is typed; kernels get x back."""
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_waits_while_kernels_are_compiled_or_cannot_be(tmp_path: Path, on: bool) -> None:
+    seen = []
+
+    @overload(_seen)
+    def _overload(x):
+        seen.append(gc.isenabled())
+        return (lambda x: x) if isinstance(x, types.Integer) else None
+
+    compiled = numba.njit(lambda x: _seen(x))
+    compiled._cache = kernel_cache.KernelCache(compiled.py_func, str(tmp_path))
+    was_on = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        assert compiled(1) == 1
+        with pytest.raises(numba.TypingError):
+            compiled("text")
+        assert gc.isenabled() == on
+    finally:
+        (gc.enable if was_on else gc.disable)()
+    assert seen
+    assert not any(seen)

@@ -1,0 +1,43 @@
+"""Functions that only kernels call, without numba's wrapper for calls from Python.
+
+The wrapper is optimised and turned into machine code with each helper, a tenth of all compilation, and nobody calls it:
+a helper is inlined into kernels, whose machine code is the same without.
+"""
+
+# mypy: disable-error-code="misc"
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numba
+from numba.core.compiler import Compiler
+from numba.core.registry import CPUDispatcher
+
+__all__ = ["HelperDispatcher"]
+
+_OWN = {"nopython": True, "no_cpython_wrapper": True}
+
+
+class HelperDispatcher(CPUDispatcher):
+    """Compiles a helper for the kernels that call it; for calls from Python it is compiled once more, as numba does."""
+
+    # the signature is that of numba's dispatchers, which are unpickled by it
+    def __init__(
+        self, function: Any, locals: Any = None, targetoptions: Any = None, pipeline_class: Any = Compiler
+    ) -> None:
+        super().__init__(function, locals, {**(targetoptions or {}), **_OWN}, pipeline_class)
+
+    def add_overload(self, cres: Any) -> None:
+        """Keep what kernels inline, out of the reach of Python: it would call a null pointer."""
+        self.overloads[tuple(cres.signature.args)] = cres
+
+    def _compile_for_args(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what numba calls with these arguments."""
+        return self.for_python
+
+    @functools.cached_property
+    def for_python(self) -> Any:
+        """The function as numba compiles it for Python."""
+        options = {name: value for name, value in self.targetoptions.items() if name not in _OWN}
+        return numba.njit(**options)(self.py_func)
