@@ -12,8 +12,11 @@ the tree survives it, no traceback is printed, and
 * the exit code is 1 or 3, with one line on stderr; or the driver itself was killed.
 
 What was not finished is resumed without faults: if no file was damaged, with the right weights at the end, and no
-half-written file left in the run. With `--place store` data set and run are in an object store that fails; with
-`--place network` scheduler, workers and command are on hosts whose links are cut (needs root).
+half-written file left in the run; otherwise so, or with one line. A model that was damaged or removed after the
+command had written it is resumed as well: the round counts as `unread`, not as other weights.
+In some rounds the fit has a low limit on open files, addresses or the size of files, from its start.
+With `--place store` data set and run are in an object store that fails; with `--place network` scheduler, workers and
+command are on hosts whose links are cut (needs root).
 Python's resource tracker is spared: its successor prints tracebacks of its own.
 """
 
@@ -41,6 +44,7 @@ from benchmarks.chaos_store import store_rounds
 from distls.workers.compilation.kernel_cache import kernel_folder
 
 _KILLED = -signal.SIGKILL
+NO_WEIGHTS = "no weights to compare"
 _READ_AGAIN = ": read again, and well, after: "
 PLACES: dict[str, Callable[[], AbstractContextManager[Callable[..., Round]]]] = {
     "local": lambda: contextlib.nullcontext(Round),
@@ -67,6 +71,8 @@ def trouble_of(code: int | None, written: str, digest: str | None, right: str, *
     found = []
     if code is None:
         found.append("hangs")
+    elif code == 0 and digest is None:
+        found.append(NO_WEIGHTS)
     elif code == 0 and digest != right:
         found.append("other weights")
     elif code in (1, 3) and len(lines) != 1:
@@ -88,21 +94,24 @@ def run_round(made: Round, right: str, deadline: float) -> dict[str, Any]:
     made.heal()
     trouble += [f"{len(left)} processes survive" for left in [survivors(process.pid)] if left]
     codes = [code]
-    if code not in (0, None) and not made.touched_files and made.written("config.json") is not None:
+    if (code not in (0, None) or NO_WEIGHTS in trouble) and made.written("config.json") is not None:
         process = made.resume()
         code, again = _end(process, deadline)
         codes.append(code)
         written += again
-        trouble += [] if code == 0 else [f"resume ends with {code}"]
+        trouble += [] if code == 0 or made.touched_files else [f"resume ends with {code}"]
         trouble += trouble_of(code, again, made.digest(), right, killed=False)
     if code == 0:
         trouble += [f"left behind: {name}" for name in made.left_behind()]
+    # what was damaged after it was written is no fault of the command that wrote it
+    unread = made.touched_files and NO_WEIGHTS in trouble
     return {
         "method": made.method,
         "faults": made.faults,
         "codes": codes,
         "seconds": round(time.monotonic() - started, 1),
-        "trouble": trouble,
+        "unread": unread,
+        "trouble": [each for each in trouble if not (unread and each == NO_WEIGHTS)],
         "stderr": written[-2000:] if trouble or codes[0] else "",
     }
 
@@ -143,8 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         "seed": given.seed,
         "rounds": results,
         "trouble": sum(bool(each["trouble"]) for each in results),
+        "unread": sum(each["unread"] for each in results),
     }
-    print(f"{len(results)} rounds, seed {given.seed}: {report['trouble']} with trouble")
+    print(
+        f"{len(results)} rounds, seed {given.seed}: {report['trouble']} with trouble, {report['unread']} unread"
+    )
     if given.out is not None:
         given.out.write_text(json.dumps(report, indent=1))
     return report
@@ -159,7 +171,7 @@ def _undisturbed(method: str, data: Path) -> str:
 
 def _row(result: dict[str, Any]) -> str:
     faults = "; ".join(result["faults"]) or "none in time"
-    found = "; ".join(result["trouble"]) or "right"
+    found = "; ".join(result["trouble"]) or (NO_WEIGHTS if result["unread"] else "right")
     head = f"{result['round']:4d} {result['method']:12s} {result['seconds']:6.1f} s"
     return f"{head}  {result['codes']}  {faults}: {found}"
 

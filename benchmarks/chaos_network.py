@@ -30,7 +30,8 @@ class NetworkRound(Round):
     ) -> None:
         self._hosts = hosts
         super().__init__(place, data, kernels, choose)
-        self._kinds = NETWORK_FAULTS
+        self._kinds, self._limit = NETWORK_FAULTS, None
+        self.faults.clear()
         # never all of them: a cluster without workers is waited for
         self._spared = choose.choice(hosts.workers)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,6 +19,8 @@ import psutil
 import scipy.sparse as sp
 
 import distls
+from distls.storage.errors import DistlsError
+from distls.storage.model.model import load_model
 
 ROWS, FEATURES, CLASSES, NON_ZEROS = 1200, 80, 4, 8
 PASSES = 40
@@ -36,9 +38,20 @@ PARAMS: dict[str, dict[str, Any]] = {
     "bcd": {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "active_sweeps": 0},
     "cls": {"rounds": 20},
     "stagewise": {"block_size": 17, "stages": 12, "alpha": 1e-2},
+    "svmsgd2": {"alpha": 1e-2},
+    "csgd": {"lanes": 3},
+    "sdca": {"alpha": 1e-2, "lanes": 3},
+    "ovr-sdca": {"alpha": 1e-2},
 }
-OWN_END = {"cls", "stagewise"}
+OWN_END = {"cls", "stagewise", "ovr-sdca"}
 PROCESS_FAULTS, FILE_FAULTS = ("kill", "stop", "kill all workers"), ("flip", "truncate", "remove")
+# The least and the most of each; what is written past a limit on files is refused, as on a full disk.
+LIMITS = {
+    "open files": (resource.RLIMIT_NOFILE, 8, 100),
+    "addresses": (resource.RLIMIT_AS, 2**26, 2**33),
+    "size of files": (resource.RLIMIT_FSIZE, 2**7, 2**20),
+}
+_LIMITED = 0.15  # part of the rounds
 # Seconds in which what is left of a tree ends by itself.
 _END_SECONDS = 30.0
 
@@ -87,6 +100,7 @@ class Round:
         self.touched_files = self.killed_driver = False
         self._begun = choose.random() < 0.8
         self._kinds = choose.choice([PROCESS_FAULTS, PROCESS_FAULTS, FILE_FAULTS])
+        self._limit = self._limit_of(choose) if choose.random() < _LIMITED else None
         self.data: Path | str = place / "data"
         self.run: Path | str = place / "run"
         place.mkdir()
@@ -98,6 +112,13 @@ class Round:
             shutil.copytree(kernels, self._cache / "distls" / "kernels", copy_function=_link)
             for folder in (self._cache, self._cache / "distls", self._cache / "distls" / "kernels"):
                 folder.chmod(0o700)
+
+    def _limit_of(self, choose: random.Random) -> tuple[int, int]:
+        name = choose.choice(sorted(LIMITS))
+        number, least, most = LIMITS[name]
+        value = int(least * (most / least) ** choose.random())
+        self.faults.append(f"{value} {name}")
+        return number, value
 
     def bring(self, data: Path) -> None:
         """Make the round's own copy of the data set."""
@@ -115,10 +136,11 @@ class Round:
         """Return the options of a fit, and of its resumption, that say where it runs."""
         return []
 
-    def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """Start a command as a process group of its own."""
+    def start(self, *arguments: object, limit: tuple[int, int] | None = None) -> subprocess.Popen[str]:
+        """Start a command as a process group of its own, under a limit of resources."""
         return subprocess.Popen(
             [*self.prefix(), sys.executable, "-m", "distls", *map(str, arguments), "--quiet"],
+            preexec_fn=None if limit is None else lambda: resource.setrlimit(limit[0], (limit[1], limit[1])),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -130,8 +152,9 @@ class Round:
         """Start the fit."""
         size = self.cluster() or ["--workers", self._workers, "--threads-per-worker", self._threads]
         return self.start(
-            "fit", self.method, self.data, self.run, *options(self.method), "--checkpoint-seconds", 0, *size
-        )
+            "fit", self.method, self.data, self.run, *options(self.method), "--checkpoint-seconds", 0, *size,
+            limit=self._limit,
+        )  # fmt: skip
 
     def resume(self) -> subprocess.Popen[str]:
         """Go on with the fit, without faults."""
@@ -151,9 +174,9 @@ class Round:
         return [path.name for path in Path(self.run).rglob("*.partial")]
 
     def digest(self) -> str | None:
-        """Return the digest of the run's weights."""
-        with contextlib.suppress(ValueError, TypeError):
-            return str(json.loads(self.written("status.json") or b"").get("weights_sha256"))
+        """Return the digest of the run's weights, as the model has them; None if it cannot be read."""
+        with contextlib.suppress(DistlsError, OSError):
+            return load_model(self.run).sha256
         return None
 
     def strike(self, process: subprocess.Popen[str]) -> None:

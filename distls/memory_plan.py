@@ -122,6 +122,9 @@ class Footprint:
     driver_copies: float  # Weight-sized arrays in the driver's state
     sample_bytes: int = 0  # Of the rows on which averaging is judged
     work_bytes: int = 0  # Of a task at work, in addition to partitions and results
+    lane_bytes: int = (
+        0  # Likewise, of tasks that train a lane: a worker has no more of them than there are lanes
+    )
     per_row: PerRowCost | None = None
     stored_row_bytes: int = 0  # Of one row: what a pass writes into RUN/state and reads from there
     # Bytes that a round sends and that a lane returns, if known better than from the weights and copies
@@ -142,7 +145,7 @@ def make_plan(
     weight_bytes, per_row = budget.models * footprint.weight_bytes, footprint.per_row
     every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]
     tasks = min(lanes, budget.workers * budget.threads)
-    parts = _worker_parts(dataset, every, footprint, budget, -(-lanes // tasks))
+    parts = _worker_parts(dataset, every, footprint, budget, lanes, -(-lanes // tasks))
     room = int(budget.worker_limit * SAFE_FRACTION) - sum(parts.values())
     if room < 0:
         raise MemoryPlanError(_refusal(sum(parts.values()), parts, budget.worker_limit, dataset, budget))
@@ -188,6 +191,7 @@ def _worker_parts(
     every: list[Dataset | ColumnShards],
     footprint: Footprint,
     budget: MemoryBudget,
+    lanes: int,
     lanes_per_task: int,
 ) -> dict[str, int]:
     """Return the parts of a worker's memory, but for its cache."""
@@ -205,7 +209,8 @@ def _worker_parts(
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
         "weights": int(budget.models * footprint.weight_bytes * copies),
         "sample": footprint.sample_bytes,
-        "work": footprint.work_bytes * budget.threads,
+        "work": footprint.work_bytes * budget.threads
+        + footprint.lane_bytes * min(budget.threads, lanes * budget.models),
         "reserve": BASE_BYTES - LOADED_BYTES,
     }
     if footprint.per_row is not None:

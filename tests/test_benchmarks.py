@@ -7,7 +7,10 @@ import importlib.util
 import io
 import json
 import math
+import random
+import shutil
 import struct
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import distls
 from benchmarks import (
     chaos,
+    chaos_rounds,
     choose,
     classes,
     defaults,
@@ -227,7 +232,7 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _read(tmp_path / "out.json") == report
     assert [each["trouble"] for each in report["rounds"]] == [[], [], []], report
     assert any(each["faults"] for each in report["rounds"])
-    assert capsys.readouterr().out.endswith("3 rounds, seed 1: 0 with trouble\n")
+    assert capsys.readouterr().out.endswith("3 rounds, seed 1: 0 with trouble, 0 unread\n")
 
 
 @pytest.mark.parametrize(
@@ -238,6 +243,7 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (-9, "", True, []),
         (None, "", False, ["hangs"]),
         (0, "", None, ["other weights"]),
+        (0, "", "removed", ["no weights to compare"]),
         (1, "two\nlines\n", False, ["2 lines"]),
         (1, "here: read again, and well, after: there\nan end\n", False, []),
         (3, "", False, ["0 lines"]),
@@ -245,9 +251,36 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
     ],
 )
-def test_chaos_finds(code: int | None, written: str, killed: bool | None, trouble: list[str]) -> None:
-    digest = "others" if killed is None else "right"
-    assert chaos.trouble_of(code, written, digest, "right", killed=bool(killed)) == trouble
+def test_chaos_finds(code: int | None, written: str, killed: bool | str | None, trouble: list[str]) -> None:
+    digest = {None: "others", "removed": None}.get(killed, "right")
+    assert chaos.trouble_of(code, written, digest, "right", killed=killed is True) == trouble
+
+
+@pytest.mark.parametrize(
+    ("removed", "trouble", "unread"),
+    [
+        ("status.json", [], False),
+        ("model", [], True),
+        (None, [], False),
+        ("other weights", ["other weights"], False),
+    ],
+)
+def test_chaos_reads_the_weights_of_the_model(
+    tmp_path: Path, removed: str | None, trouble: list[str], *, unread: bool
+) -> None:
+    """What is removed once it was written is neither other weights nor unseen."""
+    data = chaos_rounds.make_data(tmp_path / "data")
+    made = chaos_rounds.Round(tmp_path / "round", data, None, random.Random(0))
+    right = str(distls.fit("cls", data, made.run, params=chaos_rounds.PARAMS["cls"]).model.sha256)
+    for path in [Path(made.run) / (removed or "none")]:
+        made.touched_files = path.exists()
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    made.fit = made.resume = lambda: subprocess.Popen(  # type: ignore[method-assign]
+        ["true"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    result = chaos.run_round(made, "others" if removed == "other weights" else right, 60)
+    assert (result["trouble"], result["unread"]) == (trouble, unread), result
+    assert result["codes"] == ([0, 0] if unread else [0])
 
 
 def test_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

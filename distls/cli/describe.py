@@ -218,7 +218,7 @@ def _field(name: str, value: Any, indent: str) -> list[str]:
         if all(_is_plain(each) for each in value.values()) and len(flat) <= _SHORT:
             return [f"{title} {flat}"]
         return [title.rstrip(), *_table(value, indent + "  ")]
-    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value[:_SHOWN]):
         lines = [f"{indent}  {_value(_own(each, value))}" for each in value[:_SHOWN]]
         return [title.rstrip(), *lines, *_rest(len(value), indent + "  ")]
     return [f"{title} {_value(value)}".rstrip()]

@@ -198,7 +198,7 @@ class Run:
         """The fields of `RunStatus` and of the last record; RUNNING before the file exists."""
         if not (self.path / "status.json").exists():
             return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
-        status = self._read("status.json")
+        status = self._read("status.json", f"; {self.again}")
         self._decoded("status.json", status, RunStatus)
         return status
 
@@ -207,13 +207,18 @@ class Run:
         """Whether it did not come to an end, and no process is at work on it."""
         return self.status["status"] == "RUNNING" and not is_held(self.path / "lock")
 
-    def _read(self, name: str) -> Record:
+    @property
+    def again(self) -> str:
+        """How to have again what the run had ended with: without a status it goes on from its newest checkpoint."""
+        return f"remove {self.path / 'status.json'}, and `distls resume {self.path}` trains again"
+
+    def _read(self, name: str, remedy: str = "") -> Record:
         try:
             return read_json(self.path / name, Record, self.path)
         except FormatError:
             raise
         except ValueError:
-            raise FormatError(f"{self.path}: {name} cannot be read") from None
+            raise FormatError(f"{self.path}: {name} cannot be read{remedy}") from None
 
     def _decoded(self, name: str, found: Record, kind: type[T]) -> T:
         try:

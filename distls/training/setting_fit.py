@@ -20,6 +20,7 @@ from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, State, Status
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
 from distls.storage.markup import card
 from distls.storage.model.model import LinearModel, load_model, save_model
@@ -261,10 +262,20 @@ def _conclude(
 def _finished(run: Run, status: Record) -> FitResult:
     """Return the result of a run that has ended already; resuming it changes nothing."""
     ended = Status(status["status"])
-    model = fitted_model(load_model(run.path)) if ended != Status.DIVERGED else None
+    model = fitted_model(_published(run)) if ended != Status.DIVERGED else None
     if model is not None:
         # what a process that was killed just then has left
         run.clear(keep_rows=published_duals(str(run.path), model.dataset_fingerprint) is not None)
     return FitResult(
         ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected")
     )
+
+
+def _published(run: Run) -> LinearModel:
+    """Return the model of a run that has ended; raise CorruptDataError if it was removed or damaged since."""
+    if not (run.path / "model").is_dir():
+        raise CorruptDataError(f"{run.path}: it has ended, and its model was removed; {run.again}")
+    try:
+        return load_model(run.path)
+    except (CorruptDataError, FormatError) as error:
+        raise CorruptDataError(f"{error}; {run.again}") from None

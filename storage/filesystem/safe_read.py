@@ -276,13 +276,14 @@ def _one_line(error: Exception) -> str:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(_DEEPEST):
-        level = [inner for outer in level for inner in _members(outer) if isinstance(inner, _NESTED)]
+        level = [inner for outer in level for inner in _members(outer) if type(inner) not in _PLAIN]
         if not level:
             return
     raise _too_deep()
 
 
-_NESTED = (dict, list, msgspec.Struct)
+# asked of millions of labels: the check of an instance is fifty times slower
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def _members(value: Any) -> Iterable[Any]:

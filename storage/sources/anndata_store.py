@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError, FormatError
 from distls.storage.filesystem.safe_read import refuse_links
+from distls.storage.sources.string_counts import check_counts
 
 __all__ = ["AnnDataStore", "check_links", "is_store", "open_anndata"]
 
@@ -338,6 +339,8 @@ def _plain(stored: Any, start: int = 0, stop: int | None = None) -> NDArray[Any]
     _check_whole(stored)
     if stored.dtype.kind in "fiub":
         return np.asarray(stored[start:stop], dtype=np.float64)
+    if not _is_hdf5(stored):
+        check_counts(stored, start, stop)
     # h5py gives bytes unless it is asked for text
     values = strings()[start:stop] if strings is not None else stored[start:stop]
     return np.array([_text(value) for value in np.asarray(values).tolist()], dtype=str)

@@ -129,7 +129,7 @@ class ClassBlockSolver:
         own = width * self._class_bytes() + 2 * rows * width * self.problem.dtype.itemsize
         plan = make_plan(
             dataset,
-            Footprint(weight_bytes=0, result_copies=0, driver_copies=0, work_bytes=own, exchanged=(0, 0)),
+            Footprint(weight_bytes=0, result_copies=0, driver_copies=0, lane_bytes=own, exchanged=(0, 0)),
             lanes=-(-k // classes),
             budget=budget,
         )

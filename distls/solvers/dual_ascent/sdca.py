@@ -127,7 +127,7 @@ class Sdca(Solver[SdcaState]):
                 weight_bytes=weight_bytes,
                 result_copies=_LANE_ARRAYS / (1 + shrinks) + shrinks,
                 driver_copies=_DRIVER_ARRAYS,
-                work_bytes=int(np.sort(sizes)[-most:].sum()) + rows * row_bytes,
+                lane_bytes=int(np.sort(sizes)[-most:].sum()) + rows * row_bytes,
                 exchanged=(weight_bytes, self.problem.shape[0] * k * itemsize),
                 stored_row_bytes=2 * k * itemsize,
             ),

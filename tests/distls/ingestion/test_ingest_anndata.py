@@ -7,6 +7,8 @@ import shutil
 import sys
 import warnings
 
+import google_crc32c
+import numcodecs
 import numpy as np
 import pytest
 import scipy.sparse
@@ -277,6 +279,57 @@ def test_a_chunk_of_hdf5_that_claims_more_than_is_stored_is_refused(tmp_path):
         BadInputError, match=f"X/data has chunks of {4 * 2**27} bytes, which is more than its shape"
     ):
         ingest(path, tmp_path / "d", label_column="kind")
+
+
+def shard_strings(store, name):
+    """Store an array of strings again, in shards of two chunks."""
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(store, mode="r+", use_consolidated=False)
+    words, attributes = group[name][:], dict(group[name].attrs)
+    n_chunks = -(-len(words) // 2)
+    del group[name]
+    made = group.create_array(
+        name, shape=words.shape, chunks=(2,), shards=(2 * n_chunks,), dtype="string", attributes=attributes
+    )
+    made[:] = words
+
+
+def promise(store, name, count):
+    """Let the last chunk of strings say that it has `count` of them."""
+    path = store / name / "c" / "0" if (store / name / "c").exists() else store / name / "0"
+    content = path.read_bytes()
+    if not (store / name / "zarr.json").exists():
+        packer = numcodecs.Blosc()
+        path.write_bytes(packer.encode(count + packer.decode(content)[4:]))
+        return
+    packer, described = numcodecs.Zstd(), json.loads((store / name / "zarr.json").read_text())
+    if described["codecs"][0]["name"] != "sharding_indexed":
+        path.write_bytes(packer.encode(count + packer.decode(content)[4:]))
+        return
+    size = 16 * (described["chunk_grid"]["configuration"]["chunk_shape"][0] // 2)
+    index = np.frombuffer(content[-size - 4 : -4], "<u8").reshape(-1, 2).copy()
+    start, length = index[-1].tolist()
+    chunk = packer.encode(count + packer.decode(content[start : start + length])[4:])
+    index[-1] = len(content), len(chunk)
+    checksum = google_crc32c.value(index.tobytes()).to_bytes(4, "little")
+    path.write_bytes(content + chunk + index.tobytes() + checksum)
+
+
+@pytest.mark.parametrize("name", ["a2.zarr", "a3.zarr", "shards3.zarr"])
+@pytest.mark.parametrize("member", ["obs/kind/categories", "obs/word", "var/_index"])
+def test_a_chunk_of_strings_that_promises_more_than_it_has_is_refused(tmp_path, name, member):
+    """A promised string takes 8 bytes before the first is read; four bytes promise 32 GiB."""
+    store = write(tmp_path / name, make())
+    if name.startswith("shards"):
+        shard_strings(store, member)
+    label = member.split("/")[1] if member.startswith("obs") else "kind"
+    ingest(store, tmp_path / "good", label_column=label)
+    assert sorted(open_dataset(tmp_path / "good").meta.classes) == sorted(TYPES)
+    promise(store, member, (2**27).to_bytes(4, "little"))
+    with pytest.raises(BadInputError) as caught:
+        ingest(store, tmp_path / "d", label_column=label)
+    assert f"a chunk of {member} promises {2**27} strings and has " in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_damaged_stores_are_refused(tmp_path, monkeypatch):

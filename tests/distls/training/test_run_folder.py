@@ -16,7 +16,7 @@ import pytest
 from distls.ingestion.ingest import ingest
 from distls.solvers.solver import State
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
-from distls.training.fitting import fit
+from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run, RunConfig, is_run
 
 CONFIG = RunConfig(method="mcid", dataset="/data", dataset_fingerprint="", seed=0, grid=[{}])
@@ -121,7 +121,8 @@ def test_files_that_cannot_be_read_are_named(run: Run, name: str, content: str) 
     (run.path / f"{name}.json").write_text(content)
     with pytest.raises(FormatError) as caught:
         getattr(Run.open(run.path), name)
-    assert str(caught.value) == f"{run.path}: {name}.json cannot be read"
+    remedy = f"; {run.again}" if name == "status" else ""
+    assert str(caught.value) == f"{run.path}: {name}.json cannot be read{remedy}"
 
 
 def test_a_run_of_another_version_is_refused(run: Run) -> None:
@@ -281,3 +282,25 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
     assert str(tmp_path / "run") in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("damage", ["no model", "a damaged model", "a damaged status"])
+def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
+    tmp_path: Path, damage: str
+) -> None:
+    x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 3
+    ingest(x, tmp_path / "data", y=y)
+    right = fit("gls", tmp_path / "data", tmp_path / "run", passes=3)
+    status = tmp_path / "run" / "status.json"
+    if damage == "no model":
+        shutil.rmtree(tmp_path / "run" / "model")
+    elif damage == "a damaged model":
+        os.truncate(tmp_path / "run" / "model" / "weights.npy", 100)
+    else:
+        os.truncate(status, 40)
+    with pytest.raises((FormatError, CorruptDataError)) as caught:
+        resume(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(f"remove {status}, and `distls resume {tmp_path / 'run'}` trains again")
+    status.unlink()
+    assert resume(tmp_path / "run").model.sha256 == right.model.sha256

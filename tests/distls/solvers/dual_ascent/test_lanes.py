@@ -4,6 +4,7 @@ import pytest
 from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
+from distls.execution import ClusterOptions
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.dual_ascent import sdca
 from distls.training.fitting import fit, resume
@@ -53,3 +54,19 @@ def test_a_run_keeps_the_groups_that_it_was_begun_with(tmp_path, monkeypatch, ro
         fit("sdca", data, tmp_path / "run", params=before, passes=3, callbacks=[StopAfter(3)])
     assert resume(tmp_path / "run").model.sha256 == whole
     assert fit("sdca", data, params={"alpha": 1e-3}, passes=3).model.sha256 != whole
+
+
+@pytest.mark.parametrize(("method", "lanes"), [("sdca", 2), ("ovr-sdca", 1)])
+def test_the_plan_has_no_more_lanes_at_work_than_there_are(tmp_path, rows, method, lanes):
+    """Threads beyond the lanes read for evaluations, and train nothing."""
+    data = write_dataset(tmp_path / "d", *rows, partition_rows=50)
+
+    def planned(threads):
+        cluster = ClusterOptions(executor="dask", workers=2, threads_per_worker=threads, memory_limit=2**33)
+        parts = plan_fit(method, data.path, {"alpha": 1e-3}, cluster=cluster, probe=False).worker_parts
+        (work,) = (size for name, size in parts.items() if name == "work" or name.startswith("blocks"))
+        return work, parts["partitions"]
+
+    (one, read), (six, read_by_six) = planned(1), planned(6)
+    assert six == lanes * one
+    assert read_by_six == pytest.approx(6 * read, abs=6)
