@@ -51,7 +51,7 @@ def dataset_line(dataset: Dataset) -> str:
     )
     return (
         f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} features{density}, {kind}, "
-        f"{len(dataset)} partitions, {human(int(dataset.stored_bytes.sum()))} stored"
+        f"{len(dataset)} partition{'s' * (len(dataset) != 1)}, {human(int(dataset.stored_bytes.sum()))} stored"
     )
 
 
@@ -116,7 +116,9 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
 def result_lines(result: FitResult) -> list[str]:
     """Return the result of a fit as lines."""
     record = result.record
-    lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
+    lines = [
+        f"{result.status}: {result.passes:g} pass{'es' * (result.passes != 1)}, {result.seconds:.1f} s of training"
+    ]
     if result.selected is not None:
         chosen = settings_text(result.selected)
         name = next((name for name in ("select", "eval") if record.get(f"{name}_error") is not None), None)
@@ -218,7 +220,7 @@ def _story(run: Run) -> list[str]:
     if events:
         lines += ["", *_event_table(events), ""]
         lines += _totals(events)
-    done = f"after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
+    done = f"after {status['passes']:g} pass{'es' * (status['passes'] != 1)}, {status['seconds']:.1f} s of training"
     if run.is_stopped:
         lines.append(f"stopped {done}: no process is at work on it; `distls resume {run.path}` continues")
     else:

@@ -26,6 +26,7 @@ from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.method_registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, save_model
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.training.fitting import FitResult, fit
@@ -97,7 +98,7 @@ class DatasetEstimator(BaseEstimator):
     def _seed(self) -> int:
         return getattr(self, "random_state", 0)
 
-    def _ingest(self, X: Any, path: Path, y: Any, sample_weight: Any, **options: Any) -> Dataset:
+    def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:
         """Write rows as a dataset."""
         from distls.ingestion.ingest import ingest
 

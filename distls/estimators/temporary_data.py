@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from scipy.sparse import issparse
@@ -13,21 +13,23 @@ from scipy.sparse import issparse
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.errors import WorkerError
-from distls.storage.filesystem.memory_folder import temporary_folder
+from distls.storage.filesystem.memory_folder import SHARED_VARIABLE, temporary_place
+from distls.storage.filesystem.paths import Place
 
 __all__ = ["folder_for_rows", "folder_here"]
 
 _ROW_BYTES = 64.0  # of labels, weights and row numbers
 _REMEDY = (
-    "arrays are written to a folder for temporary files that every worker must reach: set TMPDIR to a shared one, fit "
-    "a data set that distls.ingest wrote to a shared place, or give executor='serial'"
+    f"arrays are written to a folder for temporary files that every worker must reach: set {SHARED_VARIABLE} to a "
+    "shared folder or an s3:// URL, fit a data set that distls.ingest wrote there, or give executor='serial'"
 )
 
 
 @contextlib.contextmanager
-def folder_for_rows(X: Any, executor: Executor) -> Iterator[Path]:
+def folder_for_rows(X: Any, executor: Executor) -> Iterator[Place]:
     """Yield a folder for a temporary data set of arrays; raise WorkerError with the remedy if a worker has none."""
-    with folder_here(None if hasattr(X, "__dask_graph__") else _array_bytes(X), executor) as folder:
+    n_bytes = math.inf if hasattr(X, "__dask_graph__") else _array_bytes(X)
+    with folder_here(n_bytes, executor) as folder:
         try:
             yield folder
         except WorkerError as error:
@@ -36,10 +38,9 @@ def folder_for_rows(X: Any, executor: Executor) -> Iterator[Path]:
             raise WorkerError(f"{error}; {_REMEDY}") from None
 
 
-def folder_here(n_bytes: float | None, executor: Executor) -> AbstractContextManager[Path]:
+def folder_here(n_bytes: float, executor: Executor) -> AbstractContextManager[Place]:
     """Return a temporary folder for this many bytes, in memory if they are few and the fit runs in this process."""
-    # workers may be on other machines, which would not see this one's memory
-    return temporary_folder("distls-fit-", n_bytes if isinstance(executor, SerialExecutor) else None)
+    return temporary_place("distls-fit-", n_bytes, shared=not isinstance(executor, SerialExecutor))
 
 
 def _array_bytes(X: Any) -> float:

@@ -28,6 +28,7 @@ from distls.storage.errors import MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.workers.duals.stored_duals import published_duals
+from distls.workers.ingestion.formats.data_frames import is_frame
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["evaluate", "prove"]
@@ -56,10 +57,12 @@ def evaluate(
     Parameters
     ----------
     model : run path, model path or LinearModel
-    dataset : path or Dataset, paths of source files, or array or sparse matrix of shape (n_rows, n_features)
-        Source files and arrays are first ingested like the model's data, into a folder that is removed afterwards.
+    dataset : path or Dataset, paths of source files, data frame, or array or sparse matrix
+        Source files, frames and arrays of shape (n_rows, n_features) are first ingested like the model's data, into a
+        folder that is removed afterwards.
     y, sample_weight : array, optional
-        Of an array: labels or numbers, as for `distls.ingest`, and with `weighted` weights, both of shape (n_rows,).
+        Of an array, or of a frame without columns of them: labels or numbers, as for `distls.ingest`, and with
+        `weighted` weights, both of shape (n_rows,).
     unknown_labels : {"error", "count"}
         Refuse labels the model does not know, or count their rows as errors.
     costs : path, optional
@@ -122,7 +125,7 @@ def _of_arrays(data: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
     given = {name: value for name, value in (("y", y), ("sample_weight", sample_weight)) if value is not None}
     if not in_memory(data) and given:
         raise ParameterError(f"{next(iter(given))} is of arrays; files and data sets have their own")
-    if in_memory(data) and y is None:
+    if in_memory(data) and y is None and not is_frame(data):
         raise ParameterError("an array is evaluated with its targets: evaluate(model, X, y)")
     return given
 

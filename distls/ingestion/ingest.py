@@ -10,6 +10,7 @@ from distls.columns.sharding import add_columns
 from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.formats.format_registry import ReadRequest
+from distls.ingestion.formats.frames import is_source_frame, plan_frame
 from distls.ingestion.formats.memory_arrays import plan_arrays
 from distls.ingestion.plan import plan_files
 from distls.ingestion.request.format_options import FormatOptions
@@ -61,14 +62,17 @@ def ingest(
 
     Parameters
     ----------
-    sources : path, sequence of paths, or array, scipy.sparse matrix or dask array of shape (n_rows, n_features)
-        Files of one format, see `format`; text may be plain, gzip or bz2, IDX plain or gzip. The chunks of a dask
-        array, dense or sparse, are computed one at a time by the scheduler that is current; row chunks of unknown
-        length are fine. With `y` in memory they are computed once more, to be counted.
+    sources : path, sequence of paths, data frame, or array, scipy.sparse matrix or dask array
+        Files of one format, see `format`; text may be plain, gzip or bz2, IDX plain or gzip. A data frame (pandas,
+        polars, Arrow, Dask) is read as a Parquet file of its columns is, with the same options; row labels of pandas
+        are left out. Arrays have the shape (n_rows, n_features). The chunks of a dask array or DataFrame are computed
+        one at a time by the scheduler that is current; row chunks of unknown length are fine. They are computed once
+        more to be counted, for a dask array if `y` is in memory, and for the values of categories.
     dataset : path
         Folder to write; it must not exist, unless an earlier call with the same arguments did not finish.
     y, sample_weight : array, optional
-        Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`.
+        Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`. Of a data frame
+        they may be columns instead: `label_column`, `weight_column`.
     format : str
         ``auto``: detected; else one of those that ``distls ingest --help`` lists. text: one document a line,
         ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.
@@ -183,5 +187,7 @@ def _plan(
         if y is not None or sample_weight is not None:
             raise ParameterError("y and sample_weight go with arrays in memory; files were given")
         return plan_files(sources, request, options, like)
+    if is_source_frame(sources, y, like):
+        return plan_frame(sources, y, sample_weight, request, options, like)
     request.refuse_for_arrays(options.multilabel)
     return plan_arrays(sources, y, sample_weight, options), FormatOptions()

@@ -102,6 +102,8 @@ class IngestRun:
         self.read = read
         self.plan = plan
         self.executor = executor
+        # arrays in memory are not sent to workers, who read what was staged of them
+        self.reading = SerialExecutor() if plan.in_process else executor
         self.progress = progress
         self.staging = StagingArea(self.root)
         self.like = like
@@ -206,7 +208,7 @@ class IngestRun:
         spec = SurveySpec(
             self.staging, name, survey.task, survey.read, limits, checked, self.plan.block_bytes
         )
-        results = self.executor.map(survey_item, self.plan.items, shared=spec)
+        results = self.reading.map(survey_item, self.plan.items, shared=spec)
         return self._watched("survey", results, self.plan.item_bytes)
 
     # -- stage 1 -----------------------------------------------------------------------------------------
@@ -227,11 +229,9 @@ class IngestRun:
             origins=options.row_numbers,
             find_values=asks_for_choice(options) or any(step["name"] == "log1p" for step in self.transforms),
         )
-        # arrays in memory are not sent to workers, who read what was staged of them
-        executor = SerialExecutor() if self.plan.in_process else self.executor
-        results = executor.map(stage_item, self.plan.items, shared=spec)
+        results = self.reading.map(stage_item, self.plan.items, shared=spec)
         summaries = list(self._watched("parse", results, self.plan.item_bytes))
-        executor.each_worker(release_buffers, None)
+        self.reading.each_worker(release_buffers, None)
         return Survey(self.plan, summaries)
 
     def _watched(self, stage: str, results: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:

@@ -27,7 +27,7 @@ from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
-from distls.storage.filesystem.memory_folder import temporary_folder
+from distls.storage.filesystem.memory_folder import temporary_place
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.model.sparse_blocks import ClassBlocks
@@ -263,7 +263,7 @@ def _run_folder(path: str | Place | None, request: FitRequest, executor: Executo
         yield Run.create(place_of(path), request.config)
         return
     here = isinstance(executor, SerialExecutor)
-    with temporary_folder("distls-run-", _run_bytes(request) if here else None) as folder:
+    with temporary_place("distls-run-", _run_bytes(request), shared=not here) as folder:
         yield Run.create(folder / "run", request.config)
 
 

@@ -13,13 +13,9 @@ from distls.evaluation.metrics import AnyEvaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.adhoc_dataset import Notify, pass_on
-from distls.ingestion.formats.csv_header import read_head
-from distls.ingestion.formats.document_tables import LABEL_NAMES
-from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of
+from distls.ingestion.adhoc_dataset import Notify, in_memory, pass_on
 from distls.ingestion.ingest import ingest
-from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_start import first_lines, source_file
+from distls.ingestion.label_column import found_label_column
 from distls.ingestion.schema import MANY_CLASSES
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO
@@ -33,7 +29,7 @@ from distls.training.fitting import FitResult
 from distls.training.fitting import train as train_request
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions
-from distls.workers.ingestion.formats.parquet_files import read_parquet_head
+from distls.workers.ingestion.formats.data_frames import is_frame
 
 __all__ = ["Trained", "train"]
 
@@ -57,10 +53,10 @@ class Trained:
 
 
 def train(
-    sources: str | Place | Sequence[str | Place],
+    sources: Any,
     run: str | Place,
     *,
-    test: str | Place | Sequence[str | Place] = (),
+    test: Any = (),
     test_labels: str | None = None,
     method: str = AUTO,
     params: Mapping[str, Any] | None = None,
@@ -78,19 +74,20 @@ def train(
     notify: Notify | None = None,
     **options: Any,
 ) -> Trained:
-    """Ingest files, train a model on them, and evaluate it on others.
+    """Ingest files or a data frame, train a model on them, and evaluate it on others.
 
     Repeating an interrupted call resumes its ingest; `distls.resume` continues a fit that was interrupted.
 
     Parameters
     ----------
-    sources : path or sequence of paths
-        Files to train on, with labels. The column of labels of a table, unless `label_column` names it, is the first
-        of ``label``, ``class``, ``category``, ``intent``, ``target``, ``y``; a notice says which.
+    sources : path, sequence of paths, or data frame
+        Files, or a data frame of pandas, polars, Arrow or Dask, to train on, with labels. The column of labels of a
+        table, unless `label_column` names it, is the first of ``label``, ``class``, ``category``, ``intent``,
+        ``target``, ``y``; a notice says which.
     run : path
         Folder for the run and its model.
-    test : path or sequence of paths
-        Files with labels to evaluate on; read like `sources`.
+    test : path, sequence of paths, or data frame
+        Rows with labels to evaluate on; read like `sources`.
     test_labels : path, optional
         Label file of npy, npz or idx test files.
     method : str
@@ -118,13 +115,12 @@ def train(
         As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
     """
     folder, options = place_of(run), {"transform": AUTO, **options}
-    files = [sources] if isinstance(sources, (str, Path, StorePath)) else list(sources)
-    others = [test] if isinstance(test, (str, Path, StorePath)) else list(test)
+    files, others = _listed(sources), _listed(test)
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
     named = _with_label(files, options, notify)
     workers: dict[str, Any] = {"executor": executor, "memory": memory}
-    report = ingest(files, data, seed=seed, progress=progress, **named, **workers)
+    report = ingest(_alone(files), data, seed=seed, progress=progress, **named, **workers)
     pass_on(report.notices, notify)
     _check_classes(data, report.notices, options)
     limits: dict[str, Any] = {"passes": passes, "tol": tol, "rtol": rtol, "max_seconds": max_seconds}
@@ -135,7 +131,7 @@ def train(
         found = None
         if others and fitted.model is not None:
             reading = {"format": options.get("format", "auto"), "labels": test_labels}
-            found = evaluate(folder, others, executor=executor, notify=notify, **reading)
+            found = evaluate(folder, _alone(others), executor=executor, notify=notify, **reading)
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():
@@ -148,9 +144,23 @@ def train(
     return Trained(fitted, found, data if is_dataset(data) else None)
 
 
+def _listed(sources: Any) -> list[Any]:
+    """Return paths, or the one data frame, as a list."""
+    one = isinstance(sources, (str, Path, StorePath)) or in_memory(sources)
+    if in_memory(sources) and not is_frame(sources):
+        raise ParameterError(
+            "train takes files or a data frame; of arrays: ingest(X, dataset, y=y) and fit, or an estimator"
+        )
+    return [sources] if one else list(sources)
+
+
+def _alone(sources: list[Any]) -> Any:
+    return sources[0] if len(sources) == 1 else sources
+
+
 def _check(
-    files: Sequence[str | Place],
-    others: Sequence[str | Place],
+    files: Sequence[Any],
+    others: Sequence[Any],
     run: Place,
     method: str,
     params: Mapping[str, Any] | None,
@@ -167,7 +177,7 @@ def _check(
     for option in ("like", "split"):
         if options.get(option):
             raise ParameterError(f"{option} is for ingest; use ingest, fit and evaluate one after the other")
-    for path in map(place_of, (*files, *others)):
+    for path in map(place_of, (source for source in (*files, *others) if not in_memory(source))):
         if is_dataset(path):
             raise ParameterError(f"{path}: a data set already; train on it with fit")
         if isinstance(path, Path) and not path.exists():
@@ -186,9 +196,7 @@ def _check_classes(data: Place, notices: Sequence[str], options: Mapping[str, An
         )
 
 
-def _with_label(
-    files: Sequence[str | Place], options: Mapping[str, Any], notify: Notify | None
-) -> dict[str, Any]:
+def _with_label(files: Sequence[Any], options: Mapping[str, Any], notify: Notify | None) -> dict[str, Any]:
     """Return the options of the ingest, with the column of labels if it is found by its name."""
     known = {"separator", "header", "text_column", "label_column"}
     named = {name: value for name, value in options.items() if name in known and value is not None}
@@ -200,17 +208,3 @@ def _with_label(
         return dict(options)
     pass_on([f'the labels are column "{found}"; --label-column names another one'], notify)
     return {**options, "label_column": found}
-
-
-def found_label_column(sources: Sequence[str | Place], format: str, named: dict[str, Any]) -> str | None:
-    """Return the first of the usual names that a table has, None if it has none or the sources are no table."""
-    request = ReadRequest(format, None, named)
-    file = source_file(sources[0], lambda folder: folder_format(folder) is not None)
-    kind = format_of(file, IngestOptions(format=request.format), None, request.given).name
-    if kind not in ("csv", "parquet") or named.get("label_column") is not None:
-        return None
-    if kind == "parquet":
-        columns = tuple(read_parquet_head(file).kinds)
-    else:
-        columns = read_head(first_lines(file), file.path, named.get("separator"), named.get("header")).columns
-    return next((name for name in LABEL_NAMES if name in columns), None)

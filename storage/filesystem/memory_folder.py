@@ -12,11 +12,19 @@ import os
 import platform
 import shutil
 import tempfile
+import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LARGEST_IN_MEMORY", "temporary_folder"]
+from distls.storage.errors import ParameterError
+from distls.storage.filesystem.atomic import remove_tree
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+
+__all__ = ["LARGEST_IN_MEMORY", "SHARED_VARIABLE", "temporary_folder", "temporary_place"]
+
+# Environment variable: a folder, or the URL of an object store, that all workers reach.
+SHARED_VARIABLE = "DISTLS_TEMPORARY"
 
 # A file system of Linux that is in memory.
 _MEMORY = Path("/dev/shm")
@@ -32,9 +40,43 @@ def temporary_folder(prefix: str, n_bytes: float | None) -> Iterator[Path]:
     Only this process, and others on this machine, may need what is in it.
     """
     if n_bytes is None or n_bytes > LARGEST_IN_MEMORY or not _has_room(n_bytes):
-        home, own = Path(tempfile.gettempdir()), f"{_own()}{zlib.crc32(platform.node().encode()):08x}-"
+        home, own = Path(tempfile.gettempdir()), _own_here()
     else:
         home, own = _MEMORY, _own()
+    with _swept_folder(home, own, prefix) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def temporary_place(prefix: str, n_bytes: float, *, shared: bool) -> Iterator[Place]:
+    """Yield what `temporary_folder` does; `shared` is for files that workers read, perhaps on other machines.
+
+    Raises
+    ------
+    ParameterError
+        The environment names a folder for shared files that does not exist.
+    """
+    named = os.environ.get(SHARED_VARIABLE) if shared else None
+    if not named:
+        with temporary_folder(prefix, None if shared else n_bytes) as path:
+            yield path
+        return
+    home = place_of(named)
+    if isinstance(home, StorePath):
+        place = home / f"{_own()}{prefix}{uuid.uuid4().hex[:12]}"
+        try:
+            yield place
+        finally:
+            remove_tree(place)
+    elif not home.is_dir():
+        raise ParameterError(f"{SHARED_VARIABLE}={named}: no such folder")
+    else:
+        with _swept_folder(home.absolute(), _own_here(), prefix) as path:
+            yield path
+
+
+@contextlib.contextmanager
+def _swept_folder(home: Path, own: str, prefix: str) -> Iterator[Path]:
     # machines that share a folder may not see each other's locks: each sweeps its own
     _sweep(home, own)
     path, lock = _locked_folder(home, own + prefix)
@@ -71,6 +113,10 @@ def _locked_folder(home: Path, prefix: str) -> tuple[Path, int]:
 
 def _own() -> str:
     return f"distls-{os.geteuid()}-"
+
+
+def _own_here() -> str:
+    return f"{_own()}{zlib.crc32(platform.node().encode()):08x}-"
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from helpers import labelled_rows, write_dataset
 from store_helpers import BUCKET, WRONG_KEY, Faults, forget_clients, object_store
 
 from distls.cli import cli
+from distls.estimators.stochastic import MCIDClassifier
 from distls.evaluation.evaluate import evaluate
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.dask.local_cluster import start_local
@@ -171,6 +172,18 @@ def test_the_same_bits_from_a_store_that_fails(
 
 
 # -- ends and goes on ------------------------------------------------------------------------------------
+
+
+def test_arrays_of_estimators_go_through_the_store(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = labelled_rows(300, 20, 3)
+    alone = MCIDClassifier(passes=2).fit(x, y).model_.sha256
+    monkeypatch.setenv("DISTLS_TEMPORARY", f"{BUCKET}/temporary")
+    executor, _ = open_executor(ClusterOptions(workers=2))
+    try:
+        assert MCIDClassifier(passes=2, executor=executor).fit(x, y).model_.sha256 == alone
+    finally:
+        executor.close()
+    assert not place_of(f"{BUCKET}/temporary").objects()
 
 
 @pytest.fixture(scope="module")

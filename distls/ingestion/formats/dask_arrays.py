@@ -1,7 +1,8 @@
-"""Dask arrays as sources: their chunks of rows are computed one at a time, by whatever scheduler is current."""
+"""Dask arrays and DataFrames as sources: chunks are computed one at a time, by whatever scheduler is current."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import dask
@@ -9,8 +10,31 @@ import dask.array
 import numpy as np
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.data_frames import computed_source, describe_frame
+from distls.workers.ingestion.formats.parquet_files import FrameSource
 
-__all__ = ["RowChunks"]
+__all__ = ["RowChunks", "computed_frames"]
+
+
+def computed_frames(frame: Any, others: Mapping[str, Any], path: str) -> FrameSource:
+    """Return a dask DataFrame, and columns of it that stand apart, as a source; computes it once, for its types.
+
+    Raises
+    ------
+    BadInputError
+        A column is not of the same partitions, or has different types in them.
+    """
+    for name, values in others.items():
+        if getattr(values, "npartitions", None) != frame.npartitions or not hasattr(values, "to_delayed"):
+            raise BadInputError(
+                f"{name}: labels and weights of a dask DataFrame are columns of it, or a dask Series of the same "
+                "partitions"
+            )
+        frame = frame.assign(**{name: values})
+    parts = frame.to_delayed()
+    described = dask.compute(*[dask.delayed(describe_frame)(part, path) for part in parts])
+    facts = {"path": "a dask DataFrame", "chunks": len(parts), "name": dask.base.tokenize(frame)}
+    return computed_source(described, lambda number: parts[number].compute(), path, facts)
 
 
 class RowChunks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "format_of",
     "option_defaults",
     "option_infos",
+    "recognised",
     "register",
 ]
 
@@ -93,16 +95,22 @@ def format_of(
     if options.format != "auto":
         return _FORMATS[options.format]
     start = SourceStart(start_of(file), re.sub(r"\.(gz|bz2)\Z", "", file.path), options, like, given)
-    # the sort is stable: formats of equal rank are asked in the order of the list
-    for format in sorted(_FORMATS.values(), key=lambda format: format.rank):
-        if format.recognises(start):
-            return format
+    found = recognised(start)
+    if found is not None:
+        return found
     first = start.content.split(b"\n", 1)[0][:40].decode("utf-8", "backslashreplace")
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
     raise BadInputError(
         f'{file.path}: not recognised by its name or its start ("{shown}"); '
         f"name its format, one of {', '.join(_FORMATS)}"
     )
+
+
+def recognised(start: SourceStart) -> Format[Any] | None:
+    """Return the format of which a source is by its start, None if it is of none."""
+    # the sort is stable: formats of equal rank are asked in the order of the list
+    ordered = sorted(_FORMATS.values(), key=lambda format: format.rank)
+    return next((format for format in ordered if format.recognises(start)), None)
 
 
 # -- options ---------------------------------------------------------------------------------------------
@@ -133,6 +141,25 @@ class ReadRequest:
             fitting = [name for name, known in _FORMATS.items() if known.options is type(read)]
             # npz, npy and idx share their options: the files decide which it is
             self.format = fitting[0] if len(fitting) == 1 else format
+
+    def named_format(self) -> Format[Any]:
+        """Return the format that is named."""
+        return _FORMATS[self.format]
+
+    def with_column(self, option: str, column: str, beside: str) -> ReadRequest:
+        """Return the request with the option that names a column, whose values are given beside the source.
+
+        Raises
+        ------
+        ParameterError
+            The option is given as well.
+        """
+        own = self._given.get(option) if self._read is None else getattr(self._read, option, None)
+        if own is not None:
+            raise ParameterError(f"{beside} and {option} exclude each other: give one of them")
+        if self._read is None:
+            return ReadRequest(self.format, None, {**self._given, option: column})
+        return ReadRequest(self.format, replace(self._read, **{option: column}), {})
 
     def options_of(self, format: Format[Any], multilabel: bool) -> FormatOptions:
         """Return the options of a format; raise ParameterError for one it does not take."""

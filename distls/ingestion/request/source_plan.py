@@ -112,7 +112,7 @@ def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -
 
 def file_identity(file: SourceFile) -> dict[str, Any]:
     """Return the facts of a file that must not change until an ingest is resumed."""
-    return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
+    return file.identity
 
 
 def text_plan(

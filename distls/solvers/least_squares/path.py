@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 
 # A fit of the search ends when its step is sure to lower the objective by no more than this share of it.
 _SETTLED = 1e-6
-_UNFINISHED = "more passes would end the fits of the path"
+_UNFINISHED = "the fits of the path have not converged: raise --passes"
 
 
 class Path(Accelerated):

@@ -57,7 +57,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _described(path: Path) -> str:
-    return f"{path}: 10 rows x 40 features, 1.0 non-zeros a row, 2 classes, 1 partitions, " + (
+    return f"{path}: 10 rows x 40 features, 1.0 non-zeros a row, 2 classes, 1 partition, " + (
         f"{open_dataset(path).stored_bytes.sum()} B stored\n"
     )
 

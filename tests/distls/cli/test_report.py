@@ -129,7 +129,7 @@ def test_lines_of_a_result() -> None:
     record["certificate"] = {"kind": "none", "value": None}
     assert result_lines(result)[2] == "objective 0.500000"
     assert result_lines(FitResult(Status.MAX_PASSES, None, None, 1.0, 0.0, {})) == [
-        "MAX_PASSES: 1 passes, 0.0 s of training"
+        "MAX_PASSES: 1 pass, 0.0 s of training"
     ]
 
 

@@ -310,7 +310,54 @@ class _Elsewhere(SerialExecutor):
 
 def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path: Path) -> None:
     rows = labelled_rows(50, 5, 2)
-    with pytest.raises(WorkerError, match=r"worker far: .*/data: no such data set; .* set TMPDIR to"):
+    with pytest.raises(
+        WorkerError, match=r"worker far: .*/data: no such data set; .* set DISTLS_TEMPORARY to"
+    ):
         MCIDClassifier(executor=_Elsewhere()).fit(*rows)
     with pytest.raises(WorkerError, match=r"no such data set$"):
         MCIDClassifier(executor=_Elsewhere()).fit(write_dataset(tmp_path / "d", *rows).path)
+
+
+class _Workers:
+    """An executor that is not of this process, as far as anyone asks; notes what of a folder its tasks see."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.own = folder, SerialExecutor()
+        self.seen: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+    def map(self, *arguments: Any, **options: Any) -> Any:
+        """Run tasks here."""
+        self.look()
+        return self.own.map(*arguments, **options)
+
+    def reduce(self, *arguments: Any, **options: Any) -> Any:
+        """Run tasks here, and merge."""
+        self.look()
+        return self.own.reduce(*arguments, **options)
+
+    def look(self) -> None:
+        """Note what is there."""
+        self.seen |= {path.name.split("-")[4] for path in self.folder.iterdir()}
+
+
+def test_files_of_workers_are_in_the_folder_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = labelled_rows(50, 5, 2)
+    alone = MCIDClassifier(passes=2).fit(x, y).model_.sha256
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    workers = _Workers(shared)
+    monkeypatch.setenv("DISTLS_TEMPORARY", str(shared))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    model = MCIDClassifier(passes=2, warm_start=True, executor=workers).fit(x, y)
+    assert model.model_.sha256 == alone
+    model.fit(x, y)  # from weights that are there too
+    assert workers.seen == {"fit", "run"}
+    assert not [*shared.iterdir()]
+    monkeypatch.setenv("DISTLS_TEMPORARY", str(tmp_path / "none"))
+    with pytest.raises(ParameterError, match=r"^DISTLS_TEMPORARY=.*/none: no such folder$"):
+        MCIDClassifier(passes=2, executor=workers).fit(x, y)

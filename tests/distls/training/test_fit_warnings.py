@@ -76,6 +76,15 @@ def test_sparse_rows_are_not_to_be_standardized(tmp_path):
     assert text.endswith("-fold: ingest with --transform idf,l2norm, or take another alpha")
 
 
+def test_a_table_with_categories_is_to_be_standardized(tmp_path):
+    x, y = load_wine(return_X_y=True)
+    rows = [",".join([*map(str, row), "ab"[n % 2], str(y[n])]) for n, row in enumerate(x.tolist())]
+    (tmp_path / "a.csv").write_text("\n".join([",".join([*map(chr, range(97, 110)), "kind", "y"]), *rows]))
+    distls.ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    with pytest.warns(UserWarning, match="fold: ingest with --transform standardize, or take gls"):
+        distls.fit("sgd", tmp_path / "d")
+
+
 def test_other_methods_name_the_one_that_does_not_depend_on_a_step(tmp_path):
     x, y = sparse_rows(np.tile(np.geomspace(0.01, 10, 20), 4))
     found = sparse_advice(tmp_path, x, y, "sgd")

@@ -56,6 +56,26 @@ def test_nothing_chosen_is_what_suits_the_data(place):
     assert distls.fit("auto", "d").model.sha256 == distls.load_model("m").sha256
 
 
+def test_a_data_frame_is_what_its_file_is(place):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    train, test = (pandas.read_csv(f"{name}.csv") for name in ("train", "test"))
+    asked = {"method": "sgd", "params": {"alpha": 1e-4}, "notify": print}
+    found = distls.train(train, "m", test=test, **asked).evaluation.to_json()
+    assert found == distls.train("train.csv", "n", test="test.csv", **asked).evaluation.to_json()
+    model = distls.load_model("m")
+    assert np.array_equal(model.weights, distls.load_model("n").weights)
+    beside = distls.evaluate("m", test.drop(columns="target")[["b", "a"]], test["target"])
+    assert beside.to_json() == found
+    distls.predict("m", test, "p.csv")
+    rows = pandas.read_csv("p.csv")
+    assert rows["label"].tolist() == model.predict(test).tolist()
+    with pytest.raises(ParameterError, match="train takes files or a data frame; of arrays: ingest"):
+        distls.train(train.to_numpy(), "o")
+    with pytest.raises(BadInputError, match=r'X: name the column of labels with --label-column.*"what"'):
+        distls.train(train.rename(columns={"target": "what"}), "o")
+
+
 def test_the_data_set_is_kept_or_discarded(place):
     distls.train("train.csv", "m", dataset="mine", label_column="target")
     assert sorted(path.name for path in place.iterdir()) == ["m", "mine", "test.csv", "train.csv"]

@@ -1,20 +1,23 @@
-"""Parquet files: their footers, and their row groups as record batches."""
+"""Parquet files, and data frames in their place: columns with their types, and row groups as record batches."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import FileRows
 
 __all__ = [
+    "FrameSource",
     "ParquetHead",
     "ParquetItem",
     "kind_of_column",
+    "list_lengths",
     "load_arrow",
     "parquet_batches",
     "read_parquet_head",
@@ -41,6 +44,27 @@ class ParquetItem(FileRows):
     start: int
     stop: int
     n_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSource(SourceFile):
+    """A data frame, read as a Parquet file of the same columns is."""
+
+    head: ParquetHead
+    table: Callable[[int], Any]  # number of a row group -> its rows as an Arrow table
+    facts: dict[str, Any]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Facts that must not change until an ingest is resumed."""
+        return self.facts
+
+    def check(self) -> None:
+        """Nothing to check: frames do not change under their names as files do."""
+
+    def open(self) -> IO[bytes]:
+        """Return the signature of Parquet, by which formats are recognised."""
+        return io.BytesIO(b"PAR1")
 
 
 def load_arrow(path: str) -> Any:
@@ -81,12 +105,17 @@ def _damage_described(file: SourceFile) -> Iterator[None]:
 
 def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
     """Yield the item's columns in record batches of `n_rows` at most."""
+    if isinstance(item.file, FrameSource):
+        yield from item.file.table(item.group).select(columns).to_batches(n_rows)
+        return
     with _damage_described(item.file), _open(item.file) as source:
         yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
 
 
 def read_parquet_head(file: SourceFile) -> ParquetHead:
     """Read the footer of a file and its first row, or raise BadInputError."""
+    if isinstance(file, FrameSource):
+        return file.head
     types = load_arrow(file.path).types
     with _damage_described(file), _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
@@ -98,9 +127,14 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
     groups = (meta.row_group(g) for g in range(meta.num_row_groups))
     return ParquetHead(
         kinds,
-        {} if first is None else {name: len(first[name][0].as_py() or ()) for name in lists},
+        {} if first is None else list_lengths(first, lists),
         tuple((group.num_rows, group.total_byte_size) for group in groups),
     )
+
+
+def list_lengths(first: Any, names: list[str]) -> dict[str, int]:
+    """Return the lengths of the lists in the first row of columns."""
+    return {name: len(first[name][0].as_py() or ()) for name in names}
 
 
 def kind_of_column(types: Any, found: Any) -> str:

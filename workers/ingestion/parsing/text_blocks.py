@@ -42,6 +42,11 @@ class SourceFile:
     mtime_ns: int
     compression: str = "none"  # none | gzip | bz2
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Facts that must not change until an ingest is resumed."""
+        return {"path": self.path, "size": self.size, "mtime_ns": self.mtime_ns}
+
     def check(self) -> None:
         """Refuse a file that changed or vanished since the plan."""
         try:
