@@ -15,20 +15,24 @@ from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.loss_registry import has_probabilities, losses_with
+from distls.workers.prediction.basis_functions import Basis, basis_function_names
 from distls.workers.prediction.label_cuts import check_label_cuts
 from distls.workers.prediction.probability_map import check_calibration
 
 __all__ = ["check_model"]
 
 # A limit on the loops over a forged model's powers, far above any useful one.
+_MOST_FUNCTIONS = 1000
 _Power = Annotated[int, msgspec.Meta(gt=0, le=2**16)]
 
 
 class _Calibration(msgspec.Struct, forbid_unknown_fields=True):
-    """Powers of the scores, and the set onto which their weighted sums are projected."""
+    """Powers and functions of the scores, and the set onto which their weighted sums are projected."""
 
     powers: Annotated[list[_Power], msgspec.Meta(min_length=1)]
     onto: Literal["cube", "simplex"]
+    functions: Annotated[list[str], msgspec.Meta(max_length=_MOST_FUNCTIONS)] = []
+    stage_rounds: _Power | None = None  # with several blocks: rounds on each
 
 
 class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,11 +69,15 @@ def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
     if recipe.rows and (recipe.features is None or recipe.calibration):
         raise ValueError("rows without blocks of features")
     designs = _designs(model, recipe)
-    if recipe.calibration and len(designs) != 1:
+    if recipe.calibration and recipe.calibration.stage_rounds is None and len(designs) != 1:
         raise ValueError(f"a calibration of {len(designs)} blocks")
     designs = [Design()] * recipe.rows + designs
     width = sum(design.width(model.n_features) for design in designs)
-    columns = _calibrated_columns(model, recipe.calibration) if recipe.calibration else model.n_outputs
+    columns = (
+        _calibrated_columns(model, recipe.calibration, len(designs))
+        if recipe.calibration
+        else model.n_outputs
+    )
     if model.weights.shape != (width, columns) or not all(d.takes(model.n_features) for d in designs):
         raise ValueError("weights that do not fit the recipe")
 
@@ -81,13 +89,32 @@ def _designs(model: LinearModel, recipe: _Recipe) -> list[Design]:
         raise ValueError(str(error)) from None
 
 
-def _calibrated_columns(model: LinearModel, calibration: _Calibration) -> int:
+def _calibrated_columns(model: LinearModel, calibration: _Calibration, n_blocks: int) -> int:
     """Return how many columns the weights of a calibrated model have."""
     array, powers, k = model.arrays.get("calibration"), calibration.powers, model.n_outputs
     if calibration.onto != ("cube" if model.target == "multilabel" else "simplex"):
         raise ValueError(f"a calibration of {model.target} targets onto the {calibration.onto}")
     if array is None or any(one >= other for one, other in pairwise(powers)):
         raise ValueError("a calibration without weights, or with powers that do not increase")
-    if array.dtype != np.float64 or array.ndim != 3 or array.shape[1:] != (len(powers) * k, k):
+    if array.dtype != np.float64 or array.ndim != 3 or array.shape[1:] != (_basis(calibration).width(k), k):
         raise ValueError("weights of a calibration of another shape")
-    return len(array) * k
+    if calibration.stage_rounds is None:
+        return len(array) * k
+    intercepts = model.arrays.get("intercepts")
+    if intercepts is None or intercepts.shape != (len(array), k) or intercepts.dtype != np.float64:
+        raise ValueError("intercepts of a calibration of another shape")
+    if -(-len(array) // calibration.stage_rounds) != n_blocks:
+        raise ValueError(f"a calibration of {len(array)} rounds on {n_blocks} blocks")
+    return calibration.stage_rounds * k
+
+
+def _basis(calibration: _Calibration) -> Basis:
+    """Return the basis of a calibration; raise ValueError for a function that is not known here."""
+    known = basis_function_names()
+    unknown = [name for name in calibration.functions if name not in known]
+    if unknown:
+        raise ValueError(
+            f"no function {unknown[0]!r} of a basis is known; one of another program has to be registered before "
+            "(register_basis_function)"
+        )
+    return Basis(tuple(calibration.powers), tuple(calibration.functions))

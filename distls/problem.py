@@ -42,6 +42,7 @@ _LOSSES = {
     "linear": "squared",
     "calibrated": "squared",
     "logistic": "softmax",
+    "cls": "squared",
 }
 _EMPTY_CLASSES = 1000  # classes without rows, as data sets may have that are like others
 _L1_RATIO = 0.5  # of a mixed penalty, by default
@@ -202,7 +203,11 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
             for link in ("identity", "logit", "softmax", *link_names())
             if _LOSSES.get(link, link) in suitable
         ),
-        "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),
+        "inner": tuple(
+            inner
+            for inner in ("linear", "calibrated", "logistic", "logit", "cls")
+            if _LOSSES[inner] in suitable
+        ),
     }[name]
     named = " or ".join(f"{name}={value}" for value in values or stochastic)
     raise ParameterError(

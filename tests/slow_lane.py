@@ -23,6 +23,11 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[CalibratedLeastSquaresClassifier\(basis",
         r"::test_weights_are_repeated_rows\[(?!log-dense|ridge-sparse)",
     ),
+    "distls/solvers/least_squares/test_basis_functions.py": (r"::TestContract::",),
+    "distls/solvers/least_squares/test_staged_cls.py": (
+        r"::TestContractOfFourierFeatures::",
+        r"::test_lost_predictions_are_made_anew_and_reads_are_planned\[(replacement|gradient)\]",
+    ),
     "distls/training/test_strengths.py": (
         r"::test_every_model_has_the_bits_of_a_fit_alone\[(asgd|ovr-pegasos|svmsgd2|csgd|rls|olbfgs|fobos)-",
         r"::test_an_interrupted_path_resumes_with_the_same_bits\[[147]\]",

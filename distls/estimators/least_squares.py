@@ -93,8 +93,9 @@ class CalibratedLeastSquaresClassifier(_GeneratedFeatures):
 
     Parameters
     ----------
-    basis : int, str or sequence of int
-        Powers of the predictions: their number, or a list such as ``"1+2+3"`` or ``(1, 2, 3)``.
+    basis : int, str or sequence of int and str
+        Powers of the predictions: their number, or a list such as ``"1+2+3"`` or ``(1, 2, 3)``; with functions of
+        them by name, as in ``"1+2+log"``.
     rounds : int
         Most rounds, two reads of the data each.
     alpha : float
@@ -122,7 +123,7 @@ class StagewiseClassifier(_GeneratedFeatures):
 
     Parameters
     ----------
-    inner : {"linear", "calibrated", "logistic"}
+    inner : {"linear", "calibrated", "logistic", "logit", "cls"}
         Fit of a block.
     stages : int or None
         None: one pass over the original features, or 16 blocks of random ones.
@@ -134,9 +135,11 @@ class StagewiseClassifier(_GeneratedFeatures):
     alpha : float
         Ridge on each block's weights, relative to the mean loss.
     inner_rounds : int or None
-        Reads per logistic stage.
+        Reads per stage of logistic or logit, rounds per stage of cls.
+    basis : int, str, sequence of int and str, or None
+        Of ``inner="cls"``: as in `CalibratedLeastSquaresClassifier`; None: ``"1+2+3"``.
     accelerate : bool or None
-        Nesterov steps in a logistic stage.
+        Nesterov steps in a stage of logistic or logit.
     models : int or None
         Models with random features of their own that are averaged.
     %(least_squares)s
@@ -151,11 +154,12 @@ class StagewiseClassifier(_GeneratedFeatures):
     order: str | None = None
     alpha: float = 1e-3
     inner_rounds: int | None = None
+    basis: Any = None
     accelerate: bool | None = None
     models: int | None = None
     dtype: str = "float32"
 
     def _check_probabilities(self) -> bool:
-        if self.inner != "logistic":
+        if self.inner not in ("logistic", "logit", "cls"):
             raise ParameterError(f"inner={self.inner!r} has no probabilities; use inner='logistic'")
         return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     BLOCK_SIZE,
@@ -11,6 +9,7 @@ from distls.methods.parameters import (
     FEATURE_PARAMETERS,
     LANES_READ,
     ONE_BLOCK,
+    basis,
     colon_list,
     dtype,
     fit_intercept,
@@ -25,27 +24,6 @@ from distls.methods.parameters import (
 __all__ = ["LEAST_SQUARES_METHODS"]
 
 _PAPER = "Agarwal, Kakade, Karampatziakis, Song, Valiant 2014, Least Squares Revisited"
-
-# Predictions may leave [0, 1] before they are calibrated; their higher powers show little else.
-_MOST_POWERS = 12
-
-
-def _powers(value: Any) -> str:
-    """Parse the number of powers, or a list such as 1+2+3; return the list in that form."""
-    try:
-        if isinstance(value, (list, tuple)):
-            listed = [int(power) for power in value]
-        elif isinstance(value, str) and "+" in value:
-            listed = [int(power) for power in value.split("+")]
-        else:
-            # cut off just above the limit: a billion would fill the memory before it is refused
-            listed = list(range(1, min(int(value), _MOST_POWERS + 1) + 1))
-    except (TypeError, ValueError):
-        raise ValueError("expected a number of powers, or powers such as 1+2+3") from None
-    if not listed or listed != sorted(set(listed)) or listed[0] != 1 or listed[-1] > _MOST_POWERS:
-        raise ValueError(f"expected increasing powers from 1 to at most {_MOST_POWERS}, 1 among them")
-    return "+".join(str(power) for power in listed)
-
 
 _GLS = (
     Parameter(
@@ -92,8 +70,9 @@ _CLS = (
     Parameter(
         "basis",
         "1+2+3",
-        _powers,
-        "powers of the predictions used to calibrate them: their number, or a list such as 1+2+3 (no commas)",
+        basis,
+        "powers of the predictions used to calibrate them: their number, or a list such as 1+2+3 (no commas); "
+        "with functions of them, as in 1+2+log: log, logit, probit, cauchit",
     ),
     Parameter("rounds", 20, integer(1, 10_000), "rounds of the algorithm, two reads of the data each"),
     *ONE_BLOCK,
@@ -109,8 +88,9 @@ _STAGEWISE = (
     Parameter(
         "inner",
         "linear",
-        one_of("linear", "calibrated", "logistic"),
-        "fit of a block: least squares; the same with the predictions so far as extra features; or softmax",
+        one_of("linear", "calibrated", "logistic", "logit", "cls"),
+        "fit of a block: least squares; the same with the predictions so far as extra features; logistic: softmax; "
+        "logit: a logistic loss for each class or label; cls: rounds of the method cls",
     ),
     Parameter(
         "stages",
@@ -135,12 +115,18 @@ _STAGEWISE = (
     ),
     *FEATURE_PARAMETERS,
     Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, relative to the mean loss"),
-    Parameter("inner_rounds", None, integer(1), "reads per logistic stage; default 50"),
+    Parameter(
+        "inner_rounds",
+        None,
+        integer(1),
+        "steps of a stage of logistic or logit, default 50; rounds of one of cls, two reads each, default 3",
+    ),
+    Parameter("basis", None, basis, "powers and functions of the predictions that calibrate them, as in cls"),
     Parameter(
         "accelerate",
         None,
         one_of("none", "nesterov"),
-        "acceleration of a logistic stage: none (default) or nesterov",
+        "acceleration of a stage of logistic or logit: none (default) or nesterov",
     ),
     Parameter(
         "models", None, integer(1), "models with random features of their own that are averaged; default 1"
@@ -178,7 +164,7 @@ LEAST_SQUARES_METHODS = (
         summary="blocks of features fitted to the residuals one after another: linear, calibrated or logistic",
         paper=f"{_PAPER}, Algorithm 3",
         parameters=_STAGEWISE,
-        solver="distls.solvers.least_squares.stagewise:Stagewise",
+        solver="distls.solvers.least_squares.staged_cls:stagewise_regression",
         targets=("class", "multilabel", "continuous"),
         passes=None,
         keeps_rows=True,

@@ -10,11 +10,13 @@ from distls.methods.method import Parameter
 
 __all__ = [
     "ALPHAS", "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "FOLDS", "INIT", "LANES_READ", "ONE_BLOCK",
-    "OVR_LOSSES", "SHUFFLE", "Parser", "boolean", "colon_list", "dtype", "fit_intercept", "init", "integer",
+    "OVR_LOSSES", "SHUFFLE", "Parser", "basis", "boolean", "colon_list", "dtype", "fit_intercept", "init", "integer",
     "lanes", "link", "loss_with", "number", "number_or", "one_of", "penalty_with", "settings_text",
     "shown_value",
 ]  # fmt: skip
 
+# Predictions may leave [0, 1] before they are calibrated; their higher powers show little else.
+_MOST_POWERS = 12
 BLOCK_SIZE = 1024  # generated features by default
 # Short names of one-versus-rest losses.
 OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
@@ -228,7 +230,7 @@ def settings_text(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={shown_value(value)}" for name, value in params.items() if value is not None)
 
 
-# -- names of losses, links and penalties, those registered from outside among them ---------------------
+# -- names of losses, links, basis functions and penalties, those registered from outside among them ---------------------
 
 
 def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], str]:
@@ -241,6 +243,35 @@ def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], s
         return one_of(*losses_with(**capabilities), **aliases)(value)
 
     return parse
+
+
+def basis(value: Any) -> str:
+    """Parse a number of powers, or a list of powers and functions such as 1+2+log; return the list in that form."""
+    listed = value if isinstance(value, (list, tuple)) else str(value).split("+")
+    terms = [str(term) for term in listed]
+    names = _known_functions([term for term in terms if term[:1].isalpha()])
+    try:
+        powers = [int(term) for term in terms if term not in names]
+    except ValueError:
+        raise ValueError("expected a number of powers, or powers such as 1+2+3") from None
+    if len(terms) == 1 and powers and not isinstance(value, (list, tuple)):
+        # cut off just above the limit: a billion would fill the memory before it is refused
+        powers = list(range(1, min(powers[0], _MOST_POWERS + 1) + 1))
+    if not powers or powers != sorted(set(powers)) or powers[0] != 1 or powers[-1] > _MOST_POWERS:
+        raise ValueError(f"expected increasing powers from 1 to at most {_MOST_POWERS}, 1 among them")
+    return "+".join([*map(str, powers), *names])
+
+
+def _known_functions(names: list[str]) -> list[str]:
+    if not names:
+        return names
+    from distls.workers.prediction.basis_functions import basis_function_names
+
+    known = basis_function_names()
+    unknown = [name for name in names if name not in known]
+    if unknown or len(set(names)) < len(names):
+        raise ValueError(f"expected powers such as 1+2+3, and functions of {', '.join(known)}, each once")
+    return names
 
 
 def link(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,24 +51,29 @@ def ridge(x: Array, r: Array, s: Array, alpha: float, intercept: bool) -> tuple[
 
 
 def calibrated(
-    x: Array,
+    x: Array | Sequence[Array],
     y: Array,
     *,
     rounds: int,
     powers: tuple[int, ...] = (1, 2, 3),
+    functions: Sequence[Callable[[Array], Array]] = (),
     alpha: float = 0.0,
     intercept: bool = True,
     weight: Array | None = None,
     onto: str = "simplex",
 ) -> list[Round]:
-    """Run Algorithm 2 on indicators y (n, k) from zero predictions (Equations 18 and 19)."""
-    s = np.ones(len(x)) if weight is None else weight
+    """Run Algorithm 2 on indicators y (n, k) from zero predictions (Equations 18 and 19).
+
+    x (n, d) are the features of all rounds, or a list of those of each.
+    """
+    own = [x] * rounds if isinstance(x, np.ndarray) else x
+    s = np.ones(len(y)) if weight is None else weight
     predictions = np.zeros_like(y)
     done = []
-    for _ in range(rounds):
-        w, b = ridge(x, y - predictions, s, alpha, intercept)
-        fit = predictions + x @ w + b
-        g = np.hstack([fit**power for power in powers])
+    for features in own:
+        w, b = ridge(features, y - predictions, s, alpha, intercept)
+        fit = predictions + features @ w + b
+        g = np.hstack([*(fit**power for power in powers), *(g(fit) for g in functions)])
         root = np.sqrt(s)[:, None]
         c = np.linalg.lstsq(root * g, root * y, rcond=1e-13)[0]
         predictions = project(g @ c, onto)

@@ -7,7 +7,7 @@ the residual means nothing, so the predictions so far are an offset of the margi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +70,11 @@ def softmax(z: Array) -> Array:
     return e / e.sum(axis=1, keepdims=True)
 
 
+def logits(z: Array) -> Array:
+    """Return the probability of each output."""
+    return 1.0 / (1.0 + np.exp(-z))
+
+
 def logistic(
     features: Sequence[Array],
     y: Array,
@@ -80,6 +85,7 @@ def logistic(
     rounds: int,
     accelerate: bool = False,
     lipschitz: float = 0.5,
+    mean: Callable[[Array], Array] = softmax,
 ) -> list[Stage]:
     """Algorithm 1 on each block, margins of the stages before it as an offset: Equation 14 with a ridge."""
     stages, before = [], np.zeros_like(y)
@@ -91,7 +97,7 @@ def logistic(
         w = last = np.zeros((z.shape[1], y.shape[1]))
         for t in range(rounds):
             point = w + (t - 1.0) / (t + 2.0) * (w - last) if accelerate and t else w
-            gradient = (s[:, None] * z).T @ (softmax(before + z @ point) - y) / s.sum() + penalty @ point
+            gradient = (s[:, None] * z).T @ (mean(before + z @ point) - y) / s.sum() + penalty @ point
             last, w = w, point - np.linalg.solve(lipschitz * sigma + penalty, gradient)
         after = before + z @ w
         none = np.zeros((y.shape[1], y.shape[1]))

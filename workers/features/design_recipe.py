@@ -91,7 +91,23 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
         convolution=_read_convolution(own.convolution, arrays),
     )
     _check(_chained(first, own.n_stages), "widths that do not follow from one another")
+    if "widths" in arrays:
+        return _column_blocks(first, own.n_stages, arrays["widths"])
     return [replace(first, stage=first.stage + number) for number in range(own.n_stages)]
+
+
+def _column_blocks(first: Design, n_stages: int, widths: NDArray[np.int64]) -> list[Design]:
+    """Return the designs of several blocks of columns, which stand one after the other in that of the first."""
+    columns, found, start = first.columns, [], 0
+    sound = columns is not None and widths.dtype == np.int64 and widths.shape == (n_stages,)
+    _check(sound and bool(np.all(widths > 0)), "widths")
+    for number, width in enumerate(map(int, widths)):
+        own = columns[start : start + width] if columns is not None else np.empty(0, np.int64)
+        _check(len(own) == width and bool(np.all(np.diff(own, prepend=-1) > 0)), "columns")
+        found.append(replace(first, stage=number, size=width, columns=own))
+        start += width
+    _check(columns is not None and start == len(columns), "columns")
+    return found
 
 
 def _check(sound: bool, what: str) -> None:
@@ -108,6 +124,9 @@ def _read_columns(recipe: _Recipe, arrays: dict[str, NDArray[Any]]) -> NDArray[n
     _check((columns is not None) == (recipe.kind == "columns"), "columns")
     if columns is None:
         return None
+    if "widths" in arrays:  # of several blocks, checked one by one
+        _check(columns.ndim == 1 and columns.dtype == np.int64, "columns")
+        return columns
     sound = columns.shape == (recipe.size,) and columns.dtype == np.int64 and recipe.n_stages <= 1
     _check(sound and bool(np.all(np.diff(columns, prepend=-1) > 0)), "columns")
     return columns

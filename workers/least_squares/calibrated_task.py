@@ -35,7 +35,8 @@ from distls.workers.least_squares.block_task import (
 from distls.workers.linear_algebra.gram import GramSum, add_scores
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.targets import slice_rows
-from distls.workers.prediction.calibration import basis, calibrate
+from distls.workers.prediction.basis_functions import Basis
+from distls.workers.prediction.calibration import calibrate
 from distls.workers.rounds.block_stream import stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -58,7 +59,7 @@ class CalibratedJob:
     """The part of a read's input that all lanes share, except for weights."""
 
     block: BlockJob  # the features, and the stored predictions; its `version` counts the rounds added to them
-    powers: tuple[int, ...]  # the basis G
+    basis: Basis  # G
     onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 
 
@@ -66,7 +67,7 @@ class FittedRound(NamedTuple):
     """The fit of a round."""
 
     fit: Block  # of the residuals, Eq. 18
-    calibration: _Floats | None  # (len(powers) * k, k), Eq. 19; None before it is known
+    calibration: _Floats | None  # (basis.width(k), k), Eq. 19; None before it is known
 
 
 def residual_lane(job: CalibratedJob, calibration: _Floats | None, lane: Lane) -> BlockSums:
@@ -101,11 +102,11 @@ def calibration_lane(job: CalibratedJob, start: FittedRound, lane: Lane) -> Bloc
         _advance(job, start, part, fits)
         RowState(str(job.block.state)).write(index, job.block.version + 1, fits)
         for rows, batch in _batches(part):
-            columns = Partition(DenseRows(basis(fits[rows], job.powers)), batch.y)
+            columns = Partition(DenseRows(job.basis.columns(fits[rows])), batch.y)
             add_rows(of_basis, None, columns, weight[rows], fits[rows], total, grams)
 
     def zero(part: Partition) -> Moments:
-        return Moments.zero(len(job.powers) * job.block.n_outputs, job.block.n_outputs, with_gram=True)
+        return Moments.zero(job.basis.width(job.block.n_outputs), job.block.n_outputs, with_gram=True)
 
     return _sum_lane(job, of_basis, lane, zero, add)
 
@@ -138,7 +139,7 @@ def _zeros(job: CalibratedJob, part: Partition) -> _Floats:
 
 
 def _calibrated(job: CalibratedJob, values: _Floats, calibration: _Floats | None) -> _Floats:
-    return values if calibration is None else calibrate(values, calibration, job.powers, job.onto)
+    return values if calibration is None else calibrate(values, calibration, job.basis, job.onto)
 
 
 def _advance(job: CalibratedJob, start: FittedRound, part: Partition, values: _Floats) -> None:

@@ -1,28 +1,15 @@
-"""Calibration (Algorithm 2 of least squares revisited): basis functions of predictions, and projections."""
+"""Calibration (Algorithm 2 of least squares revisited): weighted columns of a basis, projected."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["basis", "calibrate", "project", "replay"]
+from distls.workers.prediction.basis_functions import Basis
 
-
-def basis(values: NDArray[Any], powers: Sequence[int]) -> NDArray[Any]:
-    """Return G(y): elementwise `powers` (increasing, > 0) of predictions (n, k), shape (n, len(powers) * k)."""
-    n, k = values.shape
-    out = np.empty((n, len(powers) * k), values.dtype)
-    power, reached = values, 1
-    for place, wanted in enumerate(powers):
-        # products, not `pow`, whose last bits may depend on a value's address
-        for _ in range(reached, wanted):
-            power = power * values
-        reached = wanted
-        out[:, place * k : (place + 1) * k] = power
-    return out
+__all__ = ["calibrate", "project", "replay"]
 
 
 def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
@@ -43,25 +30,38 @@ def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
 
 
 def calibrate(
-    values: NDArray[np.float64], weights: NDArray[np.float64], powers: Sequence[int], onto: str
+    values: NDArray[np.float64], weights: NDArray[np.float64], basis: Basis, onto: str
 ) -> NDArray[np.float64]:
     """Return the calibrated predictions ``clip(G(values) @ weights)`` (Eq. 19), shape (n, k).
 
-    Values are float64 (n, k), weights float64 (len(powers) * k, k).
+    Parameters
+    ----------
+    values : float64 array of shape (n, k)
+    weights : float64 array of shape (basis.width(k), k)
     """
-    return project(basis(values, powers) @ weights, onto)
+    return project(basis.columns(values) @ weights, onto)
 
 
 def replay(
-    powers: Sequence[int], onto: str, calibration: NDArray[np.float64], fits: NDArray[Any]
+    basis: Basis,
+    onto: str,
+    calibration: NDArray[np.float64],
+    fits: NDArray[Any],
+    start: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Return the predictions of calibrated least squares: all rounds, one after the other.
 
-    `calibration` is float64 (n_rounds, len(powers) * k, k), `fits` (n, n_rounds * k): ``x @ W_t + b_t`` of each
-    round, side by side.
+    Parameters
+    ----------
+    calibration : float64 array of shape (n_rounds, basis.width(k), k)
+        The calibration weights of each round.
+    fits : array of shape (n, n_rounds * k)
+        ``x @ W_t + b_t`` of each round, side by side.
+    start : array of shape (n, k), optional
+        Predictions before the first round; zero by default.
     """
     k = calibration.shape[2]
-    values = np.zeros((len(fits), k))
+    values = np.zeros((len(fits), k)) if start is None else start
     for number, weights in enumerate(calibration):
-        values = calibrate(values + fits[:, number * k : (number + 1) * k], weights, powers, onto)
+        values = calibrate(values + fits[:, number * k : (number + 1) * k], weights, basis, onto)
     return values

@@ -23,6 +23,7 @@ from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import add_scores
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.targets import slice_rows
+from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.block_scores import block_score_pieces
 from distls.workers.prediction.calibration import replay
 
@@ -54,9 +55,9 @@ class LinearPredictor:
         The feature map, JSON values only. ``{}``: scores are ``x @ coefficients + intercept``. Else with
         ``n_features``, the width of rows, and ``{"features": ...}``: `coefficients` stack the blocks of a design (see
         `distls.workers.features.design_recipe.design_of`), below those of the rows themselves with ``{"rows": True}``.
-        ``{"calibration": {"powers", "onto"}}``: columns are the residual fits of all rounds, replayed with the array
-        ``calibration`` by `distls.workers.prediction.calibration.replay`; with ``features`` they are fits of that one
-        block.
+        ``{"calibration": {"powers", "functions", "onto"}}``: columns are the residual fits of all rounds, replayed
+        with the array ``calibration`` by `distls.workers.prediction.calibration.replay`; with ``features`` they are
+        fits of that one block, with ``stage_rounds`` so many of each block in turn, whose array is ``intercepts``.
     arrays : dict of name -> array
         Arrays of the feature map.
     columns : int64 array of shape (n_columns,) or None
@@ -142,6 +143,9 @@ def _row_batches(n_rows: int, row_bytes: int) -> Iterator[slice]:
 
 def _scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
     """Return the scores of a batch of rows."""
+    calibration = predictor.recipe.get("calibration")
+    if calibration is not None and calibration.get("stage_rounds"):
+        return _staged_scores(predictor, x)
     dtype = predictor.coefficients.dtype
     values = np.tile(predictor.intercept.astype(dtype), (n_rows_of(x), 1))
     first = 0
@@ -151,10 +155,29 @@ def _scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
         for rows, block in blocks(design, x, dtype):
             add_scores(block, weights, values[rows])
         first += width
-    calibration = predictor.recipe.get("calibration")
     if calibration is None:
         return values
-    return replay(calibration["powers"], calibration["onto"], predictor.arrays["calibration"], values)
+    return replay(Basis.of_recipe(calibration), calibration["onto"], predictor.arrays["calibration"], values)
+
+
+def _staged_scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
+    """Return the scores of a batch of rows from blocks that are calibrated one after another."""
+    weights, calibration = predictor.coefficients, predictor.recipe["calibration"]
+    arrays, rounds = predictor.arrays, calibration["stage_rounds"]
+    values, first = np.zeros((n_rows_of(x), arrays["intercepts"].shape[1])), 0
+    for stage, design in enumerate(_designs(predictor)):
+        width = design.width(predictor.recipe["n_features"])
+        fits = np.zeros((len(values), weights.shape[1]), weights.dtype)
+        for rows, block in blocks(design, x, weights.dtype):
+            add_scores(block, weights[first : first + width], fits[rows])
+        own = slice(stage * rounds, (stage + 1) * rounds)
+        constants = arrays["intercepts"][own].ravel()
+        done = fits[:, : len(constants)] + constants
+        values = replay(
+            Basis.of_recipe(calibration), calibration["onto"], arrays["calibration"][own], done, values
+        )
+        first += width
+    return values
 
 
 def _designs(predictor: LinearPredictor) -> list[Design]:
@@ -165,7 +188,7 @@ def _designs(predictor: LinearPredictor) -> list[Design]:
     if features is None:
         return [Design()]
     designs = [Design()] * rows + design_of(features, predictor.arrays)
-    if "calibration" in predictor.recipe and len(designs) != 1:
+    if len(designs) != 1 and not predictor.recipe.get("calibration", {"stage_rounds": 1}).get("stage_rounds"):
         raise FormatError(
             f"this model's recipe was not written by distls: a calibration of {len(designs)} blocks, not of one"
         )

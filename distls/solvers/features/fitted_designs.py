@@ -18,7 +18,7 @@ from distls.storage.errors import ParameterError
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of, recipe_of
 
-__all__ = ["DesignState", "OneBlock"]
+__all__ = ["DesignState", "OneBlock", "StageBlocks"]
 
 _PREFIX = "design_"
 
@@ -55,7 +55,9 @@ class DesignState(State):
 
     @property
     def design(self) -> Design:
-        """The design of stage 0."""
+        """The design of stage 0, from which those of all stages follow."""
+        if self.recipe.get("kind") == "columns":
+            return Design(**{name: self.recipe[name] for name in ("kind", "size", "seed", "n_features")})
         return design_of(self.recipe, self.arrays)[0] if self.recipe else Design()
 
     def with_design(self, design: Design) -> Self:
@@ -113,3 +115,36 @@ class OneBlock:
         if not self.generated:
             return Design()
         return generator_parameters.probe_design(self._params, self._n_features, self._problem.seed)
+
+
+class StageBlocks(OneBlock):
+    """The features of a method with a block of them for each stage: original or generated ones.
+
+    Raises ParameterError as `OneBlock` does.
+    """
+
+    def __init__(self, params: Mapping[str, Any], problem: Problem) -> None:
+        self._problem, self._n_features, self._params = problem, problem.shape[0], dict(params)
+        self.generated = True
+        generator_parameters.check_features(self._params, self._n_features)
+
+    @property
+    def width(self) -> int:
+        """Features of a full block."""
+        return generator_parameters.block_width(self._params, self._n_features)
+
+    @property
+    def order_reads(self) -> float:
+        """Reads of all rows for orders of the original features."""
+        kind, stages = self._params["features"], self._params["stages"]
+        if kind not in generator_parameters.RANKED:
+            return float(kind == generator_parameters.FREQUENCY)
+        per_pass = generator_parameters.stages_per_pass(self._params, self._n_features)
+        return float(-(-stages // (1 if kind == generator_parameters.BLOCK_GRADIENT else per_pass)))
+
+    @property
+    def preparation_bytes(self) -> int:
+        """Bytes of a lane's result besides those of the rounds."""
+        ranked = self._params["features"] in generator_parameters.RANKED
+        gradient = 8 * self._n_features * self._problem.shape[1] * ranked
+        return max(super().preparation_bytes, gradient)

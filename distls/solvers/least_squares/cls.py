@@ -42,6 +42,7 @@ from distls.workers.least_squares.calibrated_task import (
 )
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
+from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
@@ -66,7 +67,7 @@ class ClsState(DesignState):
     fits: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0, 0)))
     # shape (n_rounds, n_outputs)
     intercepts: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    # shape (n_rounds, n_powers * n_outputs, n_outputs)
+    # shape (n_rounds, width of the basis, n_outputs)
     calibrations: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0)))
     # Half the mean squared error: of predicting nothing, before the last round, and after its residual fit
     # (None where that is not finite)
@@ -74,6 +75,11 @@ class ClsState(DesignState):
     before: float | None = None
     last: float | None = None
     fixed: bool = False  # Whether rounds do not change the error any more
+
+    @property
+    def fitted(self) -> int:
+        """Rounds of the algorithm that are done."""
+        return len(self.fits)
 
 
 class Cls(Solver[ClsState]):
@@ -97,10 +103,11 @@ class Cls(Solver[ClsState]):
     ) -> None:
         self.problem, self.params = problem, params
         self._initial = initial
-        self.powers = tuple(int(power) for power in params["basis"].split("+"))
+        self.basis = Basis.parsed(params["basis"])
+        self._columns = self.basis.width(problem.shape[1])
         self.onto = "cube" if problem.target == "multilabel" else "simplex"
         self._folder = state
-        self._block = OneBlock(params, problem)
+        self._block = self._features()
         if initial is not None:
             self._check_initial(initial)
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
@@ -108,6 +115,9 @@ class Cls(Solver[ClsState]):
         self.plan = replace(self._reader.plan, passes=reads)
         self.data, self.lanes = self._reader.data, self._reader.lanes
         self._metric: Metric | None = None
+
+    def _features(self) -> OneBlock:
+        return OneBlock(self.params, self.problem)
 
     def _check_initial(self, initial: LinearModel) -> None:
         if self._block.generated:
@@ -118,7 +128,7 @@ class Cls(Solver[ClsState]):
 
     def _planned(self, memory: MemoryBudget) -> BlockReader:
         d, k = self._block.width, self.problem.shape[1]
-        m, itemsize = len(self.powers) * k, self.problem.dtype.itemsize
+        m, itemsize = self._columns, self.problem.dtype.itemsize
         a_round, prepared = d * k * itemsize + (m + 1) * k * 8, self._block.preparation_bytes
         return BlockReader(
             self.problem,
@@ -141,7 +151,7 @@ class Cls(Solver[ClsState]):
         # the predictions of a partition, and its scores when it is evaluated
         rows = 2 * most_rows * k * 8
         # of a chunk of rows: a copy of them, basis and its powers, predictions, gradients and their squares
-        piece = PIECE_ROWS * (d * dtype.itemsize + (3 * len(self.powers) + 4) * k * 8)
+        piece = PIECE_ROWS * (d * dtype.itemsize + (3 * self._columns + 4 * k) * 8)
         return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
     def prepare(self, executor: Executor) -> None:
@@ -156,31 +166,32 @@ class Cls(Solver[ClsState]):
         return ClsState(
             fits=np.empty((0, self._block.width, k), self.problem.dtype),
             intercepts=np.empty((0, k)),
-            calibrations=np.empty((0, len(self.powers) * k, k)),
+            calibrations=np.empty((0, self._columns, k)),
         )
 
     def step(self, state: ClsState, executor: Executor) -> tuple[ClsState, RoundReport]:
         """Do one round of Algorithm 2."""
         if self._block.generated and not state.recipe:
             state = self._prepared(state, executor)
-        job = self._job(state.design, state.round, with_gram=self._metric is None)
-        before = state.calibrations[-1] if state.round else None
+        design = self._design(state, state.fitted)
+        job = self._job(design, state.fitted, with_gram=self._metric is None)
+        before = state.calibrations[-1] if state.fitted else None
         rebuild = partial(self._rebuild, state, executor)
         residuals = self._reader.reduce(executor, partial(residual_lane, job), before, rebuild=rebuild)
         loss = _mean_loss(residuals)
-        self._check_fall(state.round, "calibration", state.last, loss, state.first)
-        fit = self._fit(residuals.folds[0], state)
+        self._check_fall(state.fitted, "calibration", state.last, loss, state.first)
+        fit = self._fit(residuals.folds[0], state, design)
         start = FittedRound(fit, before)
         fitted = self._reader.reduce(executor, partial(calibration_lane, job), start, rebuild=rebuild)
         first = loss if state.first is None else state.first
         given = self._starts_from_model(state)
         if not given:
-            self._check_fall(state.round + 1, "residual fit", loss, _mean_loss(fitted), first)
+            self._check_fall(state.fitted + 1, "residual fit", loss, _mean_loss(fitted), first)
         following = replace(
             state,
             round=state.round + 1,
             passes=state.passes + 2.0,
-            fits=np.concatenate([state.fits, fit.weights[None]]),
+            fits=np.concatenate([state.fits, self._full(fit.weights)[None]]),
             intercepts=np.concatenate([state.intercepts, fit.intercept[None]]),
             calibrations=np.concatenate([state.calibrations, self._calibrate(fitted.folds[0])[None]]),
             first=first,
@@ -211,15 +222,27 @@ class Cls(Solver[ClsState]):
             state=self._folder,
             version=version,
         )
-        return CalibratedJob(block, self.powers, self.onto)
+        return CalibratedJob(block, self.basis, self.onto)
+
+    def _design(self, state: ClsState, number: int) -> Design:
+        """Return the features of the round of that number."""
+        return state.design
+
+    def _full(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return weights with rows of zeros up to the width of a full block."""
+        missing = self._block.width - len(weights)
+        return np.pad(weights, ((0, missing), (0, 0))) if missing else weights
 
     def fits(self, state: ClsState) -> bool:
         """See `Solver.fits`."""
+        return state.fitted == state.round and self._has_shapes(state)
+
+    def _has_shapes(self, state: ClsState) -> bool:
         width, k = self._block.width, self.problem.shape[1]
         return (
-            state.fits.shape == (state.round, width, k)
-            and state.intercepts.shape == (state.round, k)
-            and state.calibrations.shape == (state.round, len(self.powers) * k, k)
+            state.fits.shape == (state.fitted, width, k)
+            and state.intercepts.shape == (state.fitted, k)
+            and state.calibrations.shape == (state.fitted, self._columns, k)
         )
 
     def probe(self, block: int) -> None:
@@ -229,11 +252,11 @@ class Cls(Solver[ClsState]):
         residual_lane(replace(job, block=replace(job.block, data=data)), None, Lane(0, (block,)))
 
     def _starts_from_model(self, state: ClsState) -> bool:
-        return self._initial is not None and not state.round
+        return self._initial is not None and not state.fitted
 
-    def _fit(self, sums: Moments, state: ClsState) -> Block:
+    def _fit(self, sums: Moments, state: ClsState, design: Design) -> Block:
         """Return the ridge regression of the residuals on the features (Eq. 18), or the initial model."""
-        intercept, design = self.problem.fit_intercept, state.design
+        intercept = self.problem.fit_intercept
         with single_threaded_blas():
             if self._metric is None:
                 sigma = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
@@ -256,8 +279,8 @@ class Cls(Solver[ClsState]):
         gram = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=False)
         with single_threaded_blas():
             correction = -_solve_in_span(gram, sums.cross / sums.weight_sum)
-        first, k = self.powers.index(1), correction.shape[1]
-        correction[first * k : (first + 1) * k] += np.eye(k)
+        k = correction.shape[1]
+        correction[:k] += np.eye(k)
         return correction
 
     def _check_fall(
@@ -275,8 +298,19 @@ class Cls(Solver[ClsState]):
     def _rebuild(self, state: ClsState, executor: Executor) -> None:
         """Recompute predictions that are lost."""
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
-        job = self._job(state.design, state.round, with_gram=False)
-        executor.reduce(partial(rebuild_lane, job), lanes, merge=add, shared=_rounds(state))
+        # each round has the features of its own fit
+        job = self._job(Design(), state.fitted, with_gram=False)
+        executor.reduce(partial(rebuild_lane, job), lanes, merge=add, shared=self._rounds(state))
+
+    def _rounds(self, state: ClsState) -> list[FittedRound]:
+        """Return all rounds, each with the calibration of the one before it."""
+        earlier: Sequence[NDArray[np.float64] | None] = [None, *state.calibrations]
+        found = []
+        for number, (weights, intercept) in enumerate(zip(state.fits, state.intercepts, strict=True)):
+            design = self._design(state, number)
+            own = weights[: design.width(self.problem.shape[0])]
+            found.append(FittedRound(Block(design, own, intercept), earlier[number]))
+        return found
 
     def _report(self, residuals: BlockSums, fitted: BlockSums) -> RoundReport:
         """Return what both reads cost; loss and error are those of the predictions before the round."""
@@ -297,7 +331,7 @@ class Cls(Solver[ClsState]):
         d, k = self.problem.shape
         recipe: dict[str, Any] = {
             "n_features": d,
-            "calibration": {"powers": list(self.powers), "onto": self.onto},
+            "calibration": {**self.basis.recipe(), "onto": self.onto},
         }
         arrays: dict[str, NDArray[Any]] = {"calibration": state.calibrations}
         if state.recipe:
@@ -320,14 +354,3 @@ def _solve_in_span(gram: NDArray[np.float64], right: NDArray[np.float64]) -> NDA
 
 def _mean_loss(sums: BlockSums) -> float:
     return sums.folds[0].loss_sum / sums.folds[0].weight_sum
-
-
-def _rounds(state: ClsState) -> list[FittedRound]:
-    """Return all rounds, each with the calibration of the one before it."""
-    design = state.design
-    earlier: Sequence[NDArray[np.float64] | None] = [None, *state.calibrations]
-    fits = zip(state.fits, state.intercepts, strict=True)
-    return [
-        FittedRound(Block(design, weights, intercept), earlier[number])
-        for number, (weights, intercept) in enumerate(fits)
-    ]

@@ -20,6 +20,7 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generator_parameters, generators
 from distls.solvers.least_squares.metric import Metric, second_moments
+from distls.solvers.least_squares.stagewise_parameters import LOGISTIC, with_defaults
 from distls.solvers.least_squares.stagewise_state import (
     StagewiseState,
     append_block,
@@ -30,7 +31,6 @@ from distls.solvers.least_squares.stagewise_state import (
 )
 from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial
-from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import (
@@ -48,48 +48,13 @@ from distls.workers.losses.loss_registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Stagewise", "with_defaults"]
+__all__ = ["Stagewise"]
 
 Array = NDArray[np.float64]
 
-# Orders of the original features, and what the generator of blocks calls them.
-ORDERS = {
-    "random": "columns",
-    "replacement": "columns-replaced",
-    "frequency": "frequency",
-    "gradient": "gradient",
-    "block-gradient": generator_parameters.BLOCK_GRADIENT,
-}
-_INNER_ROUNDS = 50
-_RANDOM_STAGES = 16
 # In the driver: the weights of all stages before and after a round and in the model, with the copy that is saved;
 # Sigma, its scaled form and its factor; what principal components are made from.
 _MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
-
-
-def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
-    """Return all parameters with their defaults, named as in `distls.solvers.features.generator_parameters`.
-
-    Raises ParameterError for a parameter that the setting does not use.
-    """
-    original = params["features"] == "original"
-    logistic = params["inner"] == "logistic"
-    _refuse(params, "order", "features=original", used=original)
-    _refuse(params, "models", "random features", used=not original)
-    _refuse(params, "inner_rounds", "inner=logistic", used=logistic)
-    _refuse(params, "accelerate", "inner=logistic", used=logistic)
-    chosen = dict(params)
-    chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
-    chosen["inner_rounds"] = (params["inner_rounds"] or _INNER_ROUNDS) if logistic else 1
-    chosen["models"] = params["models"] or 1
-    per_pass = generator_parameters.stages_per_pass(chosen, n_features)
-    chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
-    return chosen
-
-
-def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None:
-    if params[name] is not None and not used:
-        raise ParameterError(f"{name}={params[name]}: used with {only} only; leave it out")
 
 
 class Stagewise(Solver[StagewiseState]):
@@ -119,7 +84,7 @@ class Stagewise(Solver[StagewiseState]):
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._calibrated = params["inner"] == "calibrated"
-        self._logistic = params["inner"] == "logistic"
+        self._logistic = params["inner"] in LOGISTIC
         self._lipschitz = loss_named(problem.loss).lipschitz(problem.shape[1])
         self._per_pass = generator_parameters.stages_per_pass(self.params, n_features)
         self._stages = self.params["stages"] * self.params["models"]

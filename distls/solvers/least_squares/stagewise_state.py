@@ -62,13 +62,6 @@ class StagewiseState(DesignState):
     point: NDArray[np.float64] = field(default_factory=_nothing)
 
     @property
-    def design(self) -> Design:
-        """The design of stage 0, from which those of all stages follow."""
-        if self.recipe["kind"] != "columns":
-            return super().design
-        return Design(**{name: self.recipe[name] for name in ("kind", "size", "seed", "n_features")})
-
-    @property
     def has_base(self) -> bool:
         """Whether there is an initial model."""
         return len(self.base) > 0

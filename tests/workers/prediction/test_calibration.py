@@ -7,21 +7,22 @@ from itertools import product
 import numpy as np
 import pytest
 
-from distls.workers.prediction.calibration import basis, calibrate, project, replay
+from distls.workers.prediction.basis_functions import Basis, powers_of
+from distls.workers.prediction.calibration import calibrate, project, replay
 from reference import calibrated as reference
 
 
 def test_powers_stand_side_by_side() -> None:
     values = np.array([[2.0, -3.0], [0.5, 1.0]])
-    assert basis(values, (1, 3)).tolist() == [[2.0, -3.0, 8.0, -27.0], [0.5, 1.0, 0.125, 1.0]]
-    assert np.array_equal(basis(values, (1, 2, 5))[:, 4:], values**5)
-    assert basis(values[:0], (1, 2)).shape == (0, 4)
-    assert basis(values.astype(np.float32), (1, 2)).dtype == np.float32
+    assert powers_of(values, (1, 3)).tolist() == [[2.0, -3.0, 8.0, -27.0], [0.5, 1.0, 0.125, 1.0]]
+    assert np.array_equal(powers_of(values, (1, 2, 5))[:, 4:], values**5)
+    assert powers_of(values[:0], (1, 2)).shape == (0, 4)
+    assert powers_of(values.astype(np.float32), (1, 2)).dtype == np.float32
 
 
 def test_powers_leave_the_predictions_alone() -> None:
     values = np.array([[2.0, 3.0]])
-    basis(values, (1, 2, 3))[...] = 0.0
+    powers_of(values, (1, 2, 3))[...] = 0.0
     assert values.tolist() == [[2.0, 3.0]]
 
 
@@ -100,12 +101,12 @@ def test_replay_goes_through_the_rounds() -> None:
     for number in range(3):
         expected = expected + fits[:, 3 * number : 3 * number + 3]
         expected = reference.project(np.hstack([expected, expected**2]) @ weights[number], "simplex")
-    np.testing.assert_allclose(replay((1, 2), "simplex", weights, fits), expected, atol=1e-12)
-    assert replay((1, 2), "simplex", weights[:0], fits[:, :0]).tolist() == np.zeros((30, 3)).tolist()
+    np.testing.assert_allclose(replay(Basis((1, 2)), "simplex", weights, fits), expected, atol=1e-12)
+    assert replay(Basis((1, 2)), "simplex", weights[:0], fits[:, :0]).tolist() == np.zeros((30, 3)).tolist()
 
 
 def test_one_round_is_a_calibration() -> None:
     rng = np.random.default_rng(2)
     fits, weights = rng.standard_normal((20, 3)), rng.standard_normal((6, 3))
-    expected = calibrate(fits, weights, (1, 2), "cube")
-    assert np.array_equal(replay((1, 2), "cube", weights[None], fits), expected)
+    expected = calibrate(fits, weights, Basis((1, 2)), "cube")
+    assert np.array_equal(replay(Basis((1, 2)), "cube", weights[None], fits), expected)

@@ -32,6 +32,7 @@ from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, Par
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.training.run_folder import Run
+from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.calibration import replay
 from distls.workers.prediction.predictor import linear_view, scored_as
 from reference import calibrated as reference
@@ -62,7 +63,7 @@ def each_round(model: LinearModel, x: np.ndarray) -> list[np.ndarray]:
     recipe, weights = model.recipe["calibration"], model.arrays["calibration"]
     k = weights.shape[2]
     return [
-        replay(recipe["powers"], recipe["onto"], weights[:t], fits[:, : t * k])
+        replay(Basis.of_recipe(recipe), recipe["onto"], weights[:t], fits[:, : t * k])
         for t in range(1, len(weights) + 1)
     ]
 
@@ -520,7 +521,16 @@ def test_a_residual_fit_that_raises_the_error_is_an_error(
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(3, "1+2+3"), ("2", "1+2"), ("1+3", "1+3"), ([1, 2, 5], "1+2+5"), (1, "1"), ("1+2+3", "1+2+3")],
+    [
+        (3, "1+2+3"),
+        ("2", "1+2"),
+        ("1+3", "1+3"),
+        ([1, 2, 5], "1+2+5"),
+        (1, "1"),
+        ("1+2+3", "1+2+3"),
+        ([1, "log"], "1+log"),
+        ("1+log+2", "1+2+log"),
+    ],
 )
 def test_ways_to_write_a_basis(given: Any, expected: str) -> None:
     resolved = METHODS["cls"].resolve({"basis": given})["basis"]
@@ -528,6 +538,7 @@ def test_ways_to_write_a_basis(given: Any, expected: str) -> None:
     assert METHODS["cls"].resolve({"basis": resolved})["basis"] == expected
 
 
+_FUNCTIONS = "expected powers such as 1+2+3, and functions of log, logit, probit, cauchit, each once"
 _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
 
 
@@ -539,8 +550,11 @@ _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
         ("basis", "0", _LIST),
         ("basis", "13", _LIST),
         ("basis", "9" * 18, _LIST),  # not listed before it is refused
-        ("basis", "cubic", "expected a number of powers, or powers such as 1+2+3"),
-        ("basis", "1+x", "expected a number of powers, or powers such as 1+2+3"),
+        ("basis", "1+.", "expected a number of powers, or powers such as 1+2+3"),
+        ("basis", "cubic", _FUNCTIONS),
+        ("basis", "1+x", _FUNCTIONS),
+        ("basis", "1+log+log", _FUNCTIONS),
+        ("basis", "log", _LIST),
         ("rounds", 0, "expected a whole number of at least 1"),
         ("alpha", -1.0, "expected a number from 0 to inf"),
     ],

@@ -452,14 +452,17 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"order": "gradient", **FOURIER}, "order=gradient: used with features=original only; leave it out"),
         ({"models": 2}, "models=2: used with random features only; leave it out"),
-        ({"inner_rounds": 5}, "inner_rounds=5: used with inner=logistic only; leave it out"),
-        ({"accelerate": "none"}, "accelerate=none: used with inner=logistic only; leave it out"),
+        ({"inner_rounds": 5}, "inner_rounds=5: used with inner=logistic or logit or cls only; leave it out"),
+        ({"accelerate": "none"}, "accelerate=none: used with inner=logistic or logit only; leave it out"),
         ({"pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
         ({**FOURIER, "pca": 41}, "pca=41: rows have only 40 features"),
         ({"alpha": -1}, "stagewise: alpha=-1: expected a number from 0 to inf"),
         ({"block_size": 0}, "stagewise: block_size=0: expected a whole number of at least 1"),
         ({"bandwidth": 0}, "stagewise: bandwidth=0: must be greater than 0, or median"),
-        ({"inner": "least"}, "stagewise: inner=least: expected one of linear, calibrated, logistic"),
+        (
+            {"inner": "least"},
+            "stagewise: inner=least: expected one of linear, calibrated, logistic, logit, cls",
+        ),
         (
             {"lanes": 9},
             "lanes=9: the data set has only 4 partitions; ingest it with a smaller --partition-size",

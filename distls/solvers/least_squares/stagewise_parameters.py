@@ -1,0 +1,54 @@
+"""The parameters of `stagewise` with their defaults, and which of them an inner update uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distls.solvers.features import generator_parameters
+from distls.storage.errors import ParameterError
+
+__all__ = ["ALGORITHM_2", "LOGISTIC", "ORDERS", "with_defaults"]
+
+# Orders of the original features, and what the generator of blocks calls them.
+ORDERS = {
+    "random": "columns",
+    "replacement": "columns-replaced",
+    "frequency": "frequency",
+    "gradient": "gradient",
+    "block-gradient": generator_parameters.BLOCK_GRADIENT,
+}
+# Inner updates of several steps of Algorithm 1 each: of the softmax, and of a logistic loss for each output.
+LOGISTIC = ("logistic", "logit")
+ALGORITHM_2 = "cls"
+_INNER_ROUNDS = {**dict.fromkeys(LOGISTIC, 50), ALGORITHM_2: 3}
+_BASIS = "1+2+3"
+_RANDOM_STAGES = 16
+
+
+def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
+    """Return all parameters with their defaults, named as in `distls.solvers.features.generator_parameters`.
+
+    Raises ParameterError for a parameter that the setting does not use.
+    """
+    original, inner = params["features"] == "original", params["inner"]
+    calibrates = inner == ALGORITHM_2
+    _refuse(params, "order", "features=original", used=original)
+    _refuse(params, "models", "random features", used=not original)
+    _refuse(params, "models", "another inner update than cls", used=not calibrates)
+    _refuse(params, "init", "another inner update than cls", used=not calibrates)
+    _refuse(params, "inner_rounds", f"inner={' or '.join(_INNER_ROUNDS)}", used=inner in _INNER_ROUNDS)
+    _refuse(params, "accelerate", f"inner={' or '.join(LOGISTIC)}", used=inner in LOGISTIC)
+    _refuse(params, "basis", f"inner={ALGORITHM_2}", used=calibrates)
+    chosen = dict(params)
+    chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
+    chosen["inner_rounds"] = params["inner_rounds"] or _INNER_ROUNDS.get(inner, 1)
+    chosen["basis"] = params["basis"] or _BASIS
+    chosen["models"] = params["models"] or 1
+    per_pass = generator_parameters.stages_per_pass(chosen, n_features)
+    chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
+    return chosen
+
+
+def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None:
+    if params[name] is not None and not used:
+        raise ParameterError(f"{name}={params[name]}: used with {only} only; leave it out")

@@ -1,0 +1,81 @@
+"""Stagewise regression on sets of labels: the oracle's stages of a logistic loss for each label, resumed fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract import StopAfter, interrupted
+from target_helpers import write_targets
+
+from distls.evaluation.evaluate import evaluate
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
+from distls.training.fitting import fit, resume
+from reference import stagewise as oracle
+
+K = 3
+LOGIT: dict[str, Any] = {
+    "inner": "logit", "inner_rounds": 4, "block_size": 5, "order": "frequency", "dtype": "float64", "alpha": 1e-3
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray, np.ndarray]:
+    """Rows of ten features, the second half of which fewer rows have, with up to three labels."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((120, 10)) * (rng.random((120, 10)) < np.linspace(0.95, 0.4, 10))
+    y = (x @ rng.standard_normal((10, K)) + 0.3 * rng.standard_normal((120, K)) > 0.5).astype(int)
+    path = tmp_path_factory.mktemp("d") / "train"
+    return write_targets(path, sp.csr_matrix(x), y, "multilabel", partition_rows=40), x, y.astype(float)
+
+
+@pytest.mark.parametrize("accelerate", ["none", "nesterov"])
+def test_every_stage_is_the_oracles(data: tuple[Dataset, np.ndarray, np.ndarray], accelerate: str) -> None:
+    dataset, x, y = data
+    order = np.argsort(-(x != 0).sum(axis=0), kind="stable")
+    stages = oracle.logistic(
+        [x[:, np.sort(order[:5])], x[:, np.sort(order[5:])]],
+        y,
+        1e-3,
+        s=np.ones(len(x)),
+        intercept=True,
+        rounds=4,
+        accelerate=accelerate == "nesterov",
+        lipschitz=0.25,
+        mean=oracle.logits,
+    )
+    result = fit("stagewise", dataset, params={**LOGIT, "accelerate": accelerate})
+    scores = x @ result.model.weights + result.model.intercept
+    np.testing.assert_allclose(scores, stages[-1].after, rtol=1e-9, atol=1e-11)
+    assert (result.model.loss, result.passes) == ("ovr_log", 9)  # one of them for the order
+    found = evaluate(result.model, dataset)
+    assert found.error == pytest.approx(np.any((scores > 0) != (y > 0), axis=1).mean(), abs=1e-12)
+
+
+def test_one_block_ends_at_the_optimum(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+    """Its certificate is that of its weights, which here minimise the objective."""
+    params = {
+        **LOGIT,
+        "block_size": 10,
+        "inner_rounds": 120,
+        "accelerate": "nesterov",
+        "fit_intercept": False,
+    }
+    record = fit("stagewise", data[0], params={**params, "alpha": 0.1}).record
+    assert 0.0 <= record["certificate"]["value"] < 1e-9
+
+
+def test_resumed_has_the_same_bits(data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    undisturbed = fit("stagewise", data[0], params=LOGIT).model.sha256
+    with interrupted():
+        fit("stagewise", data[0], tmp_path / "run", params=LOGIT, callbacks=[StopAfter(3)])
+    assert resume(tmp_path / "run").model.sha256 == undisturbed
+
+
+def test_softmax_is_refused_with_what_suits(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(ParameterError, match="they need inner=linear or inner=calibrated or inner=logit"):
+        fit("stagewise", data[0], params={"inner": "logistic"})
