@@ -230,7 +230,7 @@ def settings_text(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={shown_value(value)}" for name, value in params.items() if value is not None)
 
 
-# -- names of losses, links, basis functions and penalties, those registered from outside among them ---------------------
+# -- names of losses, links, basis functions and penalties, also of registered ones ----------------------
 
 
 def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], str]:
