@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distls.ingestion.formats.format_registry import ReadRequest, recognised
-from distls.ingestion.formats.wrapped_arrays import unwrapped
+from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format import SourceStart
 from distls.ingestion.request.format_options import FormatOptions
