@@ -49,12 +49,15 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[.*-check_(classifiers_train\(|classifier_data_not|supervised_y_2d)",
     ),
     "distls/estimators/test_stochastic_estimators.py": (
-        r"::test_scikit_learns_checks\[SGDQNClassifier\(.*-check_(classifiers_train\(|classifier_data_not|pipeline_consistency)",
+        r"::test_scikit_learns_checks\[SGDQNClassifier\(.*-check_(classifiers_train|classifier_data_not|pipeline_consistency)",
         r"::test_scikit_learns_checks\[(Adaline|CSGD).*-check_sample_weight(_equivalence_on_sparse|s_pandas)",
-        r"::test_scikit_learns_checks\[SGDQNClassifier\(.*-check_(.*dtype|sample_weight|.*sparse_array|.*_memmap)",
+        r"::test_scikit_learns_checks\[(Adaline|CSGD).*-check_estimator_sparse_",
+        r"::test_scikit_learns_checks\[SGDQNClassifier\(.*-check_(.*dtype|sample_weight|.*_sparse_|.*_memmap)",
         r"::test_scikit_learns_checks\[.*-check_estimators_dtypes",
         r"::test_partial_fit_has_the_bits_of_a_streamed_fit\[(2-.*-params4|4-.*-params[34])-sgdqn\]",
         r"::test_partial_fit_has_the_bits_of_a_streamed_fit\[2-StochasticClassifier-params1",
+        r"::test_probabilities_where_the_loss_has_them\[(ovr_log|sgdqn)\]",
+        r"::test_no_probabilities_where_it_has_none\[hinge\]",
     ),
     "distls/estimators/test_partial_fit.py": (
         r"::test_same_bits_as_one_pass_over_a_dataset_of_the_blocks\[options1-perceptron",
@@ -158,6 +161,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "workers/stochastic/test_update.py": (
         r"::test_schedules_with_decay\[numbers-dense",
+        r"::test_the_printed_diagonal_stays",
         r"::test_lazy_shrinkage_equals_that_of_every_step\[(0\.0-|0\.2-|0\.02-crammer)",
         r"::test_lazy_shrinkage_equals_that_of_every_step\[0\.02-(softmax-.*-l1linf|softmax-dense)",
         r"::test_lazy_shrinkage_equals_that_of_every_step\[0\.02-multiclass_squared_hinge-(csr|dense-l1l2)",
@@ -175,8 +179,11 @@ SLOW: dict[str, tuple[str, ...]] = {
     "workers/stochastic/test_sgd_kernels.py": (
         r"::test_float64_equals_the_oracle\[(perceptron|multi|ovr_)",
         r"::test_cutting_the_order_into_blocks_changes_no_bit\[float..-(perceptron|multi|ovr_)",
-        r"::test_float32_data_with_float64_weights_and_wide_indices\[(perceptron|multi|ovr_|softmax)",
-        r"::test_every_vector_width_and_a_warm_start\[(ovr_|perceptron|multiclass)",
+        r"::test_float32_data_with_float64_weights_and_wide_indices\[(?!crammer)",
+        r"::test_every_vector_width_and_a_warm_start\[(ovr_|perceptron|multi)",
+        r"::test_float64_equals_the_oracle\[(crammer_singer|squared)-dense-",
+        r"::test_weight_two_is_the_row_twice_in_its_batch\[(multi|ovr_squared|perceptron)",
+        r"::test_the_perceptron_does_not_depend_on_alpha\[.*-float64",
     ),
     "distls/estimators/test_dual_estimators.py": (
         # the two classifiers are one class with two losses; that of regression keeps single precision
@@ -186,9 +193,13 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[DualLinearSVC\(.*\)-check_(n_features_in\(|positive_only|readonly|classifier_data_not)",
     ),
     "workers/losses/test_dual_steps.py": (
-        r"::test_steps_are_the_oracle_s\[(?!softmax|ovr_log).*-float32",
+        # in float64 all; in float32 one loss of each domain, where rounding could leave it
+        r"::test_steps_are_the_oracle_s\[(?!squared).*-float32",
         r"::test_steps_are_the_oracle_s\[.*-class-float32",
         r"::test_steps_are_the_oracle_s\[.*-numbers-float64",
+        r"::test_weights_and_sums_follow_the_duals\[(?!softmax-4|ovr_hinge-4|ovr_squared_hinge-4|squared-3).*-float32",
+        r"::test_rows_without_features_have_best_duals_too\[(?!softmax|ovr_hinge|ovr_squared_hinge).*-float32",
+        r"::test_duals_stay_in_the_domain\[(?!softmax|ovr_hinge|ovr_squared_hinge)",
     ),
     "distls/solvers/stochastic/test_label_sets.py": (
         r"::test_weights_and_objective_are_those_of_the_oracle\[svmsgd2-ovr_(hinge|log)",

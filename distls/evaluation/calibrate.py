@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression, minimize
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.metrics import LabelEvaluation
@@ -286,6 +285,8 @@ class _Fit:
 
     def arrays(self) -> dict[str, Floats]:
         """Return scale and offset at the minimum, in the units of the margins."""
+        from scipy.optimize import minimize  # a sixth of the imports of `distls fit`, which seldom calibrates
+
         size, one = len(self._objective.mean), self._kind == "temperature"
         start = np.ones(1) if one else np.concatenate([np.ones(size), np.zeros(size)])
         # an offset makes the order of classes depend on them anyway; one scale alone must not turn it
@@ -340,6 +341,8 @@ def _isotonic(
 
     Probabilities of 0 and 1 are moved inwards as far as one row more could: no loss is infinite.
     """
+    from scipy.optimize import isotonic_regression
+
     total: DifferenceSum = reduce_rows(
         executor, data, predictor_of(model), partial(difference_lane, job), merge_differences
     )

@@ -103,7 +103,7 @@ def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes:
     y = np.minimum(y, classes - 1)
     # the squared hinge has a factor 1/2 here
     mine = DualLinearSVC(loss, C=1.4 if loss == "squared_hinge" else 0.7, tol=1e-11, fit_intercept=False)
-    mine.fit(x, y)
+    mine.fit(x.astype(np.float32), y)  # the same numbers, in the precision that most rows have
     given: dict[str, Any] = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
     theirs = LinearSVC(**given, C=0.7, tol=1e-10, max_iter=1_000_000, fit_intercept=False, dual=True).fit(
         x, y
@@ -133,7 +133,7 @@ def test_agrees_with_liblinear_s_intercept(
         mine = DualLinearSVC(loss, C=1.4 if loss == "squared_hinge" else 0.7, **given)
         kind = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
         theirs = LinearSVC(**kind, C=0.7, **(given | {"tol": 1e-8}), max_iter=1_000_000, dual=True)
-    mine.fit(x, y)
+    mine.fit(x.astype(np.float32), y)  # the same numbers, in the precision that most rows have
     theirs.fit(x, y)
     if isinstance(theirs, OneVsRestClassifier):
         coef = np.vstack([each.coef_ for each in theirs.estimators_])

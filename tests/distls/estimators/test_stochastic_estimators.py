@@ -131,12 +131,24 @@ def test_an_estimator_needs_a_loss() -> None:
             learn()
 
 
-def test_probabilities_where_the_loss_has_them() -> None:
+@pytest.mark.parametrize(
+    "made",
+    [StochasticClassifier(), StochasticClassifier("ovr_log"), SGDQNClassifier("log")],
+    ids=["softmax", "ovr_log", "sgdqn"],
+)
+def test_probabilities_where_the_loss_has_them(made: Any) -> None:
     x, y = labelled_rows(200, 20, 3)
-    for made in (StochasticClassifier(), StochasticClassifier("ovr_log"), SGDQNClassifier("log")):
-        assert np.allclose(made.fit(x, y).predict_proba(x).sum(axis=1), 1.0)
-    for made in (SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")):
-        assert not hasattr(made.fit(x, y), "predict_proba")
+    assert np.allclose(made.fit(x, y).predict_proba(x).sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")],
+    ids=["sgdqn", "adaline", "hinge"],
+)
+def test_no_probabilities_where_it_has_none(made: Any) -> None:
+    x, y = labelled_rows(200, 20, 3)
+    assert not hasattr(made.fit(x, y), "predict_proba")
 
 
 def test_what_a_stream_cannot_do_is_refused() -> None:
@@ -147,6 +159,7 @@ def test_what_a_stream_cannot_do_is_refused() -> None:
         CSGDRegressor(center="global").partial_fit(x, y)
     with pytest.raises(ParameterError, match="lanes=4: partial_fit works in one lane"):
         CSGDRegressor(lanes=4).partial_fit(x, y)
+    x = x.toarray().astype(float)
     made = CSGDRegressor(eta0=0.1).partial_fit(x, y)
     made.eta0 = 0.2
     with pytest.raises(ParameterError, match="eta0 was changed after the first call"):

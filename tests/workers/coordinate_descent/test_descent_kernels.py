@@ -34,28 +34,31 @@ def problem(m=4, n=60, d=12, *, weighted=False, seed=0, **changes):
     x = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.4)
     x[:, 3], x[:, 5] = 0.0, 1.0
     x[:, 7] *= 1e-3
+    x = x.astype(np.float32).astype(
+        float
+    )  # rows in single precision, as most are: no kernels for these tests alone
     s = rng.random(n) + 0.1 if weighted else None
     return bcd.Problem(
         x, rng.integers(0, m, n).astype(np.int32), m, s=s, **{"alpha": 0.02, "rho": 0.4, **changes}
     )
 
 
-def columns_of(x, dense=False):
+def columns_of(x, dense=False, dtype=np.float32):
     """Return the shard that holds all columns."""
     if dense:
-        return DenseRows(np.ascontiguousarray(x.T))
+        return DenseRows(np.ascontiguousarray(x.T, dtype))
     csc = sp.csc_matrix(x)
-    return CsrRows(csc.indptr.astype(np.int64), csc.indices.astype(np.uint16), csc.data)
+    return CsrRows(csc.indptr.astype(np.int64), csc.indices.astype(np.uint16), csc.data.astype(dtype))
 
 
-def swept(p, w, z, order, *, step="line-search", dense=False):
+def swept(p, w, z, order, *, step="line-search", dense=False, dtype=np.float32):
     """Sweep in place; return the totals."""
     totals = np.zeros(N_TOTALS)
     weight = np.empty(0) if p.s is None else p.s
     given = Step(p.alpha, p.rho, 1.0 / (len(p.x) if p.s is None else p.s.sum()), step == "constant")
     kind = penalty_named(p.penalty).argument
     column_sweep(
-        columns_of(p.x, dense), np.asarray(order), w, z, p.y, weight, LOSSES[p.loss], kind, given, totals,
+        columns_of(p.x, dense, dtype), np.asarray(order), w, z, p.y, weight, LOSSES[p.loss], kind, given, totals,
         np.empty(0, np.bool_), 0.0,
     )  # fmt: skip
     return totals
@@ -122,6 +125,7 @@ def test_any_number_of_classes(loss, m):
 
 @pytest.mark.parametrize("loss", NAMES)
 def test_dense_shards_and_single_precision_scores(loss):
+    """The second on rows in double precision."""
     p = problem(5, loss=loss)
     w, z = np.zeros((12, 5)), np.zeros((60, 5))
     same, scores = w.copy(), z.copy()
@@ -129,7 +133,7 @@ def test_dense_shards_and_single_precision_scores(loss):
     for _ in range(3):
         swept(p, w, z, range(12))
         swept(p, same, scores, range(12), dense=True)
-        swept(p, near, single, range(12))
+        swept(p, near, single, range(12), dtype=np.float64)
     np.testing.assert_array_equal(w, same)
     np.testing.assert_array_equal(z, scores)
     np.testing.assert_allclose(near, w, atol=1e-5)
