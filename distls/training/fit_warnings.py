@@ -172,7 +172,9 @@ def _advice(problem: Problem, sample: _Sample | None, other: str = "another alph
     if ratio < _SCALES or any(step["name"] in ("standardize", "l2norm") for step in steps):
         return "give it more passes, or another method (`distls methods`)"
     # rows of a table with categories are sparse too
-    if problem.dataset.meta.layout == "csr" and "features" not in problem.dataset.meta.source.get("recipe", {}):
+    if problem.dataset.meta.layout == "csr" and "features" not in problem.dataset.meta.source.get(
+        "recipe", {}
+    ):
         return (
             f"the values of its columns differ {ratio:.0f}-fold: ingest with --transform idf,l2norm, "
             f"or take {other}"
