@@ -50,8 +50,8 @@ def dataset_line(dataset: Dataset) -> str:
         f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
     )
     return (
-        f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} features{density}, {kind}, "
-        f"{len(dataset)} partition{'s' * (len(dataset) != 1)}, {human(int(dataset.stored_bytes.sum()))} stored"
+        f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} feature{'s' * (meta.n_features != 1)}{density}, "
+        f"{kind}, {len(dataset)} partition{'s' * (len(dataset) != 1)}, {human(int(dataset.stored_bytes.sum()))} stored"
     )
 
 
@@ -157,7 +157,7 @@ def _certificate_text(record: dict[str, Any]) -> str:
     if certificate["kind"] == "gradient_norm":
         return f", gradient norm {certificate['value']:.1e} (no guarantee)"
     share = relative_bound(record)
-    part = "" if share is None else f" ({100 * share:.2g} %)"
+    part = "" if share is None else f" ({100 * share:{'.0f' if share > 0.1 else '.2g'}} %)"
     return f", at most {certificate['value']:.2e}{part} above the optimum ({certificate['kind']})"
 
 

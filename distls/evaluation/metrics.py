@@ -12,9 +12,23 @@ from numpy.typing import NDArray
 
 from distls.evaluation.class_details import ClassDetails
 from distls.storage.dataset.metadata import Label
+from distls.storage.markup import card
 from distls.workers.evaluation.probability_sums import sum_at
 
 __all__ = ["AnyEvaluation", "Evaluation", "LabelEvaluation", "RegressionEvaluation"]
+
+
+# Attributes by which an evaluation shows itself, as far as it has them.
+_SAID = {
+    "n_rows": "{:,} rows",
+    "error": "error {:.2%}",
+    "hamming_loss": "hamming loss {:.4f}",
+    "log_loss": "log loss {:.4f}",
+    "macro_f1": "macro F1 {:.4f}",
+    "micro_f1": "micro F1 {:.4f}",
+    "mse": "mse {:.6g}",
+    "r2": "r2 {:.4f}",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +38,23 @@ class _Proven:
     objective: float | None = None
     certificate: dict[str, Any] | None = None  # "kind", "value", "relative"
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self._said())}>"
+
+    def _repr_html_(self) -> str:
+        return card(type(self).__name__, [("", text) for text in self._said()])
+
+    def _said(self) -> list[str]:
+        values = {name: getattr(self, name, None) for name in _SAID}
+        return [_SAID[name].format(value) for name, value in values.items() if value is not None]
+
     def _proof(self) -> dict[str, Any]:
         if self.objective is None:
             return {}
         return {"objective": self.objective, "certificate": self.certificate}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation(_Proven):
     """Evaluation of a classifier.
 
@@ -145,7 +169,7 @@ class Evaluation(_Proven):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelEvaluation(_Proven):
     """Evaluation of a multi-label classifier.
 
@@ -237,7 +261,7 @@ class LabelEvaluation(_Proven):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RegressionEvaluation(_Proven):
     """Evaluation of a regression model.
 

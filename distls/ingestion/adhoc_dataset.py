@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
-from distls.storage.errors import DistlsError, ParameterError, StorageError
+from distls.storage.errors import DistlsError, FormatError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
@@ -61,6 +61,9 @@ def opened_like(
         yield data, ()
     elif not are_sources(data):
         (path,) = [data] if isinstance(data, (str, Path, StorePath)) else data
+        place = place_of(path)
+        if isinstance(place, Path) and not place.exists():
+            raise FormatError(f"{path}: no such file or data set")
         yield open_dataset(path), ()
     else:
         beside = beside.resolve()

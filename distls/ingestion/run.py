@@ -382,7 +382,7 @@ class IngestRun:
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:
         skipped, lines = survey.skipped()
         notices = [*self.plan.notices, *schema.notices]
-        if needs_moments(self.transforms) and not self.plan.is_dense:
+        if self.like is None and needs_moments(self.transforms) and not self.plan.is_dense:
             notices.append("standardize divides sparse rows by the deviations, without centring them")
         if skipped:
             notices.append(f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}")

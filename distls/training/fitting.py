@@ -163,9 +163,12 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
     options = replace(options, keep_final=run is not None)
     with _run_folder(run, request, options.executor) as folder:
         result = proceed(folder, request, options)
-        if run is not None or result.model is None or not isinstance(result.model.weights, ClassBlocks):
+        if run is not None:
             return result
         # a temporary run ends here, and with it the blocks on disk
+        result = replace(result, run=None)
+        if result.model is None or not isinstance(result.model.weights, ClassBlocks):
+            return result
         held = cast("NDArray[Any]", result.model.weights.in_memory())
         return replace(result, model=replace(result.model, weights=held))
 

@@ -114,7 +114,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (1, ("report", "{0}/none"), "{0}/none: no such run"),
     (1, ("evaluate", "{0}/none", "{0}/test"), "{0}/none: no such run or model"),
     (1, ("evaluate", "{0}/train", "{0}/test"), "{0}/train: no model there (no bundle.json)"),
-    (1, ("evaluate", "{0}/run", "{0}/none"), "{0}/none: no such data set"),
+    (1, ("evaluate", "{0}/run", "{0}/none"), "{0}/none: no such file or data set"),
     (1, ("evaluate", "{0}/run", "{0}/bare"), "{0}/bare has no labels, {0}/run predicts classes"),
     (1, ("evaluate", "{0}/run", "{0}/wide"), "{0}/wide has 60 features, {0}/run 40; ingest it with --like the training "
      "data"),

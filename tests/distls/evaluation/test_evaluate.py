@@ -18,6 +18,7 @@ from sklearn import metrics
 from distls.evaluation.certificates import certificate_kind
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.metrics import Evaluation, RegressionEvaluation
 from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
@@ -252,3 +253,13 @@ def test_arrays_are_evaluated_with_their_targets(tmp_path: Path, make: Callable[
         evaluate(model, dataset, y)
     with pytest.raises(MismatchError, match="X has 6 classes"):
         evaluate(model, x, y + 50)
+
+
+def test_an_evaluation_shows_itself_on_one_line() -> None:
+    confusion = np.array([[0, 0, 3], [1, 0, 1]])
+    found = Evaluation(4, 0.25, 0.5, 0, ["a", "b"], ["a", "b"], confusion)
+    wanted = "4 rows, error 25.00%, log loss 0.5000, macro F1 0.4286, micro F1 0.7500"
+    assert repr(found) == f"<Evaluation {wanted}>"
+    assert all(f">{part}<" in found._repr_html_() for part in wanted.split(", "))
+    other = RegressionEvaluation(3, np.array([0.5]), np.array([1.0]))
+    assert repr(other) == "<RegressionEvaluation 3 rows, mse 0.5, r2 0.5000>"

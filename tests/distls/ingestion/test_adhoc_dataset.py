@@ -278,7 +278,9 @@ def test_refusals(place, tmp_path):
     assert refusal(ParameterError, distls.evaluate, place / "test", labels="y.npy") == message.format(
         "labels"
     )
-    assert refusal(FormatError, distls.predict, place / "none", out) == f"{place}/none: no such data set"
+    assert (
+        refusal(FormatError, distls.predict, place / "none", out) == f"{place}/none: no such file or data set"
+    )
     (tmp_path / "bad.txt").write_bytes(b"sun\nr\xffin\n")
     message = refusal(BadInputError, distls.predict, tmp_path / "bad.txt", out)
     assert message == f'{tmp_path}/bad.txt:2: "r\\xffin": byte 2 of the line is not UTF-8; {CONVERT}'

@@ -304,3 +304,12 @@ def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
     assert str(caught.value).endswith(f"remove {status}, and `distls resume {tmp_path / 'run'}` trains again")
     status.unlink()
     assert resume(tmp_path / "run").model.sha256 == right.model.sha256
+
+
+def test_a_fit_without_a_run_folder_names_none(tmp_path: Path) -> None:
+    ingest(np.arange(20.0).reshape(10, 2), tmp_path / "d", y=np.arange(10) % 2)
+    done = fit("mcid", tmp_path / "d", passes=1, params={"alpha": 1e-2})
+    assert done.run is None
+    assert "run" not in [name for name, _ in done._said()]
+    kept = fit("mcid", tmp_path / "d", tmp_path / "r", passes=1, params={"alpha": 1e-2})
+    assert repr(kept).endswith(f"run {tmp_path}/r>")
