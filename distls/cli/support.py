@@ -309,7 +309,11 @@ def _chosen_executor(options: ClusterOptions) -> str:
         return "the data are small: in this process, without workers (--workers N starts some)"
     budget = options.budget()
     threads = "" if budget.threads == 1 else f" of {budget.threads} threads"
-    return f"{budget.workers} worker process{'es' * (budget.workers > 1)}{threads} on this machine"
+    many = budget.workers > 1
+    return (
+        f"{budget.workers} worker process{'es' * many}{threads} on this machine, whose other users can reach "
+        f"{'them' if many else 'it'} and run programs as you (--executor serial starts none)"
+    )
 
 
 # Scoring takes as long as a fit on an eighth of the bytes, parsing source files as long as one on four times theirs.
