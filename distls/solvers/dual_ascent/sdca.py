@@ -342,7 +342,7 @@ class Sdca(Solver[SdcaState]):
         report.objective_estimate = self._form.factor * (dual + gap)
         if following.renewed:
             report.notes = [
-                f"the duals of {following.renewed} partitions were lost and made anew from the weights"
+                f"the duals of {following.renewed} partitions were lost and recomputed from the weights"
             ]
         return report
 

@@ -373,7 +373,7 @@ def test_lost_duals_are_made_anew(small, tmp_path):
     result = resume(run, callbacks=[kept])
     assert result.status == Status.CONVERGED
     assert result.record["certificate"]["relative"] <= 1e-6
-    assert kept.records[0]["notes"] == ["the duals of 1 partitions were lost and made anew from the weights"]
+    assert kept.records[0]["notes"] == ["the duals of 1 partitions were lost and recomputed from the weights"]
 
 
 def test_damaged_duals_are_refused(small, tmp_path):
