@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distls.execution.dask.tls import Certificates
 
 
-@cli.command()
+@cli.command(short_help="Run a scheduler and workers on this machine until Ctrl-C.")
 @worker_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

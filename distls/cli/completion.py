@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 from distls.cli.support import cli
 
 
-@cli.command()
+@cli.command(short_help="Print the shell completion script for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(shell: str) -> None:
     """Print a script that makes SHELL (bash, zsh or fish) complete commands, options, methods and parameters.
@@ -23,7 +23,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "distls", "_DISTLS_COMPLETE").source())
 
 
-@cli.command()
+@cli.command(short_help="Print the manual page of distls and all its commands.")
 def man() -> None:
     """Print the manual page of distls and all its commands, for `man`.
 

@@ -56,7 +56,7 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     return click.Option([spelling], type=kind, metavar=info.metavar or None, help=info.help)
 
 
-@cli.command(cls=IngestCommand)
+@cli.command(cls=IngestCommand, short_help="Turn files into a data set: parsed, shuffled, compressed.")
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("dataset", type=PLACE)
 @content_options
@@ -134,7 +134,7 @@ def _describe_dataset(path: Place) -> None:
     click.echo(dataset_line(open_dataset(path)))
 
 
-@cli.command()
+@cli.command(short_help="Write a synthetic data set and its test rows.")
 @click.argument("kind")
 @click.argument("dataset", type=PLACE)
 @click.option("--rows", type=click.IntRange(1), help="Number of training rows; default the paper's.")
@@ -162,7 +162,7 @@ def generate(kind: str, dataset: Place, quiet: bool, debug: bool, **options: Any
         _describe_dataset(part.path)
 
 
-@cli.command()
+@cli.command(short_help="Add column shards to a data set, for coordinate descent.")
 @click.argument("dataset", type=PLACE)
 @click.option(
     "--shard-size", type=Size(), help="Decoded bytes of a shard; default that of existing shards, else 16MiB."

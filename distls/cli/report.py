@@ -50,9 +50,13 @@ def dataset_line(dataset: Dataset) -> str:
         f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
     )
     return (
-        f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} feature{'s' * (meta.n_features != 1)}{density}, "
-        f"{kind}, {len(dataset)} partition{'s' * (len(dataset) != 1)}, {human(int(dataset.stored_bytes.sum()))} stored"
+        f"{dataset.path}: {meta.n_rows:,} rows x {_counted(meta.n_features, 'feature')}{density}, {kind}, "
+        f"{_counted(len(dataset), 'partition')}, {human(int(dataset.stored_bytes.sum()))} stored"
     )
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def columns_line(shards: ColumnShards) -> str:
@@ -70,7 +74,8 @@ def plan_lines(plan: Plan) -> list[str]:
         f"memory a worker    {human(plan.worker_bytes)} of {human(plan.worker_limit)}: {parts}",
         f"memory, driver     {human(plan.driver_bytes)}",
         f"cached             {100 * plan.cached_fraction:.0f} % of the data in the workers' memory",
-        f"bytes a pass       {human(plan.bytes_per_pass)}, in {plan.rounds_per_pass} rounds of {plan.lanes} lanes",
+        f"bytes a pass       {human(plan.bytes_per_pass)}, in {_counted(plan.rounds_per_pass, 'round')} of "
+        f"{_counted(plan.lanes, 'lane')}",
         f"network a round    {human(plan.network_bytes_per_round)}",
     ]
     if plan.passes is not None:

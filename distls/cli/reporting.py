@@ -30,7 +30,7 @@ html_option = click.option("--html", "page", type=PLACE, metavar="FILE", help="W
 data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score the model on this data set.")
 
 
-@cli.command()
+@cli.command(short_help="Show a run's rounds, costs and result, as text or a page.")
 @click.argument("run", type=PLACE)
 @html_option
 @data_option
@@ -128,7 +128,7 @@ def _made(run: Place, data: Place | None, judged: bool, options: dict[str, Any],
         return make_report(run, data, executor=executor, judged=judged)
 
 
-@cli.command()
+@cli.command(short_help="Compare runs: curves, parameters, weights, predictions.")
 @click.argument("runs", nargs=-1, required=True, type=PLACE, metavar="RUN...")
 @html_option
 @click.option(

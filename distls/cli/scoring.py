@@ -49,7 +49,7 @@ format_option = click.option(
 )
 
 
-@cli.command()
+@cli.command(short_help="Score a model on labelled data.")
 @click.argument("run", type=PLACE)
 @data_argument
 @click.option("--json", "as_json", is_flag=True)
@@ -93,7 +93,7 @@ def evaluate(
         click.echo(printable("\n".join(lines)))
 
 
-@cli.command()
+@cli.command(short_help="Calibrate the probabilities of a model on held-out rows.")
 @click.argument("run", type=PLACE)
 @data_argument
 @calibration_option
@@ -107,9 +107,9 @@ def calibrate(
     """Calibrate the probabilities of a model, or the thresholds of its labels, on rows it was not trained on.
 
     It is stored with the model; weights and predicted classes stay as they are. `distls predict --proba` and `distls
-    evaluate` then use calibrated probabilities, also of models whose loss has none. Of sets of labels those are
-    predicted whose scores are above thresholds that have the highest F1 on these rows. Repeat the command to replace
-    a calibration.
+    evaluate` then use calibrated probabilities, also of models whose loss has none. A multi-label model then
+    predicts the labels whose scores are above thresholds that have the highest F1 on these rows. Repeat the command to
+    replace a calibration.
     """
     from distls.cli.evaluation_text import calibration_lines
     from distls.evaluation.calibrate import calibrate as run_calibrate
@@ -121,7 +121,7 @@ def calibrate(
     click.echo("\n".join(calibration_lines(found.evaluation, found.before)))
 
 
-@cli.command()
+@cli.command(short_help="Predict rows: the best classes, labels or numbers.")
 @click.argument("run", type=PLACE)
 @click.argument("paths", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC... [OUT]")
 @click.option(
@@ -136,7 +136,7 @@ def calibrate(
 @unknown_features_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @click.option(
-    "--id-column", metavar="COLUMN", help="Of source files: write this column; default as in training."
+    "--id-column", metavar="COLUMN", help="For source files: write this column; default as in training."
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT once the predictions are complete.")
 @cluster_options
@@ -170,7 +170,7 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
         click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 
 
-@cli.command()
+@cli.command(short_help="Write a model in the format of another program.")
 @click.argument("run", type=PLACE)
 @click.argument("out", type=PLACE)
 @click.option(
@@ -191,7 +191,7 @@ def export(run: Place, out: Place, to: str, debug: bool) -> None:
     note(f"{done.path} takes {done.expects}")
 
 
-@cli.command("import")
+@cli.command("import", short_help="Make a model of another program's, for predict and warm starts.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.argument("model", type=PLACE)
 @click.option(

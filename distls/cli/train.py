@@ -30,7 +30,7 @@ class TrainCommand(IngestCommand, MethodCommand):
     """A command with the options of all input formats, whose help lists the methods."""
 
 
-@cli.command(cls=TrainCommand)
+@cli.command(cls=TrainCommand, short_help="Train a model on files: ingest, fit, evaluate.")
 @click.argument("sources", nargs=-1, required=True, type=PLACE, metavar="FILE...")
 @click.argument("model", type=PLACE)
 @click.option("--test", multiple=True, type=PLACE, metavar="FILE", help="Evaluate on this file at the end.")

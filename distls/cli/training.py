@@ -83,7 +83,7 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
     return method, tuple(PLACE.convert(place, None, context) for place in places)
 
 
-@cli.command(cls=MethodCommand)
+@cli.command(cls=MethodCommand, short_help="Show what a fit will cost in memory, bytes and seconds.")
 @click.argument("names", nargs=-1, metavar="[METHOD] DATASET", shell_complete=method_or_path)
 @parameter_option("Set a parameter of the method.")
 @click.option(
@@ -272,7 +272,7 @@ def _write_report(run: Place, page: Place, executor: Executor) -> None:
     note(f"report in {page}")
 
 
-@cli.command()
+@cli.command(short_help="Continue a fit that was interrupted, or with more passes.")
 @click.argument("run", type=PLACE)
 @click.option(
     "--passes", type=float, help="Continue up to this many passes in total, even if the fit has ended."
@@ -320,7 +320,7 @@ def conclude(result: FitResult, run: Place, quiet: bool) -> int:
     return OK
 
 
-@cli.command()
+@cli.command(short_help="Generate data, ingest, train and evaluate: a short tour.")
 @click.option("--rows", type=click.IntRange(1000), default=800_000, show_default=True)
 @click.option(
     "--directory",

@@ -163,8 +163,8 @@ class _Survey:
         several = len(categories) > 1
         sizes = ", ".join(f'"{f.name}" ({f.size} values)' for f in categories[:_SHOWN])
         more = f" and {len(categories) - _SHOWN} more" if len(categories) > _SHOWN else ""
-        are = "s are categories" if several else " is a category"
-        notices = [f"column{are}, with a feature for each value: {sizes}{more}"]
+        what = "columns" if several else "column"
+        notices = [f"categorical {what}, with a feature for each value: {sizes}{more}"]
         for feature in (f for f in categories if f.name not in self.declared):
             dates = [value for value in feature.categories or () if is_date(value)]
             if feature.size >= _SHOWN and 2 * len(dates) > feature.size:

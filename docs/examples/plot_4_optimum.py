@@ -26,9 +26,9 @@ fast = distls.fit(
     params={"loss": "log", "alpha": 3e-5},
     passes=1,
 )
-print(
-    f"sgd, 1 pass: error {distls.evaluate(fast.model, test).error:.4f}, objective {fast.record['objective']:.5f}"
-)
+error = distls.evaluate(fast.model, test).error
+print(f"error {error:.4f}")
+print(f"objective {fast.record['objective']:.5f}")
 
 # %%
 # Dual coordinate ascent from there, evaluated after every pass, until the gap is at most 0.01 % of the objective.
@@ -41,11 +41,11 @@ best = distls.fit(
     eval_data=test,
     eval_every=1,
 )
-print(best)
+error = distls.evaluate(best.model, test).error
 gap = best.record["certificate"]["value"]
-print(
-    f"error {distls.evaluate(best.model, test).error:.4f}, at most {gap:.1e} above the optimum"
-)
+print(f"error {error:.4f}")
+print(f"objective {best.record['objective']:.5f}")
+print(f"at most {gap:.1e} above the optimum")
 
 # %%
 from distls.reporting.run_report import make_report
@@ -62,13 +62,14 @@ proven = [event["objective"] - event["certificate"]["value"] for event in rounds
 figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
 axes.plot(passes, objective, marker="o", label="objective")
 axes.fill_between(
-    passes, proven, objective, alpha=0.25, label="the optimum is in here"
+    passes, proven, objective, alpha=0.25, label="contains the optimum"
 )
 axes.axhline(
     fast.record["objective"], linestyle="--", color="grey", label="sgd, one pass"
 )
 axes.set(
     xlabel="passes of sdca",
+    xticks=passes,
     ylabel="objective",
     ylim=(objective[-1] * 0.8, fast.record["objective"] * 1.1),
 )

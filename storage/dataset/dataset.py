@@ -90,7 +90,7 @@ class Dataset:
 
     def __repr__(self) -> str:
         size = f"{self.meta.n_rows:,} rows x {self.meta.n_features:,} features"
-        return f"<Dataset {self.path}: {size}, {self._targets()}, {len(self):,} partitions>"
+        return f"<Dataset {self.path}: {size}, {self._targets()}, {len(self):,} partition{'s' * (len(self) != 1)}>"
 
     def _repr_html_(self) -> str:
         meta = self.meta

@@ -35,4 +35,4 @@ class SdcaState(State):
     # the sums of the gaps of rows when they were visited
     ratios: Array = field(default_factory=lambda: np.empty(0))
     gaps: Array = field(default_factory=lambda: np.empty(0))
-    renewed: int = 0  # Partitions whose duals were lost and made anew
+    renewed: int = 0  # Partitions whose duals were lost and recomputed

@@ -46,7 +46,7 @@ def test_numbers_and_categories_become_what_scikit_learn_makes(tmp_path):
     assert len(data) > 2
     baker = next(k for k, row in enumerate(rows) if not row[2].isdigit())
     assert report.notices == (
-        'column is a category, with a feature for each value: "job" (5 values)',
+        'categorical column, with a feature for each value: "job" (5 values)',
         f'column "job" has numbers, such as 12, but also "{rows[baker][2]}" ({tmp_path}/a.csv:{baker + 2}): '
         "it is a category",
     )
