@@ -40,7 +40,7 @@ from benchmarks import (
     tables,
 )
 from benchmarks.hosts import Hosts
-from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
+from benchmarks.papers import bcd, constrained_sgd, digit_picture, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
 from distls.methods.method_registry import METHODS
 from distls.synthetic.generation import generate
@@ -658,6 +658,15 @@ def test_constrained_sgd_paper(small_sets: Path, tmp_path: Path, capsys: pytest.
     printed = capsys.readouterr().out
     assert ("no plots" in printed) != has_matplotlib
     assert printed.count("PASS") + printed.count("FAIL") == len(ratios)
+
+
+def test_digit_picture_counts(small_sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--data", str(small_sets), "--directory", str(small_sets / "made"), "--seeds", "1"]
+    found = digit_picture.main([*options, "--ended", "20000"])
+    for name in digit_picture.UPDATES:
+        # what is left out is wrong at the end, not before
+        assert found["counts"][name] == [int((found["wrong"][name] & found["kept"]).sum())]
+    assert capsys.readouterr().out.count("wrong after 16384 rows") == len(digit_picture.UPDATES)
 
 
 def test_constrained_sgd_paper_leaves_out_what_takes_too_long(

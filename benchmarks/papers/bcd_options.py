@@ -1,12 +1,15 @@
 """What `bcd` gains by shrinking, by active sweeps, and by the best constant of a row.
 
-    DISTLS_DATA=FOLDER python -m benchmarks.papers.bcd_options [--part shrinking,constants] [--sets sector,20news]
-        [--alphas 1e-3] [--limit 60] [--directory FOLDER]
+    DISTLS_DATA=FOLDER python -m benchmarks.papers.bcd_options [--part shrinking,iterations,constants]
+        [--sets sector,20news] [--alphas 1e-3] [--limit 60] [--directory FOLDER]
 
 `shrinking` (section 5.2.4 of the paper): rounds, passes and CPU seconds until tau = 1e-3, l1/l2, one lane, one process,
 with and without shrinking and sweeps over active columns.
-`constants`: rounds until the relative excess over the lowest objective is 1e-4 and 1e-6, softmax with `l1`, one lane,
-with rows of weights at the constant that is best for their penalty and without. `-`: not in --limit seconds.
+`iterations`: rounds until tau = 1e-3 of the multi-class and the multi-task squared hinge, l1/l2.
+`constants`: rounds (and passes) until the relative excess over the lowest objective is 1e-4 and 1e-6, one lane, one or
+five active sweeps, with rows of weights at the constant that is best for their penalty and without, for losses that
+ignore constants and penalties that do not; the set `normal` is of 2000 rows of 20 normal features. `-`: not in --limit
+seconds or --rounds.
 """
 
 from __future__ import annotations
@@ -15,15 +18,24 @@ import argparse
 import os
 import tempfile
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
+import distls
 from benchmarks.papers.bcd import Corpus, Fit, Lab
+from distls.problem import l1_ratio_of
 from distls.solvers.solver import Status
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import penalty_named
+
+Numbers = dict[str, Any]
 
 GOALS = (1e-4, 1e-6)
+LOSSES = ("softmax", "multiclass_squared_hinge")
+PENALTIES = ("l1", "elasticnet", "l1linf", "sparse-group")
 
 
 def shrinking(lab: Lab) -> None:
@@ -50,41 +62,72 @@ def shrinking(lab: Lab) -> None:
                     fit.close()
 
 
+def iterations(lab: Lab) -> None:
+    """Print the rounds that the two squared hinges take until tau, without what the paper does not have."""
+    for name in lab.sets:
+        corpus = lab.corpus(name)
+        for alpha, loss in product(lab.alphas, ("multiclass_squared_hinge", "multitask_squared_hinge")):
+            params = {"alpha": alpha, "loss": loss, "active_sweeps": 0, "tau": 1e-3, "lanes": 1}
+            fit = Fit(lab, corpus, "bcd", params)
+            ended = fit.until(lab.limit, lab.rounds)
+            limit = "" if ended else " (limit)"
+            print(
+                f"{name} alpha {alpha:g} {loss}: {fit.rounds} rounds, {fit.cpu:.1f} CPU s{limit}", flush=True
+            )
+            fit.close()
+
+
 def constants(lab: Lab) -> None:
     """Print the rounds that fits take with and without the best constants."""
     for name in lab.sets:
-        corpus = lab.corpus(name)
-        for alpha in lab.alphas:
-            curves = {with_: _objectives(lab, corpus, alpha, with_) for with_ in (True, False)}
-            best = min(min(values) for values in curves.values())
-            for with_, values in curves.items():
-                reached = [
-                    next((str(i + 1) for i, v in enumerate(values) if v <= (1 + goal) * best), "-")
-                    for goal in GOALS
-                ]
-                print(
-                    f"{name} alpha {alpha:g} best constants {with_!s:5}: rounds to 1e-4 {reached[0]}, to 1e-6 "
-                    f"{reached[1]}; {len(values)} rounds, excess {values[-1] / best - 1:.1e}",
-                    flush=True,
-                )
+        corpus = _normal(lab) if name == "normal" else lab.corpus(name)
+        for alpha, loss, penalty, sweeps in product(lab.alphas, LOSSES, PENALTIES, (1, 5)):
+            params = {"alpha": alpha, "loss": loss, "penalty": penalty, "active_sweeps": sweeps, "lanes": 1}
+            curves = {with_: _objectives(lab, corpus, params, with_) for with_ in (True, False)}
+            best = min(value for curve in curves.values() for _, value in curve)
+            shown = "; ".join(
+                f"{'with' if with_ else 'without'} {', '.join(_reached(curve, best))}"
+                for with_, curve in curves.items()
+            )
+            print(f"{name} alpha {alpha:g} {loss} {penalty} active_sweeps {sweeps}: {shown}", flush=True)
 
 
-def _objectives(lab: Lab, corpus: Corpus, alpha: float, with_: bool) -> list[float]:
-    """Return the objective after each round."""
-    params = {"alpha": alpha, "loss": "softmax", "penalty": "l1", "lanes": 1}
-    fit, values = Fit(lab, corpus, "bcd", params), []
+def _reached(curve: list[tuple[float, float]], best: float) -> list[str]:
+    """Return the rounds, and the passes, until each of the goals."""
+    found = []
+    for goal in GOALS:
+        first = next((i for i, (_, value) in enumerate(curve) if value <= (1 + goal) * best), None)
+        found.append("-" if first is None else f"{first + 1} ({curve[first][0]:.0f})")
+    return found
+
+
+def _normal(lab: Lab) -> Corpus:
+    """Return 2000 rows of 20 normal features and five classes."""
+    path = lab.place / "normal"
+    if not path.exists():
+        rng = np.random.default_rng(1)
+        x, w = rng.standard_normal((2000, 20)), rng.standard_normal((20, 5)) * (rng.random((20, 5)) < 0.5)
+        y = (x @ w + rng.gumbel(size=(2000, 5))).argmax(axis=1)
+        distls.ingest(x, path, y=y, dtype="float64", columns=True)
+    return Corpus("normal", path, path)
+
+
+def _objectives(lab: Lab, corpus: Corpus, params: Numbers, with_: bool) -> list[tuple[float, float]]:
+    """Return passes and objective after each round."""
+    fit, curve = Fit(lab, corpus, "bcd", {**params, "dtype": "float64"}), []
     fit._state.recentres = with_
     x, y = corpus.rows
+    loss, penalty = loss_named(params["loss"]), penalty_named(params["penalty"])
     while fit.seconds < lab.limit and fit.rounds < lab.rounds and fit.status == Status.RUNNING:
         fit.round()
-        scores = x @ fit.weights
-        mean = float(np.mean(logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]))
-        values.append(mean + alpha * float(np.abs(fit.weights).sum()))
+        w = fit.weights.astype(np.float64)
+        mean = float(np.mean(loss.values(x @ w, y)))
+        curve.append((fit.passes, mean + params["alpha"] * float(penalty.value(w, l1_ratio_of(params)))))
     fit.close()
-    return values
+    return curve
 
 
-PARTS = {"shrinking": shrinking, "constants": constants}
+PARTS = {"shrinking": shrinking, "iterations": iterations, "constants": constants}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -74,7 +74,8 @@ class SweepJob:
     step: Step
     seed: int
     round: int
-    with_replacement: bool  # columns are drawn, not permuted (the paper's randomised selection)
+    # (n_shards,): columns are drawn, so many of each shard, and not permuted (the paper's randomised selection)
+    draws: NDArray[np.int64] | None
     fit_intercept: bool  # an unpenalised block of ones, made optimal by every lane before it sweeps
     sweeps: int  # over the active columns, after the sweep over all
     keep: bool  # store the active columns in RUN/state for `active_sweeps` instead
@@ -148,9 +149,7 @@ def _sweep_shards(sweeper: Sweeper, weights: SparseWeights, lane: Lane) -> list[
     for shard in sweeper.shards(lane):
         given, w = _given(weights, shard)
         before = w.any(axis=1)
-        sweeper.sweep(
-            shard.x, w, given if job.given_only else _unskipped(job, shard.first, len(w)), shard.first
-        )
+        sweeper.sweep(shard, w, given if job.given_only else _unskipped(job, shard.first, len(w)))
         used = np.flatnonzero(before | w.any(axis=1))
         values.append(SparseWeights(shard.first + used, w[used], _NONE))
         if sweeper.active_bytes >= 0 and (job.sweeps or job.keep):
@@ -199,11 +198,12 @@ class Shard(NamedTuple):
 
     first: int
     x: Rows
+    number: int  # among the shards
 
 
-def _transposed(shard: ColumnShard) -> Shard:
+def _transposed(shard: ColumnShard, index: int) -> Shard:
     x = shard.x
-    return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values))
+    return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values), index)
 
 
 def _given(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -247,16 +247,21 @@ class Sweeper:
         order = self._rng(0).permutation(len(lane.blocks))
         shards = [lane.blocks[i] for i in order]
         for index, shard in stream_columns(self.job.margins.data, shards, self._ledger):
-            yield _transposed(shard)
+            yield _transposed(shard, index)
             self._ledger.blocks.append(index)
 
     def _rng(self, sweep: int, *key: int) -> np.random.Generator:
         return rng(self.job.seed, Purpose.BLOCKS, self.job.round, self._lane, sweep, *key)
 
-    def sweep(self, x: Rows, w: NDArray[np.float64], columns: NDArray[np.int64], first: int) -> None:
-        """Sweep those columns of the shard that begins with column `first`."""
-        generator, n = self._rng(0, first), len(columns)
-        order = generator.integers(n, size=n) if self.job.with_replacement else generator.permutation(n)
+    def sweep(self, shard: Shard, w: NDArray[np.float64], columns: NDArray[np.int64]) -> None:
+        """Sweep those columns of a shard, or as many draws of them as the round has for it."""
+        (first, x, number), n, draws = shard, len(columns), self.job.draws
+        generator = self._rng(0, first)
+        order = (
+            generator.permutation(n)
+            if draws is None
+            else generator.integers(n, size=draws[number] if n else 0)
+        )
         idle = np.zeros(len(w) if self.job.below > 0.0 else 0, np.bool_)
         self.run(x, columns[order], w, self._totals, self.leaning(x), idle)
         self._idle.append(

@@ -49,4 +49,4 @@ def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
     sweeper = Sweeper(job, Margins(z, y, np.empty(0)), 0, Ledger(), np.zeros(k))
     for each in sweeper.shards(Lane(0, (shard,))):
         n = n_rows_of(each.x)
-        sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)
+        sweeper.sweep(each, np.zeros((n, k)), np.arange(n))

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     PREPARE = 10  # (what): samples of rows and patches that features are fitted to, and their initial filters
     TRIAL = 11  # () and (partition): the rows on which steps are tried, and their order
     BLOCKS = 12  # (round, lane, sweep): the order of shards in a sweep, and of the columns in each
+    DRAWS = 13  # (round): how many columns of each shard are drawn in a sweep
 
 
 def rng(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:

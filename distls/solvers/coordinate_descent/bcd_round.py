@@ -43,6 +43,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import add_sums
+from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = ["BcdState", "Round", "RoundSetting"]
 
@@ -111,7 +112,7 @@ class RoundSetting:
             step=Step(problem.alpha, problem.l1_ratio, 1.0 / problem.dataset.meta.n_rows, constant),
             seed=problem.seed,
             round=state.round,
-            with_replacement=constant,
+            draws=self._draws(state) if constant else None,
             fit_intercept=problem.fit_intercept,
             sweeps=self.params["active_sweeps"],
             keep=self.polishes,
@@ -123,6 +124,17 @@ class RoundSetting:
             skipped=np.packbits(state.idle).tobytes(),
             below=self._idle_below(state),
         )
+
+    def _draws(self, state: BcdState) -> NDArray[np.int64]:
+        """Return how many columns of each shard are drawn: in all as many as there are, uniformly from all."""
+        swept = np.ones(self.problem.shape[0], bool)
+        if state.refit:
+            swept = state.used
+        elif len(state.idle):
+            swept = ~state.idle
+        counts = np.add.reduceat(swept.astype(np.int64), self.shards.first[:-1])
+        generator = rng(self.problem.seed, Purpose.DRAWS, state.round)
+        return generator.multinomial(counts.sum(), counts / max(counts.sum(), 1))
 
     def _idle_below(self, state: BcdState) -> float:
         """Return the strength at which columns without weights must stay zero to be skipped from then on."""

@@ -116,6 +116,24 @@ def test_one_lane_is_the_paper_s_algorithm(small, loss):
     assert result.record["objective"] == pytest.approx(bcd.objective(p, expected), rel=1e-6)
 
 
+def test_constant_steps_draw_from_all_columns(small):
+    """Of a shard more or fewer than it has, in all as many as there are: uniform draws, sorted by shards."""
+    dataset, x, y = small
+    p = bcd.Problem(x, y, 4, loss="softmax", alpha=1e-3)
+    expected, shards = np.zeros((40, 4)), dataset.columns
+    sizes = np.diff(shards.first)
+    for number in range(3):
+        draws, order = rng(0, Purpose.DRAWS, number).multinomial(40, sizes / 40), []
+        assert np.any(draws != sizes)
+        for place in rng(0, Purpose.BLOCKS, number, 0, 0).permutation(len(shards)):
+            first, stop = shards.first[place : place + 2]
+            own = rng(0, Purpose.BLOCKS, number, 0, 0, first).integers(stop - first, size=draws[place])
+            order += (first + own).tolist()
+        expected = bcd.sweep(p, expected, order, "constant").w
+    given = {"loss": "softmax", "alpha": 1e-3, "lanes": 1, "active_sweeps": 0, "step": "constant"}
+    np.testing.assert_allclose(fitted(dataset, 3, **given)[0].model.weights, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     dataset, x, y = small
