@@ -242,7 +242,11 @@ class Run:
 
     def append_event(self, event: Record) -> None:
         """Add one line to the events."""
-        self._events.append(json.dumps(event))
+        try:
+            self._events.append(json.dumps(event))
+        except FileNotFoundError:
+            self.check_there()
+            raise
 
     def flush_events(self) -> None:
         """Write buffered events to an object store."""

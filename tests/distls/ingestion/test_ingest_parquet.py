@@ -13,6 +13,7 @@ import distls.ingestion.survey
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats import parquet, parquet_files
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -343,3 +344,23 @@ def test_text_that_is_not_utf8_is_refused(tmp_path, column):
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y")
     assert str(caught.value) == f'{tmp_path}/a.parquet: column "{column}" is not UTF-8 text'
+
+
+@pytest.mark.parametrize("asked", [{"categorical": ["kind"]}, {"label_column": "kind"}])
+def test_codes_without_values_are_refused(tmp_path, monkeypatch, asked):
+    """A damaged dictionary page: Arrow reads the column, and fails when it is decoded."""
+    path = tmp_path / "a.parquet"
+    kind = pa.array(["a", "b", "a"]).dictionary_encode()
+    pq.write_table(pa.table({"kind": kind, "n": [1.0, 2.0, 3.0], "y": [0, 1, 0]}), path)
+    batches = parquet_files.parquet_batches
+
+    def damaged(item, columns, n_rows):
+        for batch in batches(item, columns, n_rows):
+            at = batch.schema.names.index("kind")
+            codes = pa.DictionaryArray.from_arrays(batch["kind"].indices, pa.array(["a"]), safe=False)
+            yield batch.set_column(at, "kind", codes)
+
+    monkeypatch.setattr(parquet, "parquet_batches", damaged)
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", **{"label_column": "y", **asked})
+    assert str(caught.value) == f"{path}: not a readable parquet file (Index 1 out of bounds)"

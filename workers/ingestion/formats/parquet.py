@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.parquet_files import (
     ParquetItem,
+    damage_described,
     kind_of_column,
     load_arrow,
     parquet_batches,
@@ -73,7 +74,7 @@ def _largest(column: Any, arrow: Any) -> int:
 
 def _as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
     """Return a column as valid UTF-8 strings."""
-    text = arrow.compute.cast(_decoded(column, arrow), arrow.string())
+    text = arrow.compute.cast(_decoded(path, column, arrow), arrow.string())
     try:  # Arrow does not check the strings it reads
         text.validate(full=True)
     except arrow.ArrowInvalid:
@@ -81,8 +82,11 @@ def _as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
     return text
 
 
-def _decoded(column: Any, arrow: Any) -> Any:
-    return column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column
+def _decoded(path: str, column: Any, arrow: Any) -> Any:
+    if not arrow.types.is_dictionary(column.type):
+        return column
+    with damage_described(path):  # Arrow does not check on reading that codes have values
+        return column.dictionary_decode()
 
 
 # -- rows ------------------------------------------------------------------------------------------------
@@ -182,7 +186,7 @@ class _Block:
 
     def _plain(self, name: str) -> Doubles:
         """Return a column of numbers, NaN where one is missing, shape (n_rows,)."""
-        return self._as_numbers(_decoded(self.batch[name], self.arrow))
+        return self._as_numbers(_decoded(self.path, self.batch[name], self.arrow))
 
     def _as_numbers(self, column: Any) -> Doubles:
         cast = self.arrow.compute.cast(column, self.arrow.float64(), safe=False)
@@ -232,7 +236,7 @@ class _Block:
 
     def _category_text(self, feature: Feature) -> Any:
         """Return a column as texts, booleans spelled as the categories are: they may come from a CSV file."""
-        column = _decoded(self.batch[feature.name], self.arrow)
+        column = _decoded(self.path, self.batch[feature.name], self.arrow)
         if not self.arrow.types.is_boolean(column.type):
             return self._text(feature.name)
         false, true = spelled_truths(feature.categories or ())

@@ -90,17 +90,15 @@ def _open(file: SourceFile) -> Any:
 
 
 @contextlib.contextmanager
-def _damage_described(file: SourceFile) -> Iterator[None]:
+def damage_described(path: str) -> Iterator[None]:
     """Raise BadInputError for what pyarrow raises where a file is damaged."""
-    arrow = load_arrow(file.path)
+    arrow = load_arrow(path)
     try:
         yield
     except BadInputError:
         raise
     except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
-        raise BadInputError(
-            f"{file.path}: not a readable parquet file ({' '.join(str(error).split())})"
-        ) from None
+        raise BadInputError(f"{path}: not a readable parquet file ({' '.join(str(error).split())})") from None
 
 
 def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
@@ -108,7 +106,7 @@ def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Itera
     if isinstance(item.file, FrameSource):
         yield from item.file.table(item.group).select(columns).to_batches(n_rows)
         return
-    with _damage_described(item.file), _open(item.file) as source:
+    with damage_described(item.file.path), _open(item.file) as source:
         yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
 
 
@@ -117,7 +115,7 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
     if isinstance(file, FrameSource):
         return file.head
     types = load_arrow(file.path).types
-    with _damage_described(file), _open(file) as source:
+    with damage_described(file.path), _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
         kinds = {column.name: kind_of_column(types, column.type) for column in schema}
         if len(kinds) < len(schema):
