@@ -36,30 +36,6 @@ from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
 
 __all__ = ["KernelCache", "cache_folder", "kernel_folder", "source_digest"]
 
-
-class _NoCollection:
-    """Holds back the garbage collector while kernels are compiled, one within another."""
-
-    # a kernel is hundreds of thousands of objects, which set off searches of all that the process has: a tenth of the
-    # seconds of a first fit, more where more is imported
-    def __init__(self) -> None:
-        self._depth, self._was_on = 0, False
-
-    def begin(self) -> None:
-        """Note that a kernel is being compiled."""
-        if self._depth == 0:
-            self._was_on = gc.isenabled()
-            gc.disable()
-        self._depth += 1
-
-    def end(self) -> None:
-        """Note that it is compiled, or has failed."""
-        self._depth = max(self._depth - 1, 0)
-        if self._depth == 0 and self._was_on:
-            self._was_on = False
-            gc.enable()
-
-
 _LOG = logging.getLogger(__name__)
 # imports of a kernel's file from this package: the two folders whose files are compiled into kernels
 _IMPORT = re.compile(rb"^\s*from (distls\.(?:workers|storage)[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -75,7 +51,6 @@ _NOT_KEPT = "%s"
 _REMEDY = "each process compiles its own; NUMBA_CACHE_DIR names another folder"
 _TOLD: set[str] = set()
 _NOTICE = CompilingNotice()
-_NO_COLLECTION = _NoCollection()
 _FOLDERS = {
     "distls.storage": Path(__file__).resolve().parents[2] / "storage",
     "distls.workers": Path(__file__).resolve().parents[1],
@@ -118,6 +93,32 @@ def _writable(home: Path, name: str) -> str | None:
     except OSError:
         return None
     return str(path) if os.access(path, os.W_OK) else None
+
+
+class _NoCollection:
+    """Holds back the garbage collector while kernels are compiled, one within another."""
+
+    # a kernel is hundreds of thousands of objects, which set off searches of all that the process has: a tenth of the
+    # seconds of a first fit, more where more is imported
+    def __init__(self) -> None:
+        self._depth, self._was_on = 0, False
+
+    def begin(self) -> None:
+        """Note that a kernel is being compiled."""
+        if self._depth == 0:
+            self._was_on = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def end(self) -> None:
+        """Note that it is compiled, or has failed."""
+        self._depth = max(self._depth - 1, 0)
+        if self._depth == 0 and self._was_on:
+            self._was_on = False
+            gc.enable()
+
+
+_NO_COLLECTION = _NoCollection()
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]
