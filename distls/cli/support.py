@@ -322,9 +322,12 @@ _SCORED, _PARSED = 8, 0.25
 
 def scored_bytes(data: Sequence[Place]) -> float:
     """Return the bytes of data to be scored, in terms of those of a fit."""
-    from distls.ingestion.adhoc_dataset import are_sources
+    from distls.ingestion.adhoc_dataset import are_sources, check_there
 
-    return source_bytes(data) if are_sources(data) else fitted_bytes(data[0]) / _SCORED
+    if are_sources(data):
+        return source_bytes(data)
+    check_there(data[0])
+    return fitted_bytes(data[0]) / _SCORED
 
 
 def fitted_bytes(dataset: Place) -> float:

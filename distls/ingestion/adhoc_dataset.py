@@ -15,7 +15,16 @@ from distls.storage.filesystem.atomic import describe_os_error, remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 
-__all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "in_memory", "opened_like", "pass_on"]
+__all__ = [
+    "Notify",
+    "Scorable",
+    "are_sources",
+    "check_source_options",
+    "check_there",
+    "in_memory",
+    "opened_like",
+    "pass_on",
+]
 
 Scorable = str | Place | Dataset | Sequence[str | Place]
 Notify = Callable[[str], None]
@@ -33,6 +42,13 @@ def are_sources(data: Scorable) -> bool:
         return len(data) != 1 or are_sources(data[0])
     path = place_of(data)
     return path.is_file() or (path.suffix in _SOURCE_FOLDERS and path.is_dir() and not is_dataset(path))
+
+
+def check_there(path: str | Place) -> None:
+    """Raise FormatError for a path of this machine that is neither a file nor a folder."""
+    place = place_of(path)
+    if isinstance(place, Path) and not place.exists():
+        raise FormatError(f"{path}: no such file or data set")
 
 
 def in_memory(data: Any) -> bool:
@@ -61,9 +77,7 @@ def opened_like(
         yield data, ()
     elif not are_sources(data):
         (path,) = [data] if isinstance(data, (str, Path, StorePath)) else data
-        place = place_of(path)
-        if isinstance(place, Path) and not place.exists():
-            raise FormatError(f"{path}: no such file or data set")
+        check_there(path)
         yield open_dataset(path), ()
     else:
         beside = beside.resolve()

@@ -158,12 +158,17 @@ def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinde
             f"{find.path}: name the column of labels with --label-column, or give --unlabelled; "
             f"there are {listed(find.names)}"
             + (
-                f'; if "{find.documents}" holds documents, read them with --text-column'
+                f'; if "{find.documents}" holds documents, read them with {_as_text(find)}'
                 if find.documents
                 else ""
             )
         )
     return find("label_column", label_column)
+
+
+def _as_text(find: ColumnFinder) -> str:
+    """Return the option that reads the documents: two columns without names are a label and its document."""
+    return "--format text" if list(find.names) == ["0", "1"] else f'--text-column "{find.documents}"'
 
 
 def _check_purposes(purposes: Mapping[str, Sequence[str]]) -> None:

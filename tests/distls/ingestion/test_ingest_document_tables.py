@@ -245,9 +245,13 @@ def test_documents_in_a_table_are_pointed_at(tmp_path):
     with open(tmp_path / "a.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
     with pytest.raises(
-        BadInputError, match='"label", "text"; if "text" holds documents, read them with --text'
+        BadInputError,
+        match=r'"label", "text"; if "text" holds documents, read them with --text-column "text"$',
     ):
         ingest(tmp_path / "a.csv", tmp_path / "d")
+    (tmp_path / "a.tsv").write_text("".join(f"{label}\t{text}\n" for label, text in rows[1:]))
+    with pytest.raises(BadInputError, match=r'if "1" holds documents, read them with --format text$'):
+        ingest(tmp_path / "a.tsv", tmp_path / "d")
     report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="label")
     assert (
         'the values of column "text" look like documents, whose words --text-column "text"'
