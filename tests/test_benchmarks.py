@@ -620,7 +620,10 @@ def test_least_squares_paper_figures(small_sets: Path, tmp_path: Path) -> None:
 
 def test_least_squares_paper_on_pictures(small_sets: Path, tmp_path: Path) -> None:
     pytest.importorskip("PIL", reason="pictures are decoded with Pillow: pip install '.[bench]'")
-    rows = _paper(small_sets, tmp_path, "--figure", "3")["figure 3"]
+    results = _paper(small_sets, tmp_path, "--figure", "3", "--also", "masks")
+    rows = results["figure 3"]
+    assert results["also masks"]["block_size"] % 8 == 0
+    assert 0 <= results["also masks"]["accuracy"] <= 100
     assert len(rows) == 2 * len(least_squares.CIFAR)
     assert all(0 <= row["accuracy"] <= 100 and row["seconds"] > 0 for row in rows)
     assert max(row["accuracy"] for row in rows) > 70
