@@ -1,6 +1,6 @@
 """Speed of the kernels on one core, in million non-zeros per second, compared with the memory bandwidth.
 
-    python benchmarks/kernels.py [--tiny] [--kernels sdca] [--repeats N] [--out FILE.json]
+    python benchmarks/kernels.py [--tiny] [--kernels sdca] [--k 2] [--repeats N] [--out FILE.json]
 
 Times are CPU times of the thread, which a busy machine distorts less (cache and memory are still shared: read
 ratios within a run). Rates are medians over the repeats; `compile_seconds` is the additional time of the first
@@ -31,6 +31,7 @@ NO_WEIGHT = np.empty(0)
 NO_CLASSES = np.empty(0, np.int32)
 N_FEATURES = 47_236  # RCV1
 BLOCK_ROWS = 30_000  # about 16 MiB decoded: rows are shuffled within a partition, as in a fit
+RUN_ROWS = 16  # of dual ascent
 ALPHA = 1e-5
 OVR_DUALS = ("ovr_log", "ovr_hinge", "ovr_squared_hinge")
 _PASSES_BEFORE = 5  # of "sdca late": most duals of hinges are at rest then
@@ -115,11 +116,13 @@ def ascending(case: Case, block: Block, passes: int = 0) -> Callable[[], object]
     start = np.zeros((block.n_features, outputs), case.dtype), np.zeros((len(block.y), outputs), case.dtype)
     state = tuple(each.copy() for each in start)
     b, up, down, totals = (np.zeros(n) for n in (outputs, outputs, outputs, len(Totals())))
+    starts = np.random.default_rng(0).permutation(len(block.y) // RUN_ROWS) * RUN_ROWS
+    order = (starts[:, None] + np.arange(RUN_ROWS)).reshape(-1)  # as in a fit
 
     def climb() -> None:
         w, duals = state
         ascend_rows(
-            block.rows, block.y, NO_WEIGHT, block.order, w, w[:0], b, duals, up, down, totals, settings
+            block.rows, block.y, NO_WEIGHT, order, w, w[:0], b, duals, up, down, totals, settings
         )  # fmt: skip
 
     def run() -> None:
@@ -214,6 +217,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="300 rows: for tests that the script still works")
     parser.add_argument("--kernels", default="", help="only those whose names begin so, as in sdca")
+    parser.add_argument("--k", type=int, help="only with so many classes")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     options = parser.parse_args(argv)
@@ -221,7 +225,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     print(f"memory: {report['bandwidth_gb_s']:.1f} GB/s (sum of a large array)")
     print(f"{'kernel':10} {'layout':6} {'k':>5} {'dtype':8} {'loss':15} {'M nnz/s':>8} {'compile s':>10}")
     blocks: dict[tuple[str, int], Block] = {}
-    chosen = [case for case in cases(options.tiny) if case.kernel.startswith(options.kernels)]
+    chosen = [
+        case
+        for case in cases(options.tiny)
+        if case.kernel.startswith(options.kernels) and options.k in (None, case.k)
+    ]
     for case in chosen:
         key = (case.layout, case.k)
         if key not in blocks:
