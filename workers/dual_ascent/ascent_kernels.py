@@ -167,7 +167,7 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             changed, value, before, after = single_dual_step(settings.loss, z[0], y, i, q, own)
             duals[i, 0] = kind(changed)
             d[0] = duals[i, 0] - own
-            moved, best = np.int64(d[0] != 0.0), np.int64(z[0] > 0.0)
+            moved, best = int(d[0] != 0.0), int(z[0] > 0.0)
         else:
             value, before, after, moved, best = dual_step(settings.loss, z, y, i, q, duals[i], d, work)
         loss_sum += s * value
