@@ -1,6 +1,6 @@
 """Speed of the kernels on one core, in million non-zeros per second, compared with the memory bandwidth.
 
-    python benchmarks/kernels.py [--tiny] [--kernels sdca] [--repeats N] [--out FILE.json]
+    python benchmarks/kernels.py [--tiny] [--kernels sdca] [--k 2] [--data DATASET] [--repeats N] [--out FILE.json]
 
 Times are CPU times of the thread, which a busy machine distorts less (cache and memory are still shared: read
 ratios within a run). Rates are medians over the repeats; `compile_seconds` is the additional time of the first
@@ -19,18 +19,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.rows import CsrRows, DenseRows, concatenate_rows, take_rows
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows
 from distls.workers.duals.stored_duals import dual_form
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 from distls.workers.losses.loss_registry import LOSSES, losses_with
+from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
 
 NO_WEIGHT = np.empty(0)
 NO_CLASSES = np.empty(0, np.int32)
 N_FEATURES = 47_236  # RCV1
 BLOCK_ROWS = 30_000  # about 16 MiB decoded: rows are shuffled within a partition, as in a fit
+RUN_ROWS = 16  # of dual ascent
 ALPHA = 1e-5
 OVR_DUALS = ("ovr_log", "ovr_hinge", "ovr_squared_hinge")
 _PASSES_BEFORE = 5  # of "sdca late": most duals of hinges are at rest then
@@ -115,11 +118,13 @@ def ascending(case: Case, block: Block, passes: int = 0) -> Callable[[], object]
     start = np.zeros((block.n_features, outputs), case.dtype), np.zeros((len(block.y), outputs), case.dtype)
     state = tuple(each.copy() for each in start)
     b, up, down, totals = (np.zeros(n) for n in (outputs, outputs, outputs, len(Totals())))
+    starts = np.random.default_rng(0).permutation(len(block.y) // RUN_ROWS) * RUN_ROWS
+    order = (starts[:, None] + np.arange(RUN_ROWS)).reshape(-1)  # as in a fit
 
     def climb() -> None:
         w, duals = state
         ascend_rows(
-            block.rows, block.y, NO_WEIGHT, block.order, w, w[:0], b, duals, up, down, totals, settings
+            block.rows, block.y, NO_WEIGHT, order, w, w[:0], b, duals, up, down, totals, settings
         )  # fmt: skip
 
     def run() -> None:
@@ -200,8 +205,24 @@ def bandwidth(tiny: bool) -> float:
     return array.nbytes / measure(array.sum, 5)[0] / 1e9
 
 
-def block_of(case: Case, tiny: bool) -> Block:
+def stored_block(folder: str, most: int = 60_000) -> Block:
+    """Return the first rows of a stored data set, which has sparse rows."""
+    dataset = open_dataset(folder)
+    rows, labels, left = [], [], most
+    for _, part in stream(DatasetRef(folder, dataset.fingerprint, prefetch=False), range(len(dataset))):
+        count = min(left, len(part.y))
+        if count:
+            rows.append(take_rows(part.x, np.arange(count)))  # a copy: the stream reuses its memory
+            labels.append(part.y[:count].astype(np.int32))
+        left -= count
+    x, y = concatenate_rows(rows), np.concatenate(labels)
+    return Block(x, y, _order(len(y), np.random.default_rng(0)), dataset.meta.n_features, len(x.data))
+
+
+def block_of(case: Case, tiny: bool, data: str | None = None) -> Block:
     """Return the data of a case; fewer rows for many classes, for which a row costs more."""
+    if data is not None:
+        return stored_block(data)
     if case.layout == "dense":
         return image_block(300 if tiny else 20_000, case.k)
     return text_block(
@@ -214,6 +235,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="300 rows: for tests that the script still works")
     parser.add_argument("--kernels", default="", help="only those whose names begin so, as in sdca")
+    parser.add_argument("--data", help="the first 60,000 rows of this data set instead of generated ones")
+    parser.add_argument("--k", type=int, help="only with so many classes")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     options = parser.parse_args(argv)
@@ -221,11 +244,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     print(f"memory: {report['bandwidth_gb_s']:.1f} GB/s (sum of a large array)")
     print(f"{'kernel':10} {'layout':6} {'k':>5} {'dtype':8} {'loss':15} {'M nnz/s':>8} {'compile s':>10}")
     blocks: dict[tuple[str, int], Block] = {}
-    chosen = [case for case in cases(options.tiny) if case.kernel.startswith(options.kernels)]
+    chosen = [
+        case
+        for case in cases(options.tiny)
+        if case.kernel.startswith(options.kernels) and options.k in (None, case.k)
+    ]
     for case in chosen:
         key = (case.layout, case.k)
         if key not in blocks:
-            blocks[key] = block_of(case, options.tiny)
+            blocks[key] = block_of(case, options.tiny, options.data)
         seconds, compiling = measure(runner(case, blocks[key]), options.repeats)
         rate = blocks[key].nnz / seconds / 1e6
         report["results"].append({**case._asdict(), "m_nnz_s": rate, "compile_seconds": compiling})

@@ -1,16 +1,18 @@
 """How soon the optimum is reached: `sdca` beside Snap ML, LIBLINEAR and scikit-learn, in one run.
 
     pip install '.[bench]' snapml liblinear-official
-    python -m benchmarks.optimum [--directory FOLDER] [--rows N] [--part binary,hinge,multi,lanes] [--out FILE]
+    python -m benchmarks.optimum [--directory FOLDER] [--rows N] [--part binary,hinge,multi,many,lanes]
 
 On generated `rcv1-4` data. `binary`: class 1 against the rest, log loss; `hinge`: the same with the hinge. `multi`:
-Crammer-Singer beside LIBLINEAR's ``-s 4``, softmax beside scikit-learn's lbfgs. `lanes`: passes and network bytes of
-distls by lanes. distls has two processes of one thread, with all rows in their caches; the others have the data in
-memory, as arrays, and two threads where they can use them. Seconds are those of training: of distls its rounds, not
-the evaluations in between; of the others the call that fits, without reading text.
+Crammer-Singer beside LIBLINEAR's ``-s 4``, softmax beside scikit-learn's lbfgs; `many`: the same on so many rows of
+`rcv1-53`, 53 classes. `lanes`: passes and network bytes of distls by lanes. distls has two processes of one thread,
+with all rows in their caches; the others have the data in memory, as arrays, and two threads where they can use them.
+Seconds are those of training: of distls its rounds, not the evaluations in between; of the others the call that fits,
+without reading text.
 
 The excess is that of the objective, mean loss plus alpha/2 |w|^2, over the optimum, relative to it; the optimum is the
-lower bound that a fit in float64 has proven to 1e-8. Rivals are fitted anew for each number of passes, or tolerance.
+lower bound that a fit in float64 has proven to 1e-8, or 1e-5 in `many`. Rivals are fitted anew for each number of
+passes, or tolerance.
 """
 
 from __future__ import annotations
@@ -201,9 +203,10 @@ def compare(
     executor: Executor,
     rivals: list[Any],
     factor: float = 1.0,
+    rtol: float = 1e-8,
 ) -> None:
     """Report distls's curve and that of each rival; `factor` is distls's objective over the rivals'."""
-    best = optimum_of(dataset, loss, alpha, executor) / factor
+    best = optimum_of(dataset, loss, alpha, executor, rtol) / factor
     x, y = arrays_of(dataset)
     curve, gaps = sdca_curve(dataset, loss, alpha, executor)
     curve = [(seconds, value / factor) for seconds, value in curve]
@@ -252,6 +255,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--part", default="binary,hinge,multi,lanes")
     parser.add_argument("--alphas", default=":".join(map(str, ALPHAS)))
+    parser.add_argument("--losses", default="crammer_singer,softmax", help="of `multi` and `many`")
     parser.add_argument("--out")
     given = parser.parse_args()
     folder, parts, report = Path(given.directory), given.part.split(","), Report(given.out)
@@ -271,18 +275,20 @@ def main() -> None:
                         ),
                     ]
                     compare(report, binary, loss, alpha, executor, rivals, factor=2.0)
-            if "multi" in parts:
-                compare(
-                    report,
-                    multi,
-                    "crammer_singer",
-                    alpha,
-                    executor,
-                    [crammer_rival] if "liblinear" in has else [],
-                )
-                compare(
-                    report, multi, "softmax", alpha, executor, [softmax_rival] if "sklearn" in has else []
-                )
+            for part, data, rtol in (
+                ("multi", multi, 1e-8),
+                ("many", folder / f"rcv1-53-{given.rows}", 1e-5),
+            ):
+                if part not in parts:
+                    continue
+                if not data.exists():
+                    generate("rcv1-53", str(data), rows=given.rows)
+                for loss, rival, module in (
+                    ("crammer_singer", crammer_rival, "liblinear"), ("softmax", softmax_rival, "sklearn"),
+                ):  # fmt: skip
+                    if loss in given.losses.split(","):
+                        rivals = [rival] if module in has else []
+                        compare(report, data, loss, alpha, executor, rivals, rtol=rtol)
         if "lanes" in parts:
             by_lanes(report, small, executor)
 

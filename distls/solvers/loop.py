@@ -203,7 +203,8 @@ def _judged(
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
     due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
     if due and limits.lazy and record.get("gap_estimate", 0.0) is not None:
-        due = limits.is_near(record.get("gap_estimate", 0.0), record.get("objective_estimate") or 0.0)
+        expected = record.get("gap_expected") or record.get("gap_estimate", 0.0)
+        due = limits.is_near(expected, record.get("objective_estimate") or 0.0)
     best = None
     if limits.eval_every and (due or last):
         progress.evaluated_at = state.passes

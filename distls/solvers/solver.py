@@ -126,6 +126,8 @@ class RoundReport:
     # What the certificate would be, as far as a round can tell: it need not be computed before this is small
     gap_estimate: float | None = None
     objective_estimate: float | None = None  # and what the objective would be
+    # The estimate at the end of the rounds that it is summed over: near a tolerance it is time to evaluate
+    gap_expected: float | None = None
 
     @classmethod
     def of(

@@ -28,6 +28,7 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import code_of, dual_step
+from distls.workers.losses.shared_parts import has_single_step, single_dual_step
 
 __all__ = ["AscentSettings", "Totals", "ascend_rows", "square_norm", "sum_squares"]
 
@@ -99,6 +100,17 @@ def _shrink_row(indices, start, stop, u, l1, w):
             w[j, c] = none if abs(v) <= threshold else kept
 
 
+@helper
+def _add_totals(totals, loss, before, after, errors, moved, gap):
+    """Add to the sums that `Totals` names."""
+    totals[_T.loss] += loss
+    totals[_T.before] += before
+    totals[_T.after] += after
+    totals[_T.errors] += errors
+    totals[_T.moved] += moved
+    totals[_T.gap] += gap
+
+
 @kernel
 def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
     rows, y, weight, order, w, u, b, duals, up, down, totals, settings
@@ -126,12 +138,15 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     z, d, work = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty((4, k))
     indices, data = row_arrays(rows)
     every, single, shrinks = w.reshape(w.size), k == 1 and len(u) == 0, len(u) > 0
-    target = u if shrinks else w
+    target, alone = u if shrinks else w, k == 1 and has_single_step(settings.loss)
     start, stop, strength = np.int64(0), np.int64(0), 1.0 / (1.0 - settings.l1)
     loss_sum, before_sum, after_sum, gap_sum, errors, rows_moved = 0.0, 0.0, 0.0, 0.0, 0, 0
     for at in range(n):
         i = np.intp(order[at])
-        prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
+        ahead = min(at + _ROWS_AHEAD, n - 1)
+        # rows that follow each other are fetched by the processor itself
+        if order[ahead] != order[max(ahead - 2, 0)] + 2:
+            prefetch_row(rows, np.intp(order[ahead]))
         s = row_weight(weight, i)
         if s == 0.0:
             continue
@@ -140,15 +155,20 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         else:
             start, stop = row_span(rows, i, indices, data)
             row_scores(indices, data, start, stop, w, z)
+        product, step = 0.0, settings.step * s
         for c in range(k):
             z[c] += kind(b[c])
-        step = settings.step * s
+            product += np.float64(z[c]) * np.float64(duals[i, c])
         # not zero, so that rows without features have a best dual too
         q = max(step * (square_norm(rows, i) * strength + settings.bias), 1e-30)
-        product = 0.0
-        for c in range(k):
-            product += np.float64(z[c]) * np.float64(duals[i, c])
-        value, before, after, moved, best = dual_step(settings.loss, z, y, i, q, duals[i], d, work)
+        if alone:
+            own = duals[i, 0]
+            changed, value, before, after = single_dual_step(settings.loss, z[0], y, i, q, own)
+            duals[i, 0] = kind(changed)
+            d[0] = duals[i, 0] - own
+            moved, best = int(d[0] != 0.0), int(z[0] > 0.0)
+        else:
+            value, before, after, moved, best = dual_step(settings.loss, z, y, i, q, duals[i], d, work)
         loss_sum += s * value
         before_sum += s * before
         after_sum += s * after
@@ -171,12 +191,7 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             row_axpy(indices, data, start, stop, step, d, target)
         if shrinks:
             _shrink_row(indices, start, stop, u, settings.l1, w)
-    totals[_T.loss] += loss_sum
-    totals[_T.before] += before_sum
-    totals[_T.after] += after_sum
-    totals[_T.errors] += errors
-    totals[_T.moved] += rows_moved
-    totals[_T.gap] += gap_sum
+    _add_totals(totals, loss_sum, before_sum, after_sum, errors, rows_moved, gap_sum)
 
 
 @kernel

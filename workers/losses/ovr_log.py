@@ -26,6 +26,7 @@ from distls.workers.losses.shared_parts import (
 )
 from distls.workers.losses.softmax import Softmax, logistic_curvature
 from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
+from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 
 __all__ = ["BinaryLog", "NormalizedSigmoids", "OvrLog"]
 
@@ -194,18 +195,17 @@ def _step_curvature(loss, y, z, g, h):
 
 
 _NEWTON_STEPS = 100  # a step adds about one to x where q is large, and x is at most about log q then
-_NEAR = (
-    3e-4  # of the margin, where the iteration ends: one more step squares the error, and costs no exponential
-)
+# Error of the margin at which the iteration ends: one more step squares it, and costs no exponential.
+_NEAR = 3e-4
+_TINY = 1e-300  # whose logarithm times zero is zero
 
 
 @helper
 def _margin_step(m, q, b):
     # the new dual is sigmoid(-x) at the root of h(x) = x - m - q (sigmoid(-x) - b), which increases with slope >= 1
-    small = math.exp(-abs(m))
-    log_term = math.log1p(small)
-    value = log_term if m > 0.0 else log_term - m
-    log_own, log_other = math.log(b) if b > 0.0 else 0.0, math.log1p(-b) if b < 1.0 else 0.0
+    small = exp_of_negative(-abs(m))
+    value = log_of_normal(1.0 + small) - min(m, 0.0)
+    log_own, log_other = log_of_normal(max(b, _TINY)), log_of_normal(max(1.0 - b, _TINY))
     # h is convex below zero and concave above: on the root's side, Newton steps do not pass it twice
     positive, x = m > q * (b - 0.5), m
     if q * b * (1.0 - b) > 1.0:
@@ -215,7 +215,7 @@ def _margin_step(m, q, b):
     if (x > 0.0) != positive:
         x = 0.0
     if x != m:
-        small = math.exp(-abs(x))
+        small = exp_of_negative(-abs(x))
     share = (small if x > 0.0 else 1.0) / (1.0 + small)
     for _ in range(_NEWTON_STEPS):
         excess = x - m - q * (share - b)
@@ -224,10 +224,10 @@ def _margin_step(m, q, b):
         x -= excess / (1.0 + q * share * (1.0 - share))
         if (x < 0.0) if positive else (x > 0.0):
             x = 0.0
-        small = math.exp(-abs(x))
+        small = exp_of_negative(-abs(x))
         share = (small if x > 0.0 else 1.0) / (1.0 + small)
     # at share = sigmoid(-x) the negative entropy is -log(1 + exp(-x)) - x share
-    after = -math.log1p(small) - (x * share if x > 0.0 else x * (share - 1.0))
+    after = -log_of_normal(1.0 + small) - (x * share if x > 0.0 else x * (share - 1.0))
     # the last step, by the derivatives at x: else duals would rest where the loop ends
     slope = share * (1.0 - share)
     short = (x - m - q * (share - b)) / (1.0 + q * slope)

@@ -22,11 +22,13 @@ __all__ = [
     "binary_entropy",
     "change_of_square",
     "dual_margin_step",
+    "has_single_step",
     "negated_at_class",
     "own_correction",
     "pairs",
     "scores_of_class",
     "separable_dual_step",
+    "single_dual_step",
     "softmax_in_place",
     "square_of_slack",
 ]
@@ -160,6 +162,39 @@ def dual_margin_step(loss: Loss, m: float, q: float, b: float) -> tuple[float, f
 def _dual_margin_step_overload(loss, m, q, b):
     function = _STEPS[loss.instance_class]
     return lambda loss, m, q, b: function(m, q, b)
+
+
+def has_single_step(loss: Loss) -> bool:
+    """Return whether a loss has a `single_dual_step` (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(has_single_step)
+def _has_single_step_overload(loss):
+    found = loss.instance_class in _STEPS
+    return lambda loss: found
+
+
+def single_dual_step(loss: Loss, z: Any, y: Any, i: int, q: float, a: Any) -> Any:
+    """Return (new dual, value, before, after) of the only output, as `dual_step` but of numbers (kernels only).
+
+    numba counts the references to the arrays of `dual_step` at every row, which takes as long as two exponentials.
+    """
+    raise NotImplementedError
+
+
+@overload(single_dual_step)
+def _single_dual_step_overload(loss, z, y, i, q, a):
+    function = _STEPS.get(loss.instance_class)
+    if function is None:  # never called
+        return lambda loss, z, y, i, q, a: (a, 0.0, 0.0, 0.0)
+
+    def step(loss, z, y, i, q, a):
+        t = _sign(y, i, 0, 1)
+        new, value, before, after = function(t * z, q, t * a)
+        return t * new, value, before, after
+
+    return step
 
 
 # -- squared hinges of block coordinate descent: squares of slacks, gradients of sets of labels ---------

@@ -303,6 +303,9 @@ class Sdca(Solver[SdcaState]):
         following.passes += rows
         if following.part == 0:
             following.passes = float(round(following.passes))  # whole passes are whole numbers
+            total, last = float(following.gaps.sum()), following.last_gap
+            following.decline = min(1.0, total / last) if last and math.isfinite(total) else 1.0
+            following.last_gap = total if math.isfinite(total) else None
             if self._form.moves:
                 following.center, following.dual = self._intercept(following), None
         return following
@@ -338,6 +341,7 @@ class Sdca(Solver[SdcaState]):
         )
         gap = float(following.gaps.sum()) / self.problem.dataset.meta.n_rows
         report.gap_estimate = self._form.factor * gap
+        report.gap_expected = report.gap_estimate * following.decline
         dual = self._dual(following) if following.dual is None else following.dual
         report.objective_estimate = self._form.factor * (dual + gap)
         if following.renewed:

@@ -35,4 +35,7 @@ class SdcaState(State):
     # the sums of the gaps of rows when they were visited
     ratios: Array = field(default_factory=lambda: np.empty(0))
     gaps: Array = field(default_factory=lambda: np.empty(0))
+    # the sum of `gaps` when the last pass ended, and its ratio to the sum of the pass before, at most 1
+    last_gap: float | None = None
+    decline: float = 1.0
     renewed: int = 0  # Partitions whose duals were lost and recomputed

@@ -112,11 +112,14 @@ def test_a_limit_already_met_does_no_round() -> None:
 
 
 class Estimating(Fake):
-    """Estimates a gap of 8, 4, 2, ... of an objective of 10."""
+    """Estimates a gap of 8, 4, 2, ... of an objective of 10, and may expect a share of that."""
+
+    expected: float | None = None
 
     def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
         state, report = super().step(state, executor)
         report.gap_estimate, report.objective_estimate = 16.0 / 2**state.round, 10.0
+        report.gap_expected = None if self.expected is None else self.expected * report.gap_estimate
         return state, report
 
 
@@ -127,6 +130,14 @@ def test_a_trial_ends_by_its_estimate_and_is_never_evaluated() -> None:
     assert (solution.status, solution.state.round, evaluate.rounds) == (Status.CONVERGED, 4, [])
     assert run(Estimating(), evaluate, **limits).state.round == 9
     assert run(Fake(), evaluate, by_estimate=True, **limits).state.round == 9  # it estimates nothing
+
+
+@pytest.mark.parametrize(("expected", "first"), [(None, 4), (0.5, 3), (0.25, 2)])
+def test_a_certificate_waits_until_the_expected_gap_is_near(expected: float | None, first: int) -> None:
+    evaluate, solver = Scripted(), Estimating()
+    solver.expected = expected
+    run(solver, evaluate, max_passes=6, rtol=0.05, eval_every=1.0, lazy=True)
+    assert evaluate.rounds == list(range(first, 7))
 
 
 class Clock:
