@@ -37,7 +37,7 @@ def test_a_temporary_folder_that_cannot_be_written(data: Path, tmp_path: Path) -
     assert (code, lines) == (
         1,
         [
-            f"distls: the 2 workers on this machine did not start: [Errno 20] Not a directory: '{place}'; use fewer "
+            f"distls: the workers on this machine (2) did not start: [Errno 20] Not a directory: '{place}'; use fewer "
             "--workers, or --executor serial"
         ],
     )

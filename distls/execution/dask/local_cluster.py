@@ -177,7 +177,7 @@ def start_local(
                 'if __name__ == "__main__":'
             ) from None
         raise WorkerError(
-            f"the {n_workers} workers on this machine did not start: {first_cause(error)}; use fewer --workers, or "
+            f"the workers on this machine ({n_workers}) did not start: {first_cause(error)}; use fewer --workers, or "
             "--executor serial"
         ) from None
 

@@ -90,6 +90,7 @@ class Cls(Solver[ClsState]):
     """
 
     state_type = ClsState
+    method = "cls"
 
     def __init__(
         self,
@@ -291,7 +292,7 @@ class Cls(Solver[ClsState]):
             return
         remedy = "try a larger alpha" + (" or dtype=float64" if self.problem.dtype == np.float32 else "")
         raise DistlsError(
-            f"cls: the {what} of round {number} raised half the mean squared error from {before:.12g} to "
+            f"{self.method}: the {what} of round {number} raised half the mean squared error from {before:.12g} to "
             f"{after:.12g}, which only rounding can do; {remedy}"
         )
 

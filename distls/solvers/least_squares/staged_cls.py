@@ -77,6 +77,7 @@ class StagedCls(Cls):
     """The solver of `stagewise` with `inner=cls`; see `SolverFactory`."""
 
     state_type = StagedClsState
+    method = "stagewise"
 
     def __init__(self, problem: Problem, params: dict[str, Any], **options: Any) -> None:
         self._metric_stage = -1
