@@ -29,7 +29,8 @@ _FORMATS = ("parquet", "text")
 def is_source_frame(source: Any, y: Any, like: Like | None) -> bool:
     """Return whether a source is a data frame whose columns are read by name and type.
 
-    Those with several targets a row, or to be read like data without names, are taken as arrays.
+    Those with several targets a row, dask frames whose labels are no dask Series, and those to be read like data without
+    names are taken as arrays.
 
     Raises
     ------
@@ -39,6 +40,8 @@ def is_source_frame(source: Any, y: Any, like: Like | None) -> bool:
     if hasattr(source, "collect"):
         raise BadInputError(f"{_NAME}: a lazy frame; give {_NAME}.collect()")
     if isinstance(source, Mapping) or not is_frame(source):
+        return False
+    if hasattr(source, "__dask_graph__") and y is not None and not hasattr(y, "divisions"):
         return False
     return (np.ndim(y) < 2 or np.shape(y)[1] == 1) and (like is None or bool(description_of(like)))
 
