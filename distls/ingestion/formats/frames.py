@@ -29,8 +29,8 @@ _FORMATS = ("parquet", "text")
 def is_source_frame(source: Any, y: Any, like: Like | None) -> bool:
     """Return whether a source is a data frame whose columns are read by name and type.
 
-    Those with several targets a row, dask frames whose labels are no dask Series, and those to be read like data without
-    names are taken as arrays.
+    Those with several targets a row, dask frames whose labels are no dask Series, and those to be read like data
+    without names are taken as arrays.
 
     Raises
     ------

@@ -218,7 +218,8 @@ def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
     assert texts_of(noted) == [QIDS]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        distls.evaluate(ranked / "run", ranked / "plain.svm")  # what was said of the training rows is not repeated
+        # what was said of the training rows is not repeated
+        distls.evaluate(ranked / "run", ranked / "plain.svm")
         distls.evaluate(ranked / "run", ranked / "test")
         taken = []
         distls.evaluate(ranked / "run", ranked / "test.svm", notify=taken.append)
