@@ -283,6 +283,26 @@ def test_chaos_reads_the_weights_of_the_model(
     assert result["codes"] == ([0, 0] if unread else [0])
 
 
+@pytest.mark.parametrize(("noted", "trouble"), [(True, []), (False, ["other weights"])])
+def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
+    tmp_path: Path, noted: bool, trouble: list[str]
+) -> None:
+    made = chaos_rounds.Round(
+        tmp_path / "round", chaos_rounds.make_data(tmp_path / "data"), None, random.Random(0)
+    )
+    limits = {"passes": 2, "checkpoint_seconds": 0, "params": chaos_rounds.PARAMS["sdca"]}
+    distls.fit("sdca", tmp_path / "data", made.run, **limits)
+    if noted:
+        for duals in (Path(made.run) / "state").glob("*.npy"):
+            duals.unlink()
+        distls.resume(made.run, passes=3)
+    made.touched_files = True
+    made.fit = lambda: subprocess.Popen(  # type: ignore[method-assign]
+        ["true"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert chaos.run_round(made, "others", 60)["trouble"] == trouble
+
+
 def test_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--methods", "mcid", "--seconds", "2", "--every", "1", "--out", str(tmp_path / "out.json")]
     results = recovery.main(options)
