@@ -32,6 +32,7 @@ def test_a_helper_has_no_wrapper_for_python() -> None:
     assert numba.njit(lambda x: _twice(x))(0.5) == 1.0
     (compiled,) = (each for args, each in _twice.overloads.items() if str(args) == "(float64,)")
     assert "cpython" not in compiled.library.get_llvm_str()
+    assert _twice(0.5) == 1.0
     assert "cpython" in next(iter(_twice.for_python.overloads.values())).library.get_llvm_str()
 
 
