@@ -263,7 +263,8 @@ class Connection:
     def ask_each(self, function: Callable[[Any], Answer], item: Any) -> dict[str, Answer]:
         """Run a short function once in every worker process, leaving out those that die meanwhile.
 
-        Raises Lost if the scheduler or every worker is gone.
+        Raises Lost if the scheduler or every worker is gone, or if the connection to a worker is whose death the
+        scheduler has not noticed yet.
         """
         with _as_lost():
             answers = self._asked(partial(self.client.run, function, item, on_error="return"))
@@ -271,6 +272,8 @@ class Connection:
         there = self.threads()
         for worker, answer in answers.items():
             if isinstance(answer, BaseException) and (worker not in gone or worker in there):
+                if _is_cut(answer):
+                    raise Lost(f"{worker}: {answer}")
                 raise answer
         kept = {worker: answer for worker, answer in answers.items() if worker not in gone}
         if not kept:
@@ -303,6 +306,11 @@ def _key(token: str = "") -> str:
 
 def _nothing() -> None:
     pass
+
+
+def _is_cut(error: BaseException) -> bool:
+    """Say whether an error is of a connection: the system's own errors, which a task can have, have a number."""
+    return isinstance(error, OSError) and error.errno is None
 
 
 async def _fetch(future: Future) -> Any:

@@ -19,6 +19,7 @@ import dask
 import pytest
 from cluster_helpers import cluster
 from distributed import Client, Future, LocalCluster
+from distributed.comm import CommClosedError
 from helpers import SECONDS, wait_until
 
 from distls.execution.dask import connection as connections
@@ -229,6 +230,21 @@ def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -
                 assert executor.reduce(getitem, range(4), merge=max, shared=bytes([7]) * 100_000) == 7
         finally:
             executor.close()
+
+
+def test_a_worker_whose_death_is_not_noticed_yet_is_lost(
+    monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    """The scheduler lists it for a moment longer than its connection lasts; errors of the task itself are raised."""
+    there = Connection(client)
+    (worker,) = there.threads()
+    for error in (CommClosedError("ConnectionResetError: Connection reset by peer"), OSError("Timed out")):
+        monkeypatch.setattr(there, "_asked", lambda _call, error=error: {worker: error})
+        with pytest.raises(Lost, match=f"{worker}: .*{error}"):
+            there.ask_each(str, 1)
+    monkeypatch.setattr(there, "_asked", lambda _call: {worker: PermissionError(13, "denied")})
+    with pytest.raises(PermissionError, match="denied"):
+        there.ask_each(str, 1)
 
 
 def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
