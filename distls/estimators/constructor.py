@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
+
+from distls.methods.method import unknown_parameter
 
 __all__ = ["estimator"]
 
@@ -143,9 +146,24 @@ def estimator(cls: type[T]) -> type[T]:
 
     Fields are keyword-only unless they say otherwise; equality, hash and representation stay scikit-learn's.
     """
-    made = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made.__init__ = _explaining(made.__init__, cls.__name__)
     if made.__doc__ is not None:
         made.__doc__ = inspect.cleandoc(made.__doc__) % {
             name: text.strip("\n") for name, text in _SHARED.items()
         }
     return made
+
+
+def _explaining(init: Any, name: str) -> Any:
+    """Return a constructor that says which parameter stands for one of scikit-learn's, or was meant."""
+    known = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)  # scikit-learn reads the parameters from the signature
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        for parameter in given:
+            if parameter not in known:
+                raise TypeError(unknown_parameter(parameter, name, known))
+        init(self, *args, **given)
+
+    return checked

@@ -90,8 +90,7 @@ class DatasetEstimator(BaseEstimator):
                 given["init"] = str(folder / "init")
             return fit(
                 self._method, dataset, params=given, passes=getattr(self, "passes", None), seed=self._seed,
-                tol=tol, rtol=rtol,
-                eval_every=None if self._relative_tol or tol is not None else 0, executor=executor,
+                tol=tol, rtol=rtol, executor=executor,
             )  # fmt: skip
 
     @property

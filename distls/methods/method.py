@@ -13,7 +13,7 @@ from distls.storage.errors import ParameterError
 if TYPE_CHECKING:
     from distls.workers.stochastic.step_choice import ChooseSteps
 
-__all__ = ["Method", "Parameter", "Params", "load_place"]
+__all__ = ["Method", "Parameter", "Params", "load_place", "unknown_parameter"]
 
 # One value for each parameter of a method, as its parsers return them: JSON values
 Params = dict[str, Any]
@@ -71,7 +71,7 @@ class Method:
         known = {p.name: p for p in self.parameters}
         for name in given:
             if name not in known:
-                raise ParameterError(_unknown_parameter(name, self.name, list(known)))
+                raise ParameterError(unknown_parameter(name, self.name, list(known)))
         return {
             name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
         }
@@ -114,13 +114,14 @@ _ELSEWHERE = {
     "n_iter_no_change": "--patience (patience=) stops early on the data of --eval",
     "validation_fraction": "--split of distls ingest holds out rows, for --eval",
     "n_jobs": "--workers sets the number of processes (in Python: the Dask client)",
-    "verbose": "progress is shown unless --quiet is given (in Python: callbacks=)",
+    "verbose": "progress is shown unless --quiet is given (distls.fit: callbacks=)",
     "random_state": "the seed is --seed (seed=)",
     "warm_start": "-p init=RUN starts from a model",
 }
 
 
-def _unknown_parameter(name: str, method: str, known: list[str]) -> str:
+def unknown_parameter(name: str, method: str, known: list[str]) -> str:
+    """Return what is said of a parameter that a method or an estimator does not have."""
     close = difflib.get_close_matches(name, known, 1)
     if name in _ELSEWHERE:
         hint = _ELSEWHERE[name]

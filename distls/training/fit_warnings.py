@@ -172,8 +172,8 @@ def _advice(problem: Problem, sample: _Sample | None, other: str = "another alph
             f"or take {other}"
         )
     return (
-        f"the scales of its columns differ {ratio:.0f}-fold: ingest with --transform standardize, or take gls, "
-        "which does not depend on scales"
+        f"the scales of its columns differ {ratio:.0f}-fold: standardize them (--transform standardize of ingest, "
+        "before an estimator StandardScaler), or take gls, which does not depend on scales"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import labelled_rows, write_dataset
 from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -361,3 +362,21 @@ def test_files_of_workers_are_in_the_folder_that_is_named(
     monkeypatch.setenv("DISTLS_TEMPORARY", str(tmp_path / "none"))
     with pytest.raises(ParameterError, match=r"^DISTLS_TEMPORARY=.*/none: no such folder$"):
         MCIDClassifier(passes=2, executor=workers).fit(x, y)
+
+
+@pytest.mark.parametrize("estimator", [StochasticClassifier(), SGDQNClassifier("log")])
+def test_columns_of_other_scales_are_warned_of(estimator: Any, recwarn: pytest.WarningsRecorder) -> None:
+    x, y = load_breast_cancer(return_X_y=True)
+    estimator.fit((x - x.mean(axis=0)) / x.std(axis=0), y)
+    assert len(recwarn) == 0
+    with pytest.warns(UserWarning, match="not converged: .*-fold: standardize them") as found:
+        estimator.fit(x, y)
+    assert found[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("max_iter", "passes="), ("n_jobs", "Dask client"), ("alhpa", "did you mean 'alpha'")]
+)
+def test_parameters_of_others_are_answered_with_ours(name: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=f"StochasticClassifier has no parameter '{name}'; .*{hint}"):
+        StochasticClassifier(**{name: 1})

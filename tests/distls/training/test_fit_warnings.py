@@ -35,7 +35,8 @@ def test_columns_of_very_different_scales(tmp_path):
     (text,) = found.warnings
     assert text.startswith("not converged: a step could still lower the objective by about ")
     assert text.endswith(
-        "-fold: ingest with --transform standardize, or take gls, which does not depend on scales"
+        "-fold: standardize them (--transform standardize of ingest, before an estimator StandardScaler), "
+        "or take gls, which does not depend on scales"
     )
     assert run_lines(tmp_path / "r")[-1] == f"warning: {text}"
     assert json.loads((tmp_path / "r" / "status.json").read_text())["warnings"] == [text]
@@ -81,7 +82,7 @@ def test_a_table_with_categories_is_to_be_standardized(tmp_path):
     rows = [",".join([*map(str, row), "ab"[n % 2], str(y[n])]) for n, row in enumerate(x.tolist())]
     (tmp_path / "a.csv").write_text("\n".join([",".join([*map(chr, range(97, 110)), "kind", "y"]), *rows]))
     distls.ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
-    with pytest.warns(UserWarning, match="fold: ingest with --transform standardize, or take gls"):
+    with pytest.warns(UserWarning, match="fold: standardize them .*, or take gls"):
         distls.fit("sgd", tmp_path / "d")
 
 
