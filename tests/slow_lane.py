@@ -159,6 +159,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_rls_comes_near_the_optimum_of_other_losses\[ovr_log",
         r"::test_one_pass_solves_the_ridge_problem\[(1-dense|3-)",
     ),
+    "workers/stochastic/test_joint_learning.py": (
+        r"::test_every_learner_has_its_own_bits\[(softmax-[28]|ovr_hinge-1)-float64\]",
+    ),
     "workers/stochastic/test_update.py": (
         r"::test_schedules_with_decay\[numbers-dense",
         r"::test_one_column_of_two_classes_is_the_mirrored_model_of_two\[.*float64",
