@@ -89,6 +89,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     refit: bool = False
 
+    def __post_init__(self) -> None:
+        if self.patience is not None and self.eval is None:
+            raise ValueError("patience without evaluation data")
+
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
         members = msgspec.structs.asdict(self)

@@ -148,6 +148,13 @@ def test_members_of_another_type_are_named(run: Run, name: str, value: Any) -> N
     assert f"at `$.{name}" in str(caught.value)
 
 
+def test_patience_without_evaluation_data_is_refused(run: Run) -> None:
+    (run.path / "config.json").write_text(json.dumps(CONFIG.stored() | {"patience": 2}))
+    with pytest.raises(FormatError) as caught:
+        _ = run.config
+    assert "was not written by distls (patience without evaluation data" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "changes", [{"status": "DONE"}, {"status": None}, {"passes": "9"}, {"passes": -1}, {"seconds": True}]
 )
