@@ -33,6 +33,10 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_an_interrupted_path_resumes_with_the_same_bits\[[147]\]",
         r"::test_the_same_bits_on_a_cluster\[three threads\]",
     ),
+    "distls/solvers/test_overflow.py": (
+        r"::test_rows_that_overflow\[(?!cls|stagewise)",
+        r"::test_targets_whose_squares_overflow\[sdca\]",
+    ),
     "distls/solvers/test_warm_up.py": (
         r"::test_a_fit_needs_no_other_kernels\[(?!bcd-sparse|sdca-sparse|stagewise-sparse)",
     ),
