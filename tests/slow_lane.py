@@ -338,6 +338,8 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/evaluation/test_regression.py": (r"::test_from_text_to_predictions\[csv",),
     "workers/losses/test_losses.py": (
         r"::test_ties_go_to_the_lowest_class\[float64",
+        # that kernels with a loss are loaded in other processes is kept: test_warm_up
+        r"::test_kernels_with_a_loss_come_from_the_disk_cache",
         r"::test_arrays_and_rows_agree_with_the_paper\[[34]-",
     ),
     # further faults of the same kind, and what is long because it is large
