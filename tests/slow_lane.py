@@ -197,7 +197,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_float32_data_with_float64_weights_and_wide_indices\[(?!crammer)",
         r"::test_every_vector_width_and_a_warm_start\[(ovr_|perceptron|multi)",
         r"::test_float64_equals_the_oracle\[.*-dense-",
-        r"::test_weight_two_is_the_row_twice_in_its_batch\[(multi|ovr_|perceptron)",
+        r"::test_weight_two_is_the_row_twice_in_its_batch\[(multi|ovr_(log|squared)|perceptron)",
         r"::test_the_perceptron_does_not_depend_on_alpha\[.*-float64",
         r"::test_one_versus_rest_is_a_binary_model_for_each_class\[ovr_log",
     ),
