@@ -63,9 +63,15 @@ format_option = click.option(
 @unknown_features_option
 @click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
 @cluster_options
-@debug_option
+@common_options
 def evaluate(
-    run: Place, data: tuple[Place, ...], as_json: bool, every: bool, debug: bool, **options: Any
+    run: Place,
+    data: tuple[Place, ...],
+    as_json: bool,
+    every: bool,
+    quiet: bool,
+    debug: bool,
+    **options: Any,
 ) -> None:
     """Score a model on labelled data: error, F1, ROC AUC, quality of probabilities, confusion; for numbers, mse and r2.
 
@@ -83,7 +89,8 @@ def evaluate(
         from_stdin(data) as data,
         Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
     ):
-        result = run_evaluate(run, data, executor=executor, notify=note, **options)
+        notify = silent if quiet else note
+        result = run_evaluate(run, data, executor=executor, notify=notify, **options)
     if as_json:
         print_json(result.to_json())
     else:
@@ -100,9 +107,9 @@ def evaluate(
 @format_option
 @click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
 @cluster_options
-@debug_option
+@common_options
 def calibrate(
-    run: Place, data: tuple[Place, ...], calibration: str | None, debug: bool, **options: Any
+    run: Place, data: tuple[Place, ...], calibration: str | None, quiet: bool, debug: bool, **options: Any
 ) -> None:
     """Calibrate the probabilities of a model, or the thresholds of its labels, on rows it was not trained on.
 
@@ -117,7 +124,8 @@ def calibrate(
 
     load_model(run)  # refused before workers are started
     with Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
-        found = run_calibrate(run, data, calibration, executor=executor, notify=note, **options)
+        notify = silent if quiet else note
+        found = run_calibrate(run, data, calibration, executor=executor, notify=notify, **options)
     click.echo("\n".join(calibration_lines(found.evaluation, found.before)))
 
 

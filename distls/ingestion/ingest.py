@@ -67,7 +67,8 @@ def ingest(
         polars, Arrow, Dask) is read as a Parquet file of its columns is, with the same options; row labels of pandas
         are left out. Arrays have the shape (n_rows, n_features). The chunks of a dask array or DataFrame are computed
         one at a time by the scheduler that is current; row chunks of unknown length are fine. They are computed once
-        more to be counted, for a dask array if `y` is in memory, and for the values of categories.
+        more to be counted, for a dask array if `y` is in memory, for a DataFrame of more than 32 MiB always, and once
+        more for the values of its categories.
     dataset : path
         Folder to write; it must not exist, unless an earlier call with the same arguments did not finish.
     y, sample_weight : array, optional

@@ -10,14 +10,24 @@ import dask.array
 import numpy as np
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.data_frames import computed_source, describe_frame
+from distls.workers.ingestion.formats.data_frames import (
+    FrameFacts,
+    arrow_table,
+    computed_source,
+    describe_frame,
+)
 from distls.workers.ingestion.formats.parquet_files import FrameSource
 
 __all__ = ["RowChunks", "computed_frames"]
 
+# bytes of a DataFrame up to which what the first reading has computed is kept, for categories and rows
+_MOST_KEPT = 32 * 2**20
+
 
 def computed_frames(frame: Any, others: Mapping[str, Any], path: str) -> FrameSource:
     """Return a dask DataFrame, and columns of it that stand apart, as a source; computes it once, for its types.
+
+    A small one is kept; of others each partition is computed again whenever it is read.
 
     Raises
     ------
@@ -32,9 +42,20 @@ def computed_frames(frame: Any, others: Mapping[str, Any], path: str) -> FrameSo
             )
         frame = frame.assign(**{name: values})
     parts = frame.to_delayed()
-    described = dask.compute(*[dask.delayed(describe_frame)(part, path) for part in parts])
+    most = _MOST_KEPT // max(len(parts), 1)
+    described, kept = zip(
+        *dask.compute(*[dask.delayed(_described)(part, path, most) for part in parts]), strict=True
+    )
+    whole = all(part is not None for part in kept)
     facts = {"path": "a dask DataFrame", "chunks": len(parts), "name": dask.base.tokenize(frame)}
-    return computed_source(described, lambda number: parts[number].compute(), path, facts)
+    read = kept.__getitem__ if whole else (lambda number: parts[number].compute())
+    return computed_source(described, read, path, facts)
+
+
+def _described(frame: Any, path: str, most: int) -> tuple[FrameFacts, Any]:
+    """Return the facts of a frame, and itself where it is small."""
+    facts = describe_frame(frame, path)
+    return facts, arrow_table(frame, path, {}) if facts.n_bytes <= most else None
 
 
 class RowChunks:

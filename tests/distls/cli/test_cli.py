@@ -357,6 +357,18 @@ def test_results_on_stdout_and_progress_on_stderr(place: Path, tmp_path: Path, q
         assert len(list(csv.reader(file))) == 601
 
 
+@pytest.mark.parametrize("command", ["evaluate", "calibrate", "predict"])
+def test_notes_on_rows_to_score_are_silenced(tmp_path: Path, command: str) -> None:
+    table, later = tmp_path / "t.csv", tmp_path / "later.csv"
+    table.write_text("job,y\n" + "baker,1\nnurse,0\n" * 20)
+    later.write_text("job,y\n" + "baker,1\nnurse,0\npilot,0\n" * 20)
+    assert distls("ingest", table, tmp_path / "data", "--label-column", "y", "--quiet").code == 0
+    fit("sgd", tmp_path / "data", tmp_path / "run", params={"loss": "log"}, passes=1)
+    words = (command, tmp_path / "run", later, *(["--labelled"] if command == "predict" else []))
+    assert "not seen in training" in distls(*words).err
+    assert distls(*words, "--quiet")[::2] == (0, "")
+
+
 def test_select_publishes_the_best_child(place: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code, out, err = distls("fit", "mcid", place / "train", run, "-p", "alpha=1e-2,1e-5", "-p", "loss=log,hinge",

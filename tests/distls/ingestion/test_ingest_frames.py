@@ -114,6 +114,25 @@ def test_types_of_a_dask_frame_are_those_of_all_its_partitions(tmp_path):
     assert open_dataset(tmp_path / "d").feature_names() == ["a=-1", "a=u", "a=v"]
 
 
+@pytest.mark.parametrize(("most", "times"), [(2**20, 1), (0, 3)])
+def test_small_dask_frames_are_computed_once(tmp_path, monkeypatch, most, times):
+    dask, frames = pytest.importorskip("dask"), pytest.importorskip("dask.dataframe")
+    monkeypatch.setattr("distls.ingestion.formats.dask_arrays._MOST_KEPT", most, raising=False)
+    whole, computed = people(), tmp_path / "computed"
+
+    def part(start):
+        with computed.open("a") as file:
+            print(start, file=file)
+        return whole.iloc[start : start + 60]
+
+    lazy = frames.from_map(part, [0, 60], meta=whole)
+    with dask.config.set(scheduler="synchronous"):
+        ingest(lazy, tmp_path / "lazy", **OPTIONS)
+    assert sorted(computed.read_text().split()) == sorted(["0", "60"] * times)
+    ingest(whole, tmp_path / "whole", shuffle=False, **OPTIONS)
+    assert open_dataset(tmp_path / "lazy").feature_names() == open_dataset(tmp_path / "whole").feature_names()
+
+
 def test_documents_in_a_column(tmp_path):
     frame = pd.DataFrame({"text": ["good day", "bad night", "good night"] * 9, "label": ["a", "b", "a"] * 9})
     frame.to_parquet(tmp_path / "a.parquet")
