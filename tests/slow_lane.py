@@ -33,6 +33,10 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_an_interrupted_path_resumes_with_the_same_bits\[[147]\]",
         r"::test_the_same_bits_on_a_cluster\[three threads\]",
     ),
+    "distls/solvers/test_overflow.py": (
+        r"::test_rows_that_overflow\[(?!cls|stagewise)",
+        r"::test_targets_whose_squares_overflow\[sdca\]",
+    ),
     "distls/solvers/test_warm_up.py": (
         r"::test_a_fit_needs_no_other_kernels\[(?!bcd-sparse|sdca-sparse|stagewise-sparse)",
     ),
@@ -168,6 +172,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_rls_comes_near_the_optimum_of_other_losses\[ovr_log",
         r"::test_one_pass_solves_the_ridge_problem\[(1-dense|3-)",
         r"::test_every_pass_ends_at_the_minimum_for_classes\[1",
+    ),
+    "workers/stochastic/test_joint_learning.py": (
+        r"::test_every_learner_has_its_own_bits\[(softmax-[28]|ovr_hinge-1)-float64\]",
     ),
     "workers/stochastic/test_update.py": (
         r"::test_schedules_with_decay\[numbers-dense",

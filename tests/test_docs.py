@@ -138,6 +138,58 @@ def test_json_fields_are_documented(names: list[str]) -> None:
     assert [name for name in names if f"`{name}`" not in CLI_SECTIONS["JSON"]] == []
 
 
+# -- commands that a reader types ------------------------------------------------------------------------
+
+
+def _typed(text: str) -> list[list[str]]:
+    """Return the words of every `distls` command that stands in an indented or fenced block."""
+    blocks = re.findall(r"^(?: {4,}|\$ )(?:.*\\\n)*.*$", text, flags=re.MULTILINE)
+    commands = []
+    for block in blocks:
+        line = block.strip().removeprefix("$ ").replace("\\\n", " ")
+        for part in re.split(r"&&|;|\||>|\s#\s", line.replace("onnx|sklearn|liblinear|vw|npz|csv", "onnx")):
+            words = part.split("2>")[0].split()
+            if words[:1] == ["distls"] and words[1:]:
+                commands.append([word.strip("'\"") for word in words[1:]])
+    return commands
+
+
+TYPED = [
+    pytest.param(words, id=f"{document.relative_to(ROOT)}: {' '.join(words)}"[:100])
+    for document in DOCUMENTS
+    for words in _typed(document.read_text(encoding="utf-8"))
+    if words[0] in cli.commands or document.parent.name == "guides"
+]
+
+
+def test_typed_commands_are_found() -> None:
+    text = (
+        "a\n\n    distls fit a b \\\n      -p c=1 && distls evaluate b c  # no\n\n$ distls info b | head -1\n"
+    )
+    assert _typed(text) == [["fit", "a", "b", "-p", "c=1"], ["evaluate", "b", "c"], ["info", "b"]]
+    assert len(TYPED) > 80
+    assert {"text.md", "large-data.md", "cluster.md"} <= {
+        Path(p.id.split(":")[0]).name for p in TYPED if p.id
+    }
+
+
+STANDS_FOR = {"...": "option", "WxT": "2x2"}
+
+
+@pytest.mark.parametrize("words", TYPED)
+def test_typed_commands_are_understood(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "FILE").touch()
+    monkeypatch.chdir(tmp_path)
+    given = [STANDS_FOR.get(word, word) for word in words[1:]]
+    taken = cli.commands[words[0]].make_context(words[0], given).params
+    method = METHODS.get(taken.get("method") or (taken.get("names") or ("",))[0])
+    known = [method] if method is not None else METHODS.values()
+    names = {parameter.name for each in known for parameter in each.parameters}
+    assert [pair for pair in taken.get("pairs") or () if pair.partition("=")[0] not in names] == []
+
+
 # -- notation --------------------------------------------------------------------------------------------
 
 

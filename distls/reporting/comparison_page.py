@@ -18,7 +18,7 @@ def render_comparison(comparison: Comparison) -> str:
     """Return the page of a comparison."""
     names = comparison.names
     page = Page(f"{', '.join(names)}: distls comparison")
-    page.add_section("Runs", sortable(RUN_COLUMNS, run_cells(comparison), words=(0, 1)))
+    page.add_section("Runs", sortable(RUN_COLUMNS, run_cells(comparison), words=(0, 1), stacked=True))
     drawn = page.plots(_curves(comparison))
     if drawn:
         page.add_section("Curves", drawn)
@@ -65,7 +65,7 @@ def _differing(comparison: Comparison) -> list[object]:
         return [tag("p", "All were asked for the same: method, data, parameters, limits and seed.")]
     rows = [[name, *map(said, values)] for name, values in comparison.differing.items()]
     every = range(len(comparison.names) + 1)
-    return [sortable(["", *comparison.names], rows, words=tuple(every))]
+    return [sortable(["", *comparison.names], rows, words=tuple(every), stacked=True)]
 
 
 def _weights(comparison: Comparison) -> object:
@@ -73,7 +73,7 @@ def _weights(comparison: Comparison) -> object:
         [" and ".join(line["runs"]), _number(line["cosine"]), _number(line["distance"])]
         for line in comparison.weights
     ]
-    return sortable(["runs", "cosine", "distance"], rows)
+    return sortable(["runs", "cosine", "distance"], rows, stacked=True)
 
 
 def _number(value: float | None) -> tuple[float | None, str]:
@@ -100,9 +100,13 @@ def _agreement(comparison: Comparison, found: dict[str, Any]) -> list[object]:
         [(row["row"], f"{row['row']:,}"), said(row["class"]), *map(str, row["predicted"])]
         for row in found["rows"]
     ]
-    parts: list[object] = [tiles([*shown, disputed]), sortable(["runs", "rows they disagree on", "%"], pairs)]
+    table = sortable(["runs", "rows they disagree on", "%"], pairs, stacked=True)
+    parts: list[object] = [tiles([*shown, disputed]), table]
     if rows:
         words = tuple(range(1, len(comparison.names) + 2))
         title = f"The first {len(rows)} rows in dispute"
-        parts += [tag("h3", title), sortable(["row", "class", *comparison.names], rows, words=words)]
+        parts += [
+            tag("h3", title),
+            sortable(["row", "class", *comparison.names], rows, words=words, stacked=True),
+        ]
     return parts

@@ -41,30 +41,40 @@ def note(text: str) -> Markup:
 
 
 def sortable(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, words: Sequence[int] = (0,), chosen: int = -1
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    words: Sequence[int] = (0,),
+    chosen: int = -1,
+    stacked: bool = False,
 ) -> Markup:
     """Return a table that is sorted by a click on a heading; a cell is text, or a pair (number, text).
 
-    The columns `words` have text, which is aligned left; the row `chosen` is marked, -1 for none.
+    The columns `words` have text, which is aligned left; the row `chosen` is marked, -1 for none. On a phone the cells
+    of a row of a `stacked` table are below each other, each beside its heading.
     """
     kinds = ["word" if i in words else None for i in range(len(columns))]
+    shown = columns if stacked else [None] * len(columns)
     heads = (
         tag("th", tag("button", name, type="button", class_="sort"), scope="col", class_=kind)
         for name, kind in zip(columns, kinds, strict=True)
     )
     lines = (
-        tag("tr", *map(_cell, row, kinds), class_="chosen" if number == chosen else None)
+        tag("tr", *map(_cell, row, kinds, shown), class_="chosen" if number == chosen else None)
         for number, row in enumerate(rows)
     )
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *lines), class_="full")
+    kind = "full stacked" if stacked else "full"
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *lines), class_=kind)
     return tag("div", table, class_="wide", tabindex="0")
 
 
-def _cell(value: object, kind: str | None) -> Markup:
+def _cell(value: object, kind: str | None, head: str | None) -> Markup:
     if isinstance(value, tuple):
         number, text = value
-        return tag("td", text, class_=kind, data_v=None if number is None else f"{number:.17g}")
-    return tag("td", value, class_=kind)
+        return tag(
+            "td", text, class_=kind, data_head=head, data_v=None if number is None else f"{number:.17g}"
+        )
+    return tag("td", value, class_=kind, data_head=head)
 
 
 def share(value: float | None) -> tuple[float | None, str]:

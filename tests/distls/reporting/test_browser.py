@@ -10,6 +10,8 @@ import pytest
 from browser_helpers import Tab, browser
 
 from distls import ingest
+from distls.reporting.comparison import compare
+from distls.reporting.comparison_page import render_comparison
 from distls.reporting.run_report import write_report
 from distls.training.fitting import fit
 
@@ -133,3 +135,20 @@ def test_a_script_that_is_not_ours_does_not_run(tab: Tab, report: Path, tmp_path
     tab.show(changed, width=1280)
     assert tab.value("document.title") == "run: distls report"
     assert any("Content Security Policy" in line for line in tab.said)
+
+
+def test_tables_of_a_comparison_need_no_scrolling_on_a_phone(tab: Tab, report: Path, tmp_path: Path) -> None:
+    runs = [report.parent / "run", tmp_path / "other"]
+    fit("sgd", report.parent / "train", runs[1], params={"loss": "hinge", "lanes": 1}, passes=2)
+    page = tmp_path / "comparison.html"
+    page.write_text(render_comparison(compare(runs, report.parent / "train-held")), encoding="utf-8")
+    tab.show(page, width=400)
+    assert tab.said == []
+    assert (
+        tab.value("[...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)")
+        == [0] * 5
+    )
+    # each value has its heading beside it
+    cells = "[...document.querySelectorAll('section:first-of-type td')]"
+    heads = tab.value(f"{cells}.map(e => getComputedStyle(e, '::before').content)")
+    assert heads[:3] == ['"run"', '"status"', '"passes"']
