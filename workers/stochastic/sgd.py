@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import ParameterError
 from distls.storage.rows import Rows
-from distls.workers.stochastic.adagrad.adagrad import adagrad_steps
+from distls.workers.stochastic.adagrad import adagrad_steps
 from distls.workers.stochastic.constrained_sgd import centred_steps
 from distls.workers.stochastic.sgd_kernels import (
     PEGASOS,

@@ -6,8 +6,8 @@ import pytest
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.targets import label_sets
 from distls.workers.simd.adaptive_steps import LANES
-from distls.workers.stochastic.adagrad.adagrad import AdagradUpdate
-from distls.workers.stochastic.adagrad.adagrad_together import MOST_OUTPUTS, lines_bytes
+from distls.workers.stochastic.adagrad import AdagradUpdate
+from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, lines_bytes
 from distls.workers.stochastic.joint_learning import together
 
 NONE = np.empty(0)

@@ -12,7 +12,7 @@ from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.losses.loss_registry import losses_with
 from distls.workers.penalties.penalty_registry import penalties_with
 from distls.workers.stochastic import fobos
-from distls.workers.stochastic.adagrad.adagrad import AdagradUpdate
+from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
 from distls.workers.stochastic.fobos import FobosUpdate
 from distls.workers.stochastic.olbfgs import OlbfgsUpdate

@@ -10,13 +10,8 @@ from typing import Any
 import numpy as np
 
 from distls.workers.simd.adaptive_steps import LANES
-from distls.workers.stochastic.adagrad.adagrad_kernels import (
-    adagrad_block,
-    adagrad_settings,
-    new_decay,
-    settle,
-)
-from distls.workers.stochastic.adagrad.adagrad_together import MOST_OUTPUTS, AdagradLines, lines_bytes
+from distls.workers.stochastic.adagrad_kernels import adagrad_block, adagrad_settings, new_decay, settle
+from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, AdagradLines, lines_bytes
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import LEAST_JOINT, Arrays, KernelLearner, Update
 

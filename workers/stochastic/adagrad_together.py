@@ -29,7 +29,7 @@ from distls.workers.simd.adaptive_steps import (
     decay_line,
     move_line,
 )
-from distls.workers.stochastic.adagrad.adagrad_kernels import (
+from distls.workers.stochastic.adagrad_kernels import (
     AdagradSettings,
     intercept_step,
     move_intercept,

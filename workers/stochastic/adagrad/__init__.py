@@ -1,1 +1,0 @@
-"""AdaGrad: the steps of `sgd` by default, of one model, and of several strengths in one kernel."""
