@@ -47,7 +47,12 @@ from distls.workers.compilation.kernel_cache import kernel_folder
 _KILLED = -signal.SIGKILL
 NO_WEIGHTS, OTHER_WEIGHTS = "no weights to compare", "other weights"
 _RECOMPUTED = b"were lost and recomputed from the weights"
-_READ_AGAIN = ": read again, and well, after: "
+# What is said on the way of files that were damaged, or could not be written, and cost nothing but time.
+_NOTES = (
+    ": read again, and well, after: ",
+    ": a damaged file among compiled kernels; they are compiled again",
+    "compiled kernels are not kept: ",
+)
 PLACES: dict[str, Callable[[], AbstractContextManager[Callable[..., Round]]]] = {
     "local": lambda: contextlib.nullcontext(Round),
     "store": store_rounds,
@@ -68,8 +73,7 @@ def _end(process: subprocess.Popen[str], deadline: float) -> tuple[int | None, s
 
 def trouble_of(code: int | None, written: str, digest: str | None, right: str, *, killed: bool) -> list[str]:
     """Return what is wrong with an end."""
-    # what was damaged on the way and well when it was read again is said, and no fault
-    lines = [line for line in written.splitlines() if line and _READ_AGAIN not in line]
+    lines = [line for line in written.splitlines() if line and not any(note in line for note in _NOTES)]
     found = []
     if code is None:
         found.append("hangs")

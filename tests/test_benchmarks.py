@@ -246,6 +246,13 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (0, "", "removed", ["no weights to compare"]),
         (1, "two\nlines\n", False, ["2 lines"]),
         (1, "here: read again, and well, after: there\nan end\n", False, []),
+        (1, "a.nbi: a damaged file among compiled kernels; they are compiled again\nan end\n", False, []),
+        (
+            1,
+            "compiled kernels are not kept: disk full\ncompiled kernels are not kept: disk full\nan end\n",
+            False,
+            [],
+        ),
         (3, "", False, ["0 lines"]),
         (-9, "", False, ["exit code -9"]),
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),

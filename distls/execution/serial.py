@@ -7,7 +7,7 @@ from typing import Any
 
 from distls.execution.executor import Item, Result, run_group
 from distls.workers.rounds.reduction_tree import ReductionTree
-from distls.workers.runtime.process import single_threaded_blas
+from distls.workers.runtime.process import task_settings
 
 __all__ = ["SerialExecutor"]
 
@@ -23,7 +23,7 @@ class SerialExecutor:
     ) -> Iterator[Result]:
         """See `Executor.map`."""
         for item in items:
-            with single_threaded_blas():
+            with task_settings():
                 result = function(shared, item)
             yield result
 
@@ -37,7 +37,7 @@ class SerialExecutor:
     ) -> Result:
         """See `Executor.reduce`."""
         tree: ReductionTree[Result] = ReductionTree(len(items), merge)
-        with single_threaded_blas():
+        with task_settings():
             tree.add_all(run_group(function, shared, items, 0, len(items), merge))
         return tree.root()
 

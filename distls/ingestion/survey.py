@@ -19,7 +19,6 @@ from distls.workers.ingestion.formats.table_columns import (
 __all__ = ["SurveyRun", "surveyed_options"]
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
-_MOST_FEATURES = 2**32
 _MOST_GUESSED = 1000
 _SHOWN = 20  # columns named in a notice
 _MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
@@ -116,13 +115,7 @@ class _Survey:
         """Return a column as the survey found it."""
         column = self.place[guess.name]
         if guess.indices:
-            largest = self.largest[self.place[guess.indices]]
-            if largest >= _MOST_FEATURES:
-                raise BadInputError(
-                    f'column "{guess.indices}": {largest}: an index must be a whole number from 0 to '
-                    f"{_MOST_FEATURES - 1}"
-                )
-            return replace(guess, width=max(largest + 1, 1))
+            return replace(guess, width=max(self.largest[self.place[guess.indices]] + 1, 1))
         if not self._is_category(guess):
             return replace(guess, categories=None)
         values = self.values[column]

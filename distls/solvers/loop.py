@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from distls.execution.executor import Executor
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
@@ -138,7 +140,8 @@ def solve(
             # a copy: an interrupt falls back on the progress of the last whole round
             progress = replace(progress)
             started = clock()
-            state, report = solver.step(state, executor)
+            with np.errstate(over="ignore", invalid="ignore"):  # what diverges is judged below
+                state, report = solver.step(state, executor)
             progress.seconds += clock() - started
             record = _record(state, report, progress)
             status = Status.DIVERGED
@@ -213,7 +216,8 @@ def _judged(
         if limits.patience is not None and _is_best(record, progress):
             best = replace(fitted, duals=None, nearer=None)  # later rounds replace what these need
     # checked again: the evaluation may have met the tolerance, or used up the patience
-    return own if ended else _limit_met(limits, state, progress, record), best
+    limit = _limit_met(limits, state, progress, record)
+    return own if ended and limit != Status.DIVERGED else limit, best
 
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:

@@ -281,7 +281,12 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Continue a run that is open; result and errors as those of `resume`."""
     remedy = f"once that is fixed, `distls resume {run.path}` continues"
     stopped = f"{run.path}: the fit stopped"
-    with os_errors_described(stopped, remedy), _lost_state_described(stopped, remedy), run.held():
+    with (
+        os_errors_described(stopped, remedy),
+        _lost_state_described(stopped, remedy),
+        run.removal_described(),
+        run.held(),
+    ):
         for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:
                 check_workers(options.executor, dataset, run.path)

@@ -28,7 +28,7 @@ import msgspec
 from distls.methods.method import Params
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
-from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
+from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
 from distls.storage.filesystem.locks import is_held, locked
@@ -88,6 +88,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str | None = None
     reason: str | None = None
     refit: bool = False
+
+    def __post_init__(self) -> None:
+        if self.patience is not None and self.eval is None:
+            raise ValueError("patience without evaluation data")
 
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
@@ -233,6 +237,15 @@ class Run:
             raise StorageError(
                 f"{self.path}: the run was removed while it was trained; what it had learnt is lost"
             )
+
+    @contextlib.contextmanager
+    def removal_described(self) -> Iterator[None]:
+        """Raise StorageError for an error that occurred because the run was removed."""
+        try:
+            yield
+        except (OSError, DistlsError):
+            self.check_there()
+            raise
 
     def write_status(self, status: Record) -> None:
         """Replace the status."""

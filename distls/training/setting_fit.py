@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
+from types import MappingProxyType
 
 from distls.evaluation.dual_search import DualSearch
 from distls.evaluation.evaluator import Evaluator
@@ -117,7 +120,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     (setting,) = request.settings
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
     state, progress, best = _start(run, solver)
-    made = {"plan": solver.plan.to_json(), "versions": _versions()}
+    made = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
     evaluator = Evaluator(
         setting.problem,
@@ -176,10 +179,11 @@ def _prepare(solver: Solver[S], executor: Executor) -> float:
     return time.perf_counter() - began
 
 
-def _versions() -> dict[str, str]:
+@functools.cache  # looking for the metadata takes as long as a round of a small fit
+def _versions() -> Mapping[str, str]:
     """Return the versions that decide the bits of a fit."""
     libraries = {name: metadata.version(name) for name in ("distls", "numpy", "numba")}
-    return {**libraries, "python": platform.python_version()}
+    return MappingProxyType({**libraries, "python": platform.python_version()})
 
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:

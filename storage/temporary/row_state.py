@@ -28,10 +28,11 @@ _NAME = re.compile(r"(\d{8})-(\d{6,})\.npy")
 
 
 class RowState:
-    """The folder RUN/state on a worker, created with the first array."""
+    """The folder RUN/state on a worker, or a folder in it, created with the first array."""
 
-    def __init__(self, folder: str | Place) -> None:
-        self.folder = place_of(folder)
+    def __init__(self, state: str | Place, kind: str = "") -> None:
+        self._state = place_of(state)
+        self.folder = self._state / kind if kind else self._state
 
     def _path(self, index: int, version: int) -> Place:
         return self.folder / f"{index:08d}-{version:06d}.npy"
@@ -48,7 +49,8 @@ class RowState:
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
         body = array.reshape(-1).view(np.uint8)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self._state, self.folder):  # without parents: a run that was removed is not made again
+            folder.mkdir(exist_ok=True)
         checksum = _extended(google_crc32c.value(header.getvalue()), body).to_bytes(_CHECKSUM_BYTES, "little")
         write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
 

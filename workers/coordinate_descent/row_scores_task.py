@@ -81,17 +81,17 @@ class MarginJob:
     @property
     def classes(self) -> RowState:
         """Class codes of each partition, or the label codes of its rows one after the other, int32."""
-        return RowState(f"{self.state}/classes")
+        return RowState(self.state, "classes")
 
     @property
     def counts(self) -> RowState:
         """Number of labels of each row of a partition, int64; only of sets of labels."""
-        return RowState(f"{self.state}/counts")
+        return RowState(self.state, "counts")
 
     @property
     def weights(self) -> RowState:
         """Row weights of each partition, float64; empty where all are one."""
-        return RowState(f"{self.state}/weights")
+        return RowState(self.state, "weights")
 
 
 class Margins(NamedTuple):

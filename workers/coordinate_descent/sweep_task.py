@@ -360,7 +360,7 @@ def _bytes_of(x: Rows) -> int:
 
 def _folder(job: SweepJob) -> RowState:
     """Return where lanes store their active columns, for one lane to sweep them all."""
-    return RowState(f"{job.margins.state}/active")
+    return RowState(job.margins.state, "active")
 
 
 def _store_active(job: SweepJob, lane: int, found: Sequence[_Active]) -> None:

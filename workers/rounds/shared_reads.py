@@ -2,7 +2,7 @@
 
 A task is a `Reading`, which is given every partition of its lane and has a result at the end. Alone it streams the
 partitions itself; together with others, of fits side by side, it shares what is read and decoded, and has the bits
-that it would have alone: readings know nothing of each other.
+that it would have alone.
 """
 
 from __future__ import annotations
@@ -48,13 +48,22 @@ class Reading(Protocol):
 
 # What makes the reading of each task: called as the task is, (job, shared, item).
 _STARTS: dict[Callable[..., Any], Callable[..., Reading]] = {}
+# What is called with the readings of a task that share a read, before the first partition.
+_INTRODUCE: dict[Callable[..., Any], Callable[[Sequence[Any]], None]] = {}
 
 
-def done_by(start: Callable[..., Reading]) -> Callable[[Task], Task]:
-    """Return a decorator of tasks that are one `Reading`, so that several of them can share a read."""
+def done_by(
+    start: Callable[..., Reading], introduce: Callable[[Sequence[Any]], None] | None = None
+) -> Callable[[Task], Task]:
+    """Return a decorator of tasks that are one `Reading`, so that several of them can share a read.
+
+    `introduce` is called with all readings before they share one: they may then do some of their work together.
+    """
 
     def remember(task: Task) -> Task:
         _STARTS[task] = start
+        if introduce is not None:
+            _INTRODUCE[task] = introduce
         return task
 
     return remember
@@ -86,6 +95,8 @@ class ReadTogether:
         for number, item in items:
             task = self.tasks[number]
             readings.append(_STARTS[task.func](*task.args, shared[number], item, **task.keywords))
+        if self.tasks[0].func in _INTRODUCE:  # all are of one task, see `read_key`
+            _INTRODUCE[self.tasks[0].func](readings)
         return tuple(_read(readings))
 
 

@@ -10,9 +10,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import threadpoolctl
 
-__all__ = ["peak_rss", "process_name", "resident_bytes", "single_threaded_blas"]
+__all__ = ["peak_rss", "process_name", "resident_bytes", "single_threaded_blas", "task_settings"]
 
 
 @functools.cache
@@ -24,6 +25,13 @@ def _blas() -> threadpoolctl.ThreadpoolController:
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread: its results differ in the last bits between one thread and two."""
     with _blas().limit(limits=1):
+        yield
+
+
+@contextlib.contextmanager
+def task_settings() -> Iterator[None]:
+    """Limit BLAS to one thread, and be silent where numbers overflow: a round that diverges says so itself."""
+    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         yield
 
 

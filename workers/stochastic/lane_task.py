@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +29,8 @@ from distls.workers.rounds.row_weights import row_weights
 from distls.workers.rounds.shared_reads import done_by, read_alone
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.update import Arrays, Learner, Update
+from distls.workers.stochastic.joint_learning import together
+from distls.workers.stochastic.update import LEAST_JOINT, Arrays, Learner, Update
 
 __all__ = [
     "LaneResult",
@@ -104,6 +106,13 @@ class LaneTraining:
         self._learner = job.update.start_lane(start, item.time, item.tail_from)
         self._loss_sum, self._errors = 0.0, 0
 
+    @property
+    def sees(self) -> Any:
+        """What determines the rows, their order and their weights, among lanes that share a read."""
+        job = self._job
+        weight = None if job.class_weight is None else job.class_weight.tobytes()
+        return job.data, job.seed, job.round, job.shuffle, weight
+
     def take(self, index: int, part: Partition) -> None:
         """Learn from a partition."""
         job, count = self._job, n_rows_of(part.x)
@@ -135,7 +144,19 @@ class LaneTraining:
         )
 
 
-@done_by(LaneTraining)
+def _learn_together(trainings: Sequence[LaneTraining]) -> None:
+    """Have lanes that see the same rows in the same order, of fits with other strengths, learn as the update can."""
+    groups: dict[Any, list[LaneTraining]] = {}
+    for training in trainings:
+        if not training._job.recipe:  # features may differ
+            groups.setdefault(training.sees, []).append(training)
+    for group in groups.values():
+        learners = together([training._learner for training in group])
+        for training, learner in zip(group, learners, strict=True):
+            training._learner = learner
+
+
+@done_by(LaneTraining, _learn_together)
 def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult:
     """Return the result of `LaneTraining`."""
     result: LaneResult = read_alone(LaneTraining(job, start, item))
@@ -323,8 +344,8 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     )
 
 
-def warm_up(types: KernelTypes, update: Update) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on a single row."""
+def warm_up(types: KernelTypes, update: Update, models: int = 1) -> None:
+    """Compile the kernels of a job, or load them from the disk cache, on a single row; `models` train side by side."""
     # the driver calls this first: workers on its machine then load the kernels instead of compiling them, which would
     # cost them seconds and memory they do not give back
     x = one_row(types.layout, types.data, types.indices)
@@ -334,6 +355,8 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     arrays = update.zeros((1, 2), types.weights)
     learner = update.start_lane(arrays, 0.0, 0.0)
     learner.learn(x, _as_kernels_take(y), none, order)
+    for other in together([update.start_lane(arrays, 0.0) for _ in range(min(models, LEAST_JOINT))]):
+        other.learn(x, _as_kernels_take(y), none, order)
     _window(learner)
     for array in learner.arrays():
         merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -21,16 +21,19 @@ from distls.storage.rows import Rows
 from distls.workers.losses.loss_registry import row_loss_for
 from distls.workers.penalties.penalty_registry import penalty_value
 
-__all__ = ["Arrays", "KernelLearner", "Learner", "Model", "ScheduleUpdate", "Update"]
+__all__ = ["LEAST_JOINT", "Arrays", "Joint", "KernelLearner", "Learner", "Model", "ScheduleUpdate", "Update"]
 
 Arrays = tuple[NDArray[Any], ...]
 Model = tuple[NDArray[Any], NDArray[np.float64]]
 U = TypeVar("U", bound="Update")
 
+LEAST_JOINT = 3  # learners of a `joint`; fewer are as fast one after the other
+
 
 class Learner(ABC):
     """The arrays of a lane while it processes its rows."""
 
+    most_joint: ClassVar[int] = 1  # learners of one `joint`
     # the steps the lane has taken, in earlier rounds too, and the kernel's other counters
     clock: NDArray[np.float64]
 
@@ -65,6 +68,34 @@ class Learner(ABC):
     def new_window(self) -> None:
         """Start a window here."""
         raise NotImplementedError
+
+    @property
+    def joint_kind(self) -> tuple[Any, ...] | None:
+        """What learners of other strengths share that can learn in one `joint` kernel; None if none can."""
+        return None
+
+    def joint(self, learners: Sequence[Learner]) -> Joint:
+        """Return what learns for all `learners`, which are of this one's kind."""
+        raise NotImplementedError
+
+
+class Joint(ABC):
+    """Several learners that see the same rows, in one kernel; each has the bits that it would have alone."""
+
+    @property
+    @abstractmethod
+    def time(self) -> float:
+        """See `Learner.time`."""
+
+    @abstractmethod
+    def learn(
+        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Learn from the rows `order`; return the sums of losses and the errors of every learner."""
+
+    @abstractmethod
+    def write(self, number: int) -> None:
+        """Write what a learner has learned to its own arrays."""
 
 
 @dataclass
@@ -133,6 +164,10 @@ class Update(ABC):
         one, two, three = (sum(a.nbytes for a in self.zeros((n, shape[1]), dtype)) for n in (1, 2, 3))
         more = shape[0] - 1
         return one + more * (two - one) + more * (more - 1) // 2 * (three - 2 * two + one)
+
+    def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
+        """Return the bytes of the `joint` of so many learners, in addition to their own arrays; 0 if there is none."""
+        return 0
 
     @abstractmethod
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> Learner:

@@ -26,7 +26,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import SMALL
 from distls.storage.errors import WorkerError
 from distls.workers.rounds.reduction_tree import ReductionTree
-from distls.workers.runtime.process import single_threaded_blas
+from distls.workers.runtime.process import task_settings
 
 __all__ = ["DaskExecutor"]
 
@@ -233,10 +233,10 @@ def _pickled_bytes(value: Any) -> int:
 
 
 def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
-    with single_threaded_blas():
+    with task_settings():
         return function(shared, item)
 
 
 def _call_group(*call: Any) -> Any:
-    with single_threaded_blas():
+    with task_settings():
         return run_group(*call)

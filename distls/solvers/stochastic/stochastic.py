@@ -124,7 +124,8 @@ class Stochastic(Solver[StochasticState]):
                 # the state before and after a round; two windows in float64, of both
                 driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
                 sample_bytes=2 * sample_rows * row_bytes,
-                work_bytes=self._work_bytes(row_bytes),
+                work_bytes=self._work_bytes(row_bytes)
+                + self.steps.default.joint_bytes(self.shape, self.problem.dtype, memory.models),
                 exchanged=self._exchanged(windows),
             ),
             lanes=len(self.lanes),
@@ -157,7 +158,7 @@ class Stochastic(Solver[StochasticState]):
         dtype = self.problem.dtype.name
         layout, data = ("dense", dtype) if self._block else (meta.layout, meta.dtype)
         types = KernelTypes(layout, data, indices, dtype, self.problem.loss, meta.target)
-        warm = partial(warm_up, update=self.steps.default)
+        warm = partial(warm_up, update=self.steps.default, models=self._memory.models)
         warm(types)
         executor.each_worker(warm, types)
 

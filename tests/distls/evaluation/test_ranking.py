@@ -112,7 +112,7 @@ def test_one_lane_goes_as_the_oracle_does(dataset: Dataset, rows: Any, loss: str
 
 
 def test_a_label_alone_is_a_class(tmp_path: Path, rows: Any) -> None:
-    x, _ = rows
+    x = sp.csr_matrix(rows[0])
     codes = np.random.default_rng(0).integers(K, size=N)
     sets = stored(tmp_path / "sets", x, np.eye(K, dtype=bool)[codes])
     write_dataset(tmp_path / "classes", x, codes)
@@ -205,7 +205,7 @@ def test_weights_of_rows_count_in_ranking_and_threshold(rows: Any, tmp_path: Pat
 
 def test_one_label_has_nothing_to_be_ranked_with(rows: Any, tmp_path: Path) -> None:
     x, y = rows
-    alone = stored(tmp_path / "alone", x, y[:, :1])
+    alone = stored(tmp_path / "alone", sp.csr_matrix(x), y[:, :1])
     result = fit("bcd", alone, params={"alpha": 1e-2}, passes=20)
     assert result.record["objective"] == 0.0
     apart = fit("bcd", alone, params={"alpha": 1e-3, "loss": "multitask_squared_hinge"}, passes=50)

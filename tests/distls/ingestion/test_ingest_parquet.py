@@ -238,7 +238,11 @@ MISSING = "the value is missing; --na VALUE says what to read in its place"
         ({"indices": [[1], [-1]], "values": [[1.0], [2.0]]},
          '{a}, row 1: column "indices": -1: an index must be a whole number from 0 to 1'),
         ({"indices": [[1], [2**63 - 1]], "values": [[1.0], [2.0]]},
-         f'column "indices": {2**63 - 1}: an index must be a whole number from 0 to {2**32 - 1}'),
+         f'{{a}}, row 1: column "indices": {2**63 - 1}: an index must be a whole number from 0 to {2**32 - 1}'),
+        ({"indices": [[1.0], [float("inf")]], "values": [[1.0], [2.0]]},
+         f'{{a}}, row 1: column "indices": inf: an index must be a whole number from 0 to {2**32 - 1}'),
+        ({"indices": [[float("nan")], []], "values": [[1.0], []]},
+         '{a}, row 0: column "indices": nan: an index must be a whole number from 0 to 0'),
         ({"n": [["a"], ["b"]]},
          '{a}: column "n" is of type list<element: string>, not number or text or list of numbers; '
          '--ignore-columns "n" leaves it out'),
@@ -251,6 +255,16 @@ def test_refused_columns(tmp_path, columns, message):
         ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y")
     assert str(caught.value) == message.format(a=tmp_path / "a.parquet")
     assert not (tmp_path / "d").exists()
+
+
+def test_of_several_files_the_one_with_an_index_out_of_range_is_named(tmp_path):
+    a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    write(a, {"indices": [[0], [1]], "values": [[1.0], [2.0]], "y": [0, 1]})
+    write(b, {"indices": [[0], [], [1, 2**32]], "values": [[1.0], [], [2.0, 3.0]], "y": [0, 1, 0]}, group=2)
+    with pytest.raises(BadInputError) as caught:
+        ingest([a, b], tmp_path / "d", label_column="y")
+    rule = f"an index must be a whole number from 0 to {2**32 - 1}"
+    assert str(caught.value) == f'{b}, row 2: column "indices": {2**32}: {rule}'
 
 
 def test_refused_rows_are_skipped_and_counted(tmp_path):

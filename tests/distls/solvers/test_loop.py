@@ -36,7 +36,7 @@ class Fake:
 
     def __init__(self, share: float = 1.0, at_round: Callable[[int], float] = lambda round: 1.0) -> None:
         self.share, self.at_round = share, at_round
-        self.bad_state_at = 0
+        self.bad_state_at = self.ended_at = -1
 
     def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
         done = state.round + 1
@@ -47,7 +47,9 @@ class Fake:
         return Counting(done, state.passes + self.share, np.full((1, 1), float(done))), report
 
     def status(self, state: Counting) -> Status:
-        return Status.DIVERGED if state.round == self.bad_state_at else Status.RUNNING
+        if state.round == self.bad_state_at:
+            return Status.DIVERGED
+        return Status.CONVERGED if state.round == self.ended_at else Status.RUNNING
 
     def weights(self, state: Counting) -> Fitted:
         return Fitted(LinearPredictor(state.value, np.zeros(1)))
@@ -323,6 +325,13 @@ def test_an_objective_that_is_not_finite_is_divergence() -> None:
     solution = run(Fake(), evaluate, max_passes=9, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.DIVERGED, 1)
     json.dumps(solution.record, allow_nan=False)
+
+
+def test_it_is_so_too_where_the_solver_has_come_to_its_end() -> None:
+    solver = Fake()
+    solver.ended_at = 2
+    evaluate = Scripted(objective=lambda r: math.inf)
+    assert run(solver, evaluate, max_passes=9).status == Status.DIVERGED
 
 
 def test_callbacks_are_called_in_order() -> None:

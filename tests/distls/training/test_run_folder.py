@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from distls.columns.sharding import add_columns
 from distls.ingestion.ingest import ingest
 from distls.solvers.solver import State
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
@@ -144,6 +146,13 @@ def test_members_of_another_type_are_named(run: Run, name: str, value: Any) -> N
         _ = run.config
     assert str(caught.value).startswith(f"{run.path}: config.json was not written by distls (")
     assert f"at `$.{name}" in str(caught.value)
+
+
+def test_patience_without_evaluation_data_is_refused(run: Run) -> None:
+    (run.path / "config.json").write_text(json.dumps(CONFIG.stored() | {"patience": 2}))
+    with pytest.raises(FormatError) as caught:
+        _ = run.config
+    assert "was not written by distls (patience without evaluation data" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +291,41 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
     lost = "the run was removed while it was trained; what it had learnt is lost"
     assert str(caught.value) == f"{tmp_path / 'run'}: {lost}"
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", ["bcd", "cls", "sdca", "ovr-sdca", "stagewise"])
+def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    append = Run.append_event
+
+    def append_and_remove(run: Run, event: dict[str, Any]) -> None:
+        append(run, event)
+        if event["round"] == 1:
+            shutil.rmtree(run.path)
+
+    monkeypatch.setattr(Run, "append_event", append_and_remove)
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, tmp_path / "data", y=np.arange(60) % 3)
+    add_columns(tmp_path / "data")
+    params = {"block_size": 1, "stages": 3} if method == "stagewise" else {}
+    with pytest.raises(StorageError) as caught:
+        fit(method, tmp_path / "data", tmp_path / "run", params=params)
+    lost = "the run was removed while it was trained; what it had learnt is lost"
+    assert str(caught.value) == f"{tmp_path / 'run'}: {lost}"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(run: Run, _event: dict[str, Any]) -> None:
+        shutil.rmtree(run.path)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "a file of it")
+
+    monkeypatch.setattr(Run, "append_event", remove)
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    with pytest.raises(StorageError, match="the run was removed while it was trained"):
+        fit("sgd", tmp_path / "data", tmp_path / "run")
 
 
 @pytest.mark.parametrize("damage", ["no model", "a damaged model", "a damaged status"])

@@ -15,6 +15,7 @@ from distls.storage.temporary.row_state import RowState
 
 @pytest.fixture
 def state(tmp_path: Path) -> RowState:
+    (tmp_path / "run").mkdir()
     return RowState(tmp_path / "run" / "state")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ from distls.workers.ingestion.records.row_block import Csr, RowBlock
 __all__ = ["PARQUET_READER", "record_batch_rows", "survey_parquet"]
 
 _LARGEST_BATCH = 2**17
+_MOST_FEATURES = 2**32
 
 
 # -- survey ----------------------------------------------------------------------------------------------
@@ -46,13 +48,16 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
     values: dict[int, set[str]] = {column: set() for column in limits}
     largest = {names.index(f.indices): -1 for f in text.features if f.indices}
     wanted = [names[column] for column in (*values, *largest)]
+    first = 0
     for batch in parquet_batches(item, wanted, _LARGEST_BATCH):
         for column, known in values.items():
             if len(known) <= limits[column]:
                 texts = _as_text(item.file.path, names[column], batch[names[column]], arrow)
                 _collect(known, texts, text, arrow)
         for column in largest:
-            largest[column] = max(largest[column], _largest(batch[names[column]], arrow))
+            found = _largest(item, first, names[column], batch[names[column]], arrow)
+            largest[column] = max(largest[column], found)
+        first += batch.num_rows
     return {
         "lines": item.stop - item.start,
         "words": [],
@@ -67,9 +72,20 @@ def _collect(known: set[str], column: Any, text: TableOptions, arrow: Any) -> No
     known.update(text.na if value is None else value for value in found if value is not None or text.na)
 
 
-def _largest(column: Any, arrow: Any) -> int:
-    largest = arrow.compute.max(arrow.compute.list_flatten(column)).as_py()
-    return -1 if largest is None else int(largest)
+def _largest(item: ParquetItem, first: int, name: str, column: Any, arrow: Any) -> int:
+    """Return the largest index of a column, -1 without any; `first` is the number of the batch's first row."""
+    flat = arrow.compute.list_flatten(column)
+    largest = arrow.compute.max(flat).as_py()
+    if largest is None or math.isnan(largest):  # rows without numbers are refused when they are read
+        return -1
+    if largest >= _MOST_FEATURES:
+        place = arrow.compute.index(flat, largest).as_py()
+        row = first + arrow.compute.list_parent_indices(column)[place].as_py()
+        raise BadInputError(
+            f"{item.where(row)}: column {quoted(name.encode())}: {largest}: an index must be a whole number from 0 "
+            f"to {_MOST_FEATURES - 1}"
+        )
+    return int(largest)
 
 
 def _as_text(path: str, name: str, column: Any, arrow: Any) -> Any:

@@ -376,6 +376,36 @@ def test_lost_duals_are_made_anew(small, tmp_path):
     assert kept.records[0]["notes"] == ["the duals of 1 partitions were lost and recomputed from the weights"]
 
 
+def test_duals_are_recomputed_alike_however_they_were_lost(small, tmp_path):
+    """Other bits than those of the undisturbed fit, but the same ones whatever happened to the file, with a note."""
+    digests = {}
+    for damage in ("none", "removed", "truncated", "flipped"):
+        run = tmp_path / damage
+        with interrupted():
+            fit(
+                "sdca", small[4, False], run, params=EXACT, passes=12, callbacks=[StopAfter(6)], checkpoint_seconds=0
+            )  # fmt: skip
+        state = np.load(sorted((run / "checkpoints").glob("round-*"))[-1] / "versions.npy")
+        path = run / "state" / f"{0:08d}-{state[0]:06d}.npy"
+        content = path.read_bytes()
+        if damage == "removed":
+            path.unlink()
+        elif damage == "truncated":
+            path.write_bytes(content[: len(content) // 2])
+        elif damage == "flipped":
+            path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+        kept = Records()
+        digests[damage] = resume(run, callbacks=[kept]).model.sha256
+        said = any(
+            "were lost and recomputed" in note
+            for record in kept.records
+            for note in record.get("notes") or ()
+        )
+        assert said == (damage != "none")
+    assert digests["removed"] == digests["truncated"] == digests["flipped"]
+    assert digests["none"] == fit("sdca", small[4, False], params=EXACT, passes=12).model.sha256
+
+
 def test_damaged_duals_are_refused(small, tmp_path):
     run = tmp_path / "run"
     fit("sdca", small[4, False], run, params=EXACT, passes=1)

@@ -1,0 +1,118 @@
+"""Learners of several strengths in one kernel: each has the bits that it has alone."""
+
+import numpy as np
+import pytest
+
+from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.losses.targets import label_sets
+from distls.workers.simd.adaptive_steps import LANES
+from distls.workers.stochastic.adagrad import AdagradUpdate
+from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, lines_bytes
+from distls.workers.stochastic.joint_learning import together
+
+NONE = np.empty(0)
+D, N = 23, 150
+
+
+def _rows(layout, dtype):
+    rng = np.random.default_rng(4)
+    x = np.round(rng.standard_normal((N, D)), 2) * (rng.random((N, D)) < 0.4)
+    x[[3, 40]] = 0
+    if layout == "dense":
+        return DenseRows(x.astype(dtype)), rng
+    indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))]).astype(np.int64)
+    return CsrRows(indptr, np.nonzero(x)[1].astype(np.uint32), x[x != 0].astype(dtype)), rng
+
+
+def _learners(count, k, dtype, loss="softmax", alpha=None, warm=False, **options):
+    """Return learners whose weights decay from hardly at all to so much that factors are folded."""
+    one = loss.startswith("ovr") and k == 1
+    found, rng = [], np.random.default_rng(1)
+    for strength in np.geomspace(1e-7, 3.0, count) if alpha is None else [alpha] * count:
+        update = AdagradUpdate(loss, one, strength, True, eta0=0.3 + strength, eta_b=0.2, **options)
+        arrays = update.zeros((D, 2 if one else k), dtype)
+        if warm:
+            for array in (arrays[0], arrays[2], arrays[3]):
+                array[...] = rng.random(array.shape)
+        found.append(update.start_lane(arrays, 5.0 if warm else 0.0))
+    return found
+
+
+def _learned(learners, x, y, weight, rng):
+    """Return what each learner has learned from two blocks, and what it said of them."""
+    told = [[] for _ in learners]
+    for order in (rng.permutation(N), rng.permutation(N)[: N // 2]):
+        for place, learner in enumerate(learners):
+            told[place].append(learner.learn(x, y, weight, order))
+    return [(said, learner.time, learner.arrays()) for said, learner in zip(told, learners, strict=True)]
+
+
+def _assert_same(x, y, weight, make):
+    alone = _learned(make(), x, y, weight, np.random.default_rng(9))
+    plain = make()
+    joint = together(plain)
+    assert not set(map(id, joint)) & set(map(id, plain))
+    for one, other in zip(alone, _learned(joint, x, y, weight, np.random.default_rng(9)), strict=True):
+        assert one[:2] == other[:2]
+        for a, b in zip(one[2], other[2], strict=True):
+            assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("loss", "k"), [("softmax", 2), ("softmax", 5), ("softmax", 8), ("crammer_singer", 4), ("ovr_hinge", 1)]
+)
+def test_every_learner_has_its_own_bits(loss, k, dtype):
+    x, rng = _rows("csr", "float32")
+    y = rng.integers(0, max(k, 2), N).astype(np.int32)
+    _assert_same(x, y, NONE, lambda: _learners(10, k, dtype, loss))
+
+
+def test_with_sample_weights_and_dense_rows():
+    x, rng = _rows("dense", "float64")
+    y, weight = rng.integers(0, 3, N).astype(np.int32), rng.random(N)
+    weight[::7] = 0.0
+    _assert_same(x, y, weight, lambda: _learners(LANES, 3, "float64"))
+
+
+def test_from_trained_weights():
+    x, rng = _rows("csr", "float32")
+    y = rng.integers(0, 3, N).astype(np.int32)
+    _assert_same(x, y, NONE, lambda: _learners(5, 3, "float32", warm=True))
+
+
+def test_numbers_and_sets_of_labels():
+    x, rng = _rows("csr", "float32")
+    _assert_same(x, rng.standard_normal((N, 2)), NONE, lambda: _learners(4, 2, "float32", "squared"))
+    sets = CsrRows(np.arange(N + 1), rng.integers(0, 4, N).astype(np.uint32), np.ones(N, np.float32))
+    _assert_same(x, label_sets(sets), NONE, lambda: _learners(4, 4, "float32", "ovr_log"))
+
+
+@pytest.mark.parametrize(
+    "learners",
+    [
+        lambda: _learners(2, 3, "float32"),  # too few to be worth it
+        lambda: _learners(4, 3, "float32", alpha=0.0),
+        lambda: _learners(4, MOST_OUTPUTS + 1, "float32"),
+        lambda: _learners(2, 3, "float32") + _learners(2, 3, "float32", "crammer_singer"),
+    ],
+)
+def test_others_learn_one_after_the_other(learners):
+    plain = learners()
+    assert together(plain) == plain
+
+
+def test_what_is_left_of_the_lanes_learns_alone():
+    plain = _learners(LANES + 1, 3, "float32")
+    found = together(plain)
+    assert found[-1] is plain[-1]
+    assert not set(map(id, found[:-1])) & set(map(id, plain))
+
+
+def test_bytes_of_the_lines():
+    update = AdagradUpdate("softmax", False, 0.1, True)
+    joint = _learners(10, 3, "float32")
+    lines = joint[0].joint(joint)
+    held = lines._lines.nbytes + lines._since.nbytes
+    assert update.joint_bytes((D, 3), np.dtype("float32"), 10) == held == lines_bytes(D, 3, 10, 4)
+    assert update.joint_bytes((D, 3), np.dtype("float32"), 2) == 0
