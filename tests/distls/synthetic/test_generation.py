@@ -120,7 +120,7 @@ def test_refused(tmp_path: Path) -> None:
     assert (
         str(caught.value)
         == "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, dense, odp, csgd, "
-        "csgd-wide, alpha, axis, lshtc1"
+        "csgd-wide, alpha, axis, delta, lshtc1"
     )
     with pytest.raises(ParameterError, match=r"--rows 0: at least one row is needed"):
         generate("dense", tmp_path / "d", rows=0)

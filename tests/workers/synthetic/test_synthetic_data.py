@@ -18,7 +18,7 @@ from distls.workers.synthetic.sampling_kernels import alias_cells
 
 DOCUMENTS = ["rcv1-4", "rcv1-53", "odp"]
 LABELLED = [*DOCUMENTS, "dense"]
-FACTORS = ["alpha", "axis"]
+FACTORS = ["alpha", "axis", "delta"]
 REGRESSION = ["csgd", "csgd-wide"]
 ALL = [*LABELLED, *FACTORS, *REGRESSION, "lshtc1"]
 
@@ -165,7 +165,7 @@ def test_a_linear_model_learns_it_but_not_perfectly(kind, bar):
     assert 0.02 < error < min(bar, prior_error)
 
 
-@pytest.mark.parametrize(("kind", "condition"), [("alpha", 1e4), ("axis", 500.0**2)])
+@pytest.mark.parametrize(("kind", "condition"), [("alpha", 1e4), ("axis", 500.0**2), ("delta", 500.0**2)])
 def test_factors_are_ill_conditioned(kind, condition):
     x, y = generate_rows(kind, 0, "train", 0, 5 * BLOCK_ROWS)
     assert x.values.dtype == np.float32
@@ -261,6 +261,7 @@ def test_wrong_arguments_are_refused(arguments, message):
         ("alpha", "bccd3bf183c1e3d9"),
         ("axis", "2072b145fe4de5ce"),
         ("lshtc1", "3019620ae2a76892"),
+        ("delta", "01ffd107c8db44ba"),
     ],
 )
 def test_bits_are_those_of_every_earlier_version(kind, digest):
