@@ -468,6 +468,7 @@ def test_sgd_qn_paper(
     monkeypatch.setattr(sgd_qn, "SHAPES", {"rcv1": 1e-3, "axis": 1e-4})
     monkeypatch.setattr(sgd_qn, "TIMED", ("rcv1", "axis"))
     monkeypatch.setattr(sgd_qn, "NAIVE_ROWS", 100)
+    monkeypatch.setattr(sgd_qn, "OLBFGS_ROWS", 0)
     # each diagonal is two more kernels to compile
     monkeypatch.setattr(sgd_qn, "DIAGONALS", sgd_qn.DIAGONALS[:1])
     monkeypatch.setattr(sgd_qn, "SGD_QN", sgd_qn.SGD_QN[:1])
