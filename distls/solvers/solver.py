@@ -205,6 +205,10 @@ class Solver(Protocol[S]):
         or the other methods rely on must be compared here, without an exception.
         """
 
+    def holds(self, state: S) -> bool:
+        """Whether what RUN/state has of rows for this state is whole; True where it can be recomputed to the bit."""
+        return True
+
 
 @runtime_checkable
 class StartsPath(Protocol):

@@ -20,7 +20,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -300,21 +300,32 @@ class Run:
         # the description is written last: in an object store a checkpoint under way has none
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
-    def load_checkpoint(self, state_type: type[S]) -> tuple[S, Record] | None:
-        """Read the newest checkpoint that is sound, or None when there is none yet; raises the newest one's error."""
-        found = self.checkpoints()
-        if not found:
-            return None
-        *older, newest = found
-        try:
-            return self._load(newest, state_type)
-        except CorruptDataError as error:
-            for path in reversed(older):
-                with contextlib.suppress(CorruptDataError):
-                    sound = self._load(path, state_type)
-                    _LOG.warning("%s; the fit goes on from %s", error, path.name)
-                    return sound
-            raise
+    def load_checkpoint(
+        self, state_type: type[S], checked: Callable[[S, str], S], holds: Callable[[S], bool]
+    ) -> tuple[S, Record, Place] | None:
+        """Read the newest checkpoint that is sound, or None when there is none yet; raises the newest one's error.
+
+        `checked` refuses the state of another fit. Where `holds` misses what is kept of rows, an older checkpoint
+        for which it does is read.
+        """
+        paths = self.checkpoints()
+        errors: list[CorruptDataError] = []
+        sound: list[tuple[S, Record, Place]] = []
+        for path in reversed(paths):
+            try:
+                state, extra = self._load(path, state_type)
+            except CorruptDataError as error:
+                errors.append(error)
+                continue
+            sound.append((checked(state, str(path)), extra, path))
+            if len(paths) == 1 or holds(state):
+                if path != paths[-1]:
+                    lost = errors[0] if errors else f"{paths[-1]}: what is kept of its rows was lost"
+                    _LOG.warning("%s; the fit goes on from %s", lost, path.name)
+                return sound[-1]
+        if errors and not sound:
+            raise errors[0]
+        return sound[0] if sound else None
 
     def _load(self, path: Place, state_type: type[S]) -> tuple[S, Record]:
         attributes, arrays = read_bundle(path, "checkpoint", self.path)

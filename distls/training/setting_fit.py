@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import metadata
 from types import MappingProxyType
 
@@ -188,14 +189,13 @@ def _versions() -> Mapping[str, str]:
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
     """Return state, progress and the best weights: of the newest checkpoint, or of a fresh start."""
-    found = run.load_checkpoint(solver.state_type)
+    found = run.load_checkpoint(solver.state_type, partial(check_state, solver), solver.holds)
     if found is None:
         run.truncate_events(0)
         return solver.init(), Progress(), None
-    state, extra = found
-    state = check_state(solver, state, str(run.checkpoints()[-1]))
+    state, extra, checkpoint = found
     run.truncate_events(state.round)
-    progress, best = progress_of(extra, str(run.checkpoints()[-1])), None
+    progress, best = progress_of(extra, str(checkpoint)), None
     if progress.best is not None and (run.path / "best").exists():
         model = load_model(run.path / "best")
         alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None

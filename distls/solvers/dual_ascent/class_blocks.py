@@ -17,7 +17,7 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.memory_plan import SAFE_FRACTION, SLACK, Footprint, Plan, make_plan
 from distls.methods.method import Params
 from distls.problem import Problem
-from distls.solvers.solver import Fitted, RoundReport, State, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.atomic import remove_tree, subfolders
 from distls.storage.filesystem.paths import place_of
@@ -65,7 +65,7 @@ class ClassBlockState(State):
     intercept: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
-class ClassBlockSolver:
+class ClassBlockSolver(Solver[ClassBlockState]):
     """Trains blocks of classes, each a fit of its own to the same rows."""
 
     state_type = ClassBlockState

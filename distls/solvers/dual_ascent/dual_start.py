@@ -21,7 +21,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
-__all__ = ["DualStarter"]
+__all__ = ["DualStarter", "lost_duals"]
 
 # Multiples of a run's duals at which the dual is known exactly: of log losses the best is well below 1.
 _SHARES = (0.25, 0.5, 0.75)
@@ -78,8 +78,7 @@ class DualStarter:
 
     def renewed(self, state: SdcaState, predictor: LinearPredictor) -> SdcaState:
         """Return the state with the duals of partitions that were lost made from the gradients at its weights."""
-        point, rows = self._point_of(state), self._problem.dataset.table.rows
-        lost = [p for p in range(len(rows)) if not _is_there(point, p, int(rows[p]))]
+        lost = lost_duals(self._point_of(state), self._problem.dataset.table.rows)
         at = self._form.reduced(predictor.coefficients, predictor.intercept)
         made, _ = self._made(state, np.array(lost, np.int64), at, None)
         return replace(made, renewed=state.renewed + len(lost))
@@ -160,9 +159,12 @@ class DualStarter:
         return share, float(np.interp(share, shares, conjugates))
 
 
-def _is_there(point: DualPoint, index: int, n_rows: int) -> bool:
-    try:
-        point.read(index, n_rows)
-    except StateLostError:
-        return False
-    return True
+def lost_duals(point: DualPoint, rows: NDArray[np.int64]) -> list[int]:
+    """Return the partitions, of so many rows each, whose duals are missing or damaged."""
+    lost = []
+    for index, n_rows in enumerate(rows.tolist()):
+        try:
+            point.read(index, n_rows)
+        except StateLostError:
+            lost.append(index)
+    return lost

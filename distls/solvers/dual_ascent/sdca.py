@@ -23,7 +23,7 @@ from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
 from distls.solvers.dual_ascent.dual_problem import DualProblem
-from distls.solvers.dual_ascent.dual_start import DualStarter
+from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
 from distls.solvers.dual_ascent.kept_duals import KeptDuals
 from distls.solvers.dual_ascent.sdca_state import SdcaState
 from distls.solvers.solver import Fitted, RoundReport, Solver, Status
@@ -374,6 +374,10 @@ class Sdca(Solver[SdcaState]):
             and 0 <= state.part < self._rounds
             and bool((state.versions >= 0).all() and (state.before >= 0).all())
         )
+
+    def holds(self, state: SdcaState) -> bool:
+        """See `Solver.holds`: duals made anew are others."""
+        return not lost_duals(self.point(state), self.problem.dataset.table.rows)
 
     def probe(self, block: int) -> None:
         """Train a partition in this process and forget it: what `plan` times."""

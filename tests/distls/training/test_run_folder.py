@@ -37,13 +37,18 @@ def run(tmp_path: Path) -> Run:
     return Run.create(tmp_path / "run", CONFIG)
 
 
+def newest_of(run: Run) -> tuple[Small, dict[str, Any], Any] | None:
+    """The newest checkpoint that is sound, of a solver that keeps nothing of rows."""
+    return run.load_checkpoint(Small, lambda state, where: state, lambda state: True)
+
+
 def test_created_and_opened(tmp_path: Path) -> None:
     made = Run.create(tmp_path / "a" / "b", CONFIG)
     assert is_run(made.path)
     assert Run.open(made.path).config == CONFIG
     assert made.status == {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
     assert made.events() == []
-    assert made.load_checkpoint(Small) is None
+    assert newest_of(made) is None
 
 
 def test_the_configuration_is_stored_member_by_member(run: Run) -> None:
@@ -201,9 +206,10 @@ def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run: Run) -> N
         state = Small(done, done / 2, np.arange(3.0) * done, 0.1)
         run.save_checkpoint(state, {"progress": {"seconds": float(done)}})
     assert [path.name for path in run.checkpoints()] == ["round-999999", "round-1000000"]
-    found = run.load_checkpoint(Small)
+    found = newest_of(run)
     assert found is not None
-    state, extra = found
+    state, extra, path = found
+    assert path.name == "round-1000000"
     assert (state.round, state.passes, state.scale) == (1_000_000, 500_000.0, 0.1)
     assert state.values.tolist() == [0.0, 1e6, 2e6]
     assert extra == {"progress": {"seconds": 1e6}}
@@ -244,12 +250,27 @@ def test_of_a_damaged_checkpoint_the_one_before_is_read(
     if not missing:
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with caplog.at_level("WARNING", "distls"):
-        found = run.load_checkpoint(Small)
+        found = newest_of(run)
     assert found is not None
     assert found[0].round == 1
     (message,) = caplog.messages
     assert message.startswith(f"{path}: ")
     assert message.endswith(f"; the fit goes on from {older.name}")
+
+
+@pytest.mark.parametrize(("whole", "expected"), [({1, 2}, 2), ({1}, 1), (set(), 2)])
+def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(
+    run: Run, caplog: pytest.LogCaptureFixture, whole: set[int], expected: int
+) -> None:
+    for done in (1, 2):
+        run.save_checkpoint(Small(done), {})
+    with caplog.at_level("WARNING", "distls"):
+        found = run.load_checkpoint(Small, lambda state, where: state, lambda state: state.round in whole)
+    assert found is not None
+    assert found[0].round == expected
+    older, newest = run.checkpoints()
+    lost = f"{newest}: what is kept of its rows was lost; the fit goes on from {older.name}"
+    assert caplog.messages == ([lost] if expected == 1 else [])
 
 
 def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
@@ -259,7 +280,7 @@ def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(CorruptDataError) as caught:
-        run.load_checkpoint(Small)
+        newest_of(run)
     assert str(caught.value) == f"{path}: its bytes do not match bundle.json"
 
 

@@ -376,34 +376,48 @@ def test_lost_duals_are_made_anew(small, tmp_path):
     assert kept.records[0]["notes"] == ["the duals of 1 partitions were lost and recomputed from the weights"]
 
 
-def test_duals_are_recomputed_alike_however_they_were_lost(small, tmp_path):
-    """Other bits than those of the undisturbed fit, but the same ones whatever happened to the file, with a note."""
+@pytest.mark.parametrize("kept", ["the older", "none"])
+def test_lost_duals_of_a_checkpoint(small, tmp_path, caplog, kept):
+    """With the duals of the older checkpoint the bits of the undisturbed fit; without, other ones and a note.
+
+    These are the same however the duals were lost.
+    """
     digests = {}
-    for damage in ("none", "removed", "truncated", "flipped"):
+    for damage in ("no", "removed", "truncated", "flipped"):
         run = tmp_path / damage
         with interrupted():
             fit(
                 "sdca", small[4, False], run, params=EXACT, passes=12, callbacks=[StopAfter(6)], checkpoint_seconds=0
             )  # fmt: skip
-        state = np.load(sorted((run / "checkpoints").glob("round-*"))[-1] / "versions.npy")
-        path = run / "state" / f"{0:08d}-{state[0]:06d}.npy"
-        content = path.read_bytes()
-        if damage == "removed":
-            path.unlink()
-        elif damage == "truncated":
-            path.write_bytes(content[: len(content) // 2])
-        elif damage == "flipped":
-            path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-        kept = Records()
-        digests[damage] = resume(run, callbacks=[kept]).model.sha256
-        said = any(
-            "were lost and recomputed" in note
-            for record in kept.records
-            for note in record.get("notes") or ()
+        checkpoints = sorted((run / "checkpoints").glob("round-*"))
+        for checkpoint in checkpoints[-1:] if kept == "the older" else checkpoints:
+            version = np.load(checkpoint / "versions.npy")[0]
+            spoil(run / "state" / f"{0:08d}-{version:06d}.npy", damage)
+        records = Records()
+        caplog.clear()
+        digests[damage] = resume(run, callbacks=[records]).model.sha256
+        notes = [note for record in records.records for note in record.get("notes") or ()]
+        assert any("were lost and recomputed" in note for note in notes) == (
+            kept == "none" and damage != "no"
         )
-        assert said == (damage != "none")
+        assert any("the fit goes on from" in line for line in caplog.messages) == (
+            kept == "the older" and damage != "no"
+        )
     assert digests["removed"] == digests["truncated"] == digests["flipped"]
-    assert digests["none"] == fit("sdca", small[4, False], params=EXACT, passes=12).model.sha256
+    undisturbed = fit("sdca", small[4, False], params=EXACT, passes=12).model.sha256
+    assert digests["no"] == undisturbed
+    assert (digests["removed"] == undisturbed) == (kept == "the older")
+
+
+def spoil(path, damage):
+    """Remove a file, cut it in two, or change a bit of it."""
+    content = path.read_bytes()
+    if damage == "removed":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
 
 
 def test_damaged_duals_are_refused(small, tmp_path):
