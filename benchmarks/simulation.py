@@ -70,6 +70,8 @@ class Simulated:
     rows : array of the rows of each partition
     """
 
+    away_seconds = 0.0
+
     def __init__(self, workers: int, threads: int, rows: Any) -> None:
         self._places = [f"worker-{w:05d}" for _ in range(threads) for w in range(workers)]
         self._rows = rows

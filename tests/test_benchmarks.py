@@ -175,8 +175,11 @@ def test_peers(peers_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ["--directory", str(peers_place), "--rows", "3000", "--repeats", "1", "--out", str(out)]
     )
     assert set(_read(out)) == set(results) >= {"cpus", "load", "passes", "overhead", "ingest", "text"}
-    assert [(row["loss"], row["from"]) for row in results["passes"]] == [
-        (loss, where) for loss in ("hinge", "log") for where in ("store", "cache")
+    assert [(row["method"], row["loss"], row["from"]) for row in results["passes"]] == [
+        (method, loss, where)
+        for method, losses in (("mcid", ("hinge", "log")), ("sgd", ("ovr_hinge", "log")))
+        for loss in losses
+        for where in ("store", "cache")
     ]
     for row in results["passes"]:
         assert 0 < row["distls error %"] < 75
@@ -590,7 +593,7 @@ def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_many_classes(small_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "WIDTHS", (16,))
-    options = ["--data", str(small_sets), "--directory", str(tmp_path / "made"), "--rows", "50"]
+    options = ["--data", str(small_sets), "--directory", str(tmp_path / "made"), "--rows", "9000"]
     results = classes.main(["--part", "small,blocks", *options, "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json").keys() == results.keys() == {"small", "blocks"}
     assert all(row["error"] < 95 and row["weights"] > 0 for row in results["small"])

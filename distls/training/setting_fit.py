@@ -243,11 +243,11 @@ def _conclude(
         found = fit_warnings(setting.problem, solution.status, record, slope, eval_data, proves, ordered)
         record |= {"warnings": found} if found else {}
         run.check_there()
+        if keep_final:  # first: a run in which it fails has no model
+            run.keep_final(solution.state, {"progress": asdict(solution.progress)})
         save_model(run.path / "model", model)
         if isinstance(model.weights, ClassBlocks):
             model = load_model(run.path)  # its blocks are those of the model from now on
-        if keep_final:
-            run.keep_final(solution.state, {"progress": asdict(solution.progress)})
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
     run.write_status({**record, **clock, "status": solution.status})

@@ -36,10 +36,18 @@ PARAMS: dict[str, dict[str, Any]] = {
     "bcd": {"alpha": ALPHA, "lanes": 3, "tau": 0.0, "active_sweeps": 0},
     "fista": {"alpha": ALPHA, "tau": 0.0},
     "sparsa": {"alpha": ALPHA, "tau": 0.0},
+    "ovr-sdca": {"alpha": ALPHA, "class_block": 1},
     "cls": {"rounds": 4},
     "stagewise": {"block_size": 13, "stages": 6, "alpha": ALPHA},
 }
 OWN_END = {"cls", "stagewise"}
+
+
+def limits_of(method: str) -> dict[str, Any]:
+    """Return when a fit ends, without evaluations if it has any."""
+    if METHODS[method].by_classes:
+        return {}
+    return {"eval_every": 0} | ({} if method in OWN_END else {"passes": PASSES})
 
 
 def kept_by(method: str) -> list[str]:
@@ -49,7 +57,7 @@ def kept_by(method: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    x, y = labelled_rows(500, 60, 4)
+    x, y = labelled_rows(500, 60, 8)
     path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=60).path
     add_columns(path)
     return path
@@ -59,7 +67,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("method", list(METHODS))
 def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method: str) -> None:
     params = PARAMS.get(method, {"alpha": ALPHA})
-    limits: dict[str, Any] = {"eval_every": 0} | ({} if method in OWN_END else {"passes": PASSES})
+    limits = limits_of(method)
     undisturbed = faulty.fit(method, train, params=params, **limits)
     run = tmp_path / "run"
     given = options_of(params, **limits, checkpoint_seconds=0, executor="serial")
@@ -110,7 +118,7 @@ def test_a_worker_is_killed_between_rounds(
 ) -> None:
     """What it kept of rows is in RUN/state; what it cached is read again."""
     params = PARAMS.get(method, {"alpha": ALPHA})
-    limits: dict[str, Any] = {"eval_every": 0} | ({} if method in OWN_END else {"passes": PASSES})
+    limits = limits_of(method)
     undisturbed = fit(method, train, params=params, **limits).model
     assert undisturbed is not None
     killing = KillAfter(mortal, 2)
