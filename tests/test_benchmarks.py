@@ -228,14 +228,16 @@ def test_chaos_elsewhere(place: str) -> None:
     assert report["rounds"][0]["faults"]
 
 
+@pytest.mark.timeout(1800)
 def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = chaos.main(
-        ["--seed", "1", "--rounds", "3", "--minutes", "60", "--out", str(tmp_path / "out.json")]
-    )
+    """Ten minutes of it: some 50 rounds."""
+    report = chaos.main(["--seed", "1", "--minutes", "10", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
-    assert [each["trouble"] for each in report["rounds"]] == [[], [], []], report
-    assert any(each["faults"] for each in report["rounds"])
-    assert capsys.readouterr().out.endswith("3 rounds, seed 1: 0 with trouble, 0 unread\n")
+    assert [each for each in report["rounds"] if each["trouble"]] == []
+    assert sum(bool(each["faults"]) for each in report["rounds"]) > 5
+    assert capsys.readouterr().out.endswith(
+        f"{len(report['rounds'])} rounds, seed 1: 0 with trouble, 0 unread\n"
+    )
 
 
 @pytest.mark.parametrize(
