@@ -1,7 +1,8 @@
 """Certificate over true excess, for every method, loss and penalty that has a bound.
 
     distls generate rcv1-4 DATASET --rows 2000
-    python -m benchmarks.certificates DATASET [--methods mcid,sgd] [--alphas 1e-2,1e-3] [--passes 100] [--out FILE]
+    python -m benchmarks.certificates DATASET [--methods mcid,sgd] [--losses softmax] [--penalties l2] [--alphas 1e-2,1e-3]
+        [--passes 100] [--out FILE]
 
 Each setting is fitted in float64 and evaluated after every pass; the first evaluation at which the objective is at most
 1e-2, and 1e-4, above the optimum is judged. `plain` is the fit without a tolerance, `rtol` the fit whose `--rtol` is
@@ -149,17 +150,18 @@ def main() -> None:
     """Print the table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("dataset")
-    parser.add_argument("--methods", default=None, help="default: all")
+    for name in ("methods", "losses", "penalties"):
+        parser.add_argument(f"--{name}", default="", help="default: all")
     parser.add_argument("--alphas", default="1e-2,1e-3")
     parser.add_argument("--passes", type=float, default=100.0)
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
-    chosen = None if given.methods is None else given.methods.split(",")
+    chosen = [set(filter(None, each.split(","))) for each in (given.methods, given.losses, given.penalties)]
     dataset, rows = open_dataset(given.dataset), []
     heads = [f"{target:g}, {kind}" for target in TARGETS for kind in ("plain", "rtol")]
     print(f"| method | loss | penalty | alpha | {' | '.join(heads)} |\n|{' --- |' * (4 + len(heads))}")
     for setting in SETTINGS:
-        if chosen is not None and setting[0] not in chosen:
+        if not all(name in names or not names for name, names in zip(setting, chosen, strict=True)):
             continue
         for alpha in map(float, given.alphas.split(",")):
             rows.append(measured(dataset, setting, alpha, given.passes))

@@ -132,7 +132,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (2, ("methods", "mcdi"), "no method 'mcdi'; did you mean 'mcid'?"),
     (2, ("plan", "mcdi", "{0}/train"), "no method 'mcdi'; did you mean 'mcid'?"),
     (2, ("generate", "dens", "{0}/g"), "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, "
-     "dense, odp, csgd, csgd-wide, alpha, axis, lshtc1"),
+     "dense, odp, csgd, csgd-wide, alpha, axis, delta, lshtc1"),
     (1, ("columns", "{0}/none", *SERIAL), "{0}/none: no such data set"),
     (1, ("columns", "{0}/full", *SERIAL), "{0}/full: not a distls data set (no zarr.json)"),
     (2, ("columns", "{0}/wide", *SERIAL, "--workers", "2"), "--executor serial has no workers; drop --workers and "
