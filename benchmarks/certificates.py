@@ -1,8 +1,8 @@
 """Certificate over true excess, for every method, loss and penalty that has a bound.
 
     distls generate rcv1-4 DATASET --rows 2000
-    python -m benchmarks.certificates DATASET [--methods mcid,sgd] [--losses softmax] [--penalties l2] [--alphas 1e-2,1e-3]
-        [--passes 100] [--out FILE]
+    python -m benchmarks.certificates DATASET [--methods mcid,sgd] [--losses softmax] [--penalties l2]
+        [--alphas 1e-2,1e-3] [--passes 100] [--out FILE]
 
 Each setting is fitted in float64 and evaluated after every pass; the first evaluation at which the objective is at most
 1e-2, and 1e-4, above the optimum is judged. `plain` is the fit without a tolerance, `rtol` the fit whose `--rtol` is
