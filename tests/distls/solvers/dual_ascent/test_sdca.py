@@ -198,6 +198,11 @@ def check_bound(tmp_path, seed):
     }
     if l1:
         params.update(penalty="elasticnet", l1_ratio=l1)
+    of_rows = s.astype(float) if weighted else np.ones(len(y))
+    if rng.random() < 0.5:
+        by_class = np.round(rng.uniform(0.2, 3.0, k), 2)
+        params["class_weight"] = {str(c): float(weight) for c, weight in enumerate(by_class)}
+        of_rows = of_rows * by_class[y]
     kept = Records()
     fit("sdca", data, params=params, passes=6, eval_every=1, callbacks=[kept], seed=seed)
     primal = Primal(
@@ -206,7 +211,7 @@ def check_bound(tmp_path, seed):
         y,
         k,
         alpha=alpha,
-        s=s.astype(float) if weighted else None,
+        s=of_rows,
         l1=l1,
         intercept=intercept,
     )
