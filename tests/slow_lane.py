@@ -408,7 +408,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "system/test_permissions.py": (r"::test_no_file_is_wider_than_the_mask\[18\]",),
     "system/test_tls.py": (r"::test_open_to_other_machines_is_open_by_tls_only\[15\]",),
-    "test_guides.py": (r"::test_commands_print_what_the_guide_shows",),
+    "test_guides.py": (r"::test_commands_print_what_the_guide_shows\[(?!text\])",),
     "test_fuzz.py": (r"::test_a_few_cases_of_each_reader$",),
     "test_benchmarks.py": (
         r"::test_(sgd_qn|mcid)_paper$",

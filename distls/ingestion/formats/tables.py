@@ -155,7 +155,7 @@ def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinde
         return ""
     if label_column is None:
         raise BadInputError(
-            f"{find.path}: name the column of labels with --label-column, or give --unlabelled; "
+            f"{find.path}: name the column of labels with --label-column (or ingest --unlabelled); "
             f"there are {listed(find.names)}"
             + (
                 f'; if "{find.documents}" holds documents, read them with {_as_text(find)}'

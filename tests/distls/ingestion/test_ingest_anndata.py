@@ -202,7 +202,7 @@ def test_refused_columns_and_values(tmp_path):
     path = write(tmp_path / "a.h5ad", data)
     listed = ", ".join(f'"{name}"' for name in data.obs.columns)
     assert refusal() == (
-        f"{path}: name the column of labels with --label-column, or give --unlabelled; there are {listed}"
+        f"{path}: name the column of labels with --label-column (or ingest --unlabelled); there are {listed}"
     )
     assert (
         refusal(ParameterError, label_column="z")

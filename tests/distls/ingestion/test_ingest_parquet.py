@@ -331,7 +331,7 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
         "n_features is for sparse rows; there are no two columns of lists, indices and values"
     )
     assert refusal(BadInputError, a, label_column=None) == (
-        f'{a}: name the column of labels with --label-column, or give --unlabelled; there are "n", "y"'
+        f'{a}: name the column of labels with --label-column (or ingest --unlabelled); there are "n", "y"'
     )
     ingest(a, tmp_path / "train", label_column="y")
     assert refusal(MismatchError, b, like=tmp_path / "train") == (

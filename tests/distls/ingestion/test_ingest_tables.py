@@ -374,7 +374,7 @@ def test_the_command_line_takes_every_option(tmp_path):
     ("text", "options", "message"),
     [
         ("a,b\n1,2\n", {"label_column": None},
-         '{a}: name the column of labels with --label-column, or give --unlabelled; there are "a", "b"'),
+         '{a}: name the column of labels with --label-column (or ingest --unlabelled); there are "a", "b"'),
         ("a,b,b\n1,2,3\n", {"header": "yes"}, '{a}: two columns are named "b"; rename one of them'),
         ("a,b\n1,2\n1\n", {}, '{a}:3: "1": 1 field where there should be 2'),
         ("a,b\n1,2\n,1\n", {},

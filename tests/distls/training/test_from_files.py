@@ -126,7 +126,7 @@ def test_a_run_that_is_there_is_not_overwritten(place):
 def test_a_column_of_labels_that_is_not_found_is_asked_for(place):
     write_table(place / "other.csv", label="what")
     with pytest.raises(
-        BadInputError, match=r'name the column of labels with --label-column, .*"a", "b", "what"'
+        BadInputError, match=r'name the column of labels with --label-column \(or ingest .*"a", "b", "what"'
     ):
         distls.train("other.csv", "m")
 
