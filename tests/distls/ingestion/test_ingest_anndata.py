@@ -306,7 +306,9 @@ def promise(store, name, count):
     if described["codecs"][0]["name"] != "sharding_indexed":
         path.write_bytes(packer.encode(count + packer.decode(content)[4:]))
         return
-    size = 16 * (described["chunk_grid"]["configuration"]["chunk_shape"][0] // 2)
+    grids = described["chunk_grid"], described["codecs"][0]
+    per_shard, per_chunk = (grid["configuration"]["chunk_shape"][0] for grid in grids)
+    size = 16 * (per_shard // per_chunk)
     index = np.frombuffer(content[-size - 4 : -4], "<u8").reshape(-1, 2).copy()
     start, length = index[-1].tolist()
     chunk = packer.encode(count + packer.decode(content[start : start + length])[4:])
@@ -320,9 +322,11 @@ def promise(store, name, count):
 def test_a_chunk_of_strings_that_promises_more_than_it_has_is_refused(tmp_path, name, member):
     """A promised string takes 8 bytes before the first is read; four bytes promise 32 GiB."""
     store = write(tmp_path / name, make())
+    label = member.split("/")[1] if member.startswith("obs") else "kind"
+    if (store / member / "values").exists():  # with pandas 3 they may be missing
+        member = f"{member}/values"
     if name.startswith("shards"):
         shard_strings(store, member)
-    label = member.split("/")[1] if member.startswith("obs") else "kind"
     ingest(store, tmp_path / "good", label_column=label)
     assert sorted(open_dataset(tmp_path / "good").meta.classes) == sorted(TYPES)
     promise(store, member, (2**27).to_bytes(4, "little"))
