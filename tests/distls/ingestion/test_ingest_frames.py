@@ -160,7 +160,7 @@ def test_more_rows_are_read_like_others(tmp_path):
 @pytest.mark.parametrize(
     ("change", "options", "error", "words"),
     [
-        (lambda f: f, {}, BadInputError, 'X: name the column of labels with --label-column, .* "age"'),
+        (lambda f: f, {}, BadInputError, r'X: name the column of labels .*; there are "age"'),
         (lambda f: f, {"label_column": "nix"}, ParameterError, 'X has no column "nix"; it has "age"'),
         (
             lambda f: f,
