@@ -295,7 +295,7 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
 
 @contextlib.contextmanager
 def _lost_state_described(doing: str, remedy: str) -> Iterator[None]:
-    """Say what to do about state of rows that was lost, made anew by the solver, and lost again."""
+    """Say what to do about state of rows that was lost, recomputed by the solver, and lost again."""
     try:
         yield
     except StateLostError as error:

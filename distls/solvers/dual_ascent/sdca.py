@@ -230,7 +230,7 @@ class Sdca(Solver[SdcaState]):
             seed=self.problem.seed,
             mixing=self._mixing(state),
             round=state.round,
-            version=3 * state.round + 3,  # the two before it: duals made anew, and those that were mixed
+            version=3 * state.round + 3,  # the two before it: duals recomputed, and those that were mixed
             part=state.part % self._slices,
             parts=self._slices,
             active_sweeps=self._active_sweeps,
@@ -376,7 +376,7 @@ class Sdca(Solver[SdcaState]):
         )
 
     def holds(self, state: SdcaState) -> bool:
-        """See `Solver.holds`: duals made anew are others."""
+        """See `Solver.holds`: recomputed duals are others."""
         return not lost_duals(self.point(state), self.problem.dataset.table.rows)
 
     def probe(self, block: int) -> None:
