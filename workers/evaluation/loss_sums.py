@@ -16,12 +16,20 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
-from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight, scores
+from distls.workers.linear_algebra.score_kernels import (
+    row_arrays,
+    row_axpy,
+    row_axpy_pair,
+    row_dot_paired,
+    row_span,
+    row_weight,
+    scores,
+)
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import add_row_gradient, row_update
+from distls.workers.losses.row_functions import GRADIENT_IN_G, add_row_gradient
 from distls.workers.losses.targets import LossSums, class_losses
 
-__all__ = ["add_gradient", "evaluate_rows"]
+__all__ = ["add_gradient", "add_gradients", "evaluate_rows"]
 
 # rows, scores and gradients of a batch: small enough to be still in a cache when they are read again
 _BATCH_BYTES = 2**22
@@ -92,6 +100,38 @@ def add_gradient(
     return sums.totals()
 
 
+def add_gradients(
+    rows: Rows,
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    loss: Loss,
+    w: Floats,
+    b: NDArray[np.float64],
+    grad: NDArray[np.float64],
+    grad_b: NDArray[np.float64],
+) -> list[tuple[float, float, int]]:
+    """Do what `add_gradient` does for m models of k outputs each, with its bits, at one traversal of the rows.
+
+    The weights of all models stand side by side: w and grad are (n_features, m k), b and grad_b (m, k). k is from 2 to
+    `most_paired`: other scores are added up in another order.
+    """
+    count, k = b.shape
+    _check_widths(grad, grad_b.reshape(-1))
+    batches, sums = _Batches(rows, w, b.reshape(-1)), [LossSums() for _ in range(count)]
+    every_score = np.empty((count, batches.step, k), w.dtype)
+    gradients, runner_ups = np.empty(every_score.shape), np.empty(every_score.shape[:2], np.int32)
+    gather = None if isinstance(rows, CsrRows) else _Gatherer(rows.values, batches.step)
+    for batch in batches:
+        n = batch.stop - batch.start
+        x, first = (rows, batch.start) if gather is None else (gather(batch), 0)
+        _scores_side_by_side(x, first, n, w, b, batches.scores[0], every_score)
+        for m, total in enumerate(sums):
+            given = loss, every_score[m, :n], y[batch], weight[batch], total
+            class_losses(*given, runner_ups=runner_ups[m, :n], gradients=gradients[m, :n])
+        _add_products_side_by_side(x, first, y[batch], weight[batch], runner_ups, gradients, grad, grad_b)
+    return [total.totals() for total in sums]
+
+
 def _check_widths(w: Floats, b: Floats) -> None:
     if w.shape[1] != len(b):
         raise ValueError("the weights and the intercept have different numbers of classes")
@@ -143,8 +183,46 @@ def _gather(values, indptr, indices, data):
 def _add_products(rows, first, y, weight, runner_ups, gradients, grad, grad_b):
     """Add the products of the rows from `first` on with their gradients, as `class_losses` returns them."""
     indices, data = row_arrays(rows)
+    g = np.empty(grad.shape[1])
     for i in range(len(y)):
         start, stop = row_span(rows, first + i, indices, data)
         s, label = row_weight(weight, i), np.intp(y[i])
         add_row_gradient(s, runner_ups[i], label, gradients[i], grad_b)
-        row_update(indices, data, start, stop, s, runner_ups[i], label, gradients[i], grad)
+        if runner_ups[i] == GRADIENT_IN_G:
+            # weighted here: in `row_axpy` the order of three factors would be the compiler's
+            for c in range(len(g)):
+                g[c] = s * gradients[i, c]
+            row_axpy(indices, data, start, stop, 1.0, g, grad)
+        elif runner_ups[i] != label:
+            row_axpy_pair(indices, data, start, stop, s, np.intp(runner_ups[i]), label, grad)
+
+
+@kernel
+def _scores_side_by_side(rows, first, n, w, b, z, out):
+    indices, data = row_arrays(rows)
+    for i in range(n):
+        start, stop = row_span(rows, first + i, indices, data)
+        row_dot_paired(indices, data, start, stop, w, z)
+        for m in range(out.shape[0]):
+            for c in range(out.shape[2]):
+                out[m, i, c] = z[m * out.shape[2] + c] + b[m, c]
+
+
+@kernel
+def _add_products_side_by_side(rows, first, y, weight, runner_ups, gradients, grad, grad_b):
+    indices, data = row_arrays(rows)
+    (count, k), g = grad_b.shape, np.zeros(grad.shape[1])
+    for i in range(len(y)):
+        start, stop = row_span(rows, first + i, indices, data)
+        s, label, any_in_g = row_weight(weight, i), np.intp(y[i]), False
+        for m in range(count):
+            runner_up, at = np.intp(runner_ups[m, i]), m * k
+            add_row_gradient(s, runner_up, label, gradients[m, i], grad_b[m])
+            in_g = runner_up == GRADIENT_IN_G
+            any_in_g |= in_g
+            for c in range(k):
+                g[at + c] = s * gradients[m, i, c] if in_g else 0.0
+            if not in_g and runner_up != label:
+                row_axpy_pair(indices, data, start, stop, s, at + runner_up, at + label, grad)
+        if any_in_g:
+            row_axpy(indices, data, start, stop, 1.0, g, grad)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
-from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
+from distls.workers.evaluation.loss_sums import add_gradient, add_gradients, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
+from distls.workers.linear_algebra.score_kernels import most_paired
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named, scorer
 from distls.workers.losses.targets import (
@@ -34,6 +37,7 @@ __all__ = [
     "ScoreJob",
     "ScoreSum",
     "gradient_lane",
+    "joint_gradient_bytes",
     "merge_gradients",
     "merge_scores",
     "score_lane",
@@ -154,22 +158,87 @@ class Differentiating:
         shape = predictor.coefficients.shape
         gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
         self._total = GradientSum(0.0, 0.0, gradient, np.zeros(shape[1]), self.ledger)
+        self._shared: tuple[_GradientsTogether, int] | None = None
+
+    @property
+    def kind(self) -> tuple[Any, ...] | None:
+        """What readings must have in common to be done together; None where this one cannot be."""
+        job, shape = self._job, self._predictor.coefficients.shape
+        dtype = self._predictor.coefficients.dtype
+        if self._predictor.recipe or not job.with_gradient or not 2 <= shape[1] <= most_paired(dtype):
+            return None
+        by_class = None if job.class_weight is None else job.class_weight.tobytes()
+        return job.data, job.loss, by_class, dtype, shape, self.blocks
 
     def take(self, index: int, part: Partition) -> None:
         """Add a partition's sums."""
         total, weight = self._total, row_weights(part, self._job.class_weight)
-        add = _add_classes if is_codes(part.y) else _add_others
-        loss_sum, weight_sum = add(self._job, self._predictor, part, weight, total)
+        if self._shared is not None and is_codes(part.y):
+            together, number = self._shared
+            loss_sum, weight_sum = together.sums(index, part, weight)[number]
+        else:
+            add = _add_classes if is_codes(part.y) else _add_others
+            loss_sum, weight_sum = add(self._job, self._predictor, part, weight, total)
         total.loss_sum += loss_sum
         total.weight_sum += weight_sum
         self.ledger.count(index, n_rows_of(part.x))
 
     def result(self) -> GradientSum:
         """Return the sums over all rows."""
+        if self._shared is not None:
+            together, number = self._shared
+            self._total.gradient += together.gradient(number)
+            self._total.intercept_gradient += together.intercept_gradient[number]
         return self._total
 
+    @staticmethod
+    def introduce(readings: Sequence[Differentiating]) -> None:
+        """Have readings that differ in their weights alone share the work on every row."""
+        groups: dict[Any, list[Differentiating]] = {}
+        for reading in readings:
+            if reading.kind is not None:
+                groups.setdefault(reading.kind, []).append(reading)
+        for group in groups.values():
+            if len(group) > 1:
+                together = _GradientsTogether(
+                    loss_named(group[0]._job.loss), [reading._predictor for reading in group]
+                )
+                for number, reading in enumerate(group):
+                    reading._shared = together, number
 
-@done_by(Differentiating)
+
+class _GradientsTogether:
+    """Sums of models side by side, which the first to be given a partition adds for all."""
+
+    def __init__(self, loss: Loss, predictors: Sequence[LinearPredictor]) -> None:
+        self._loss, self._k = loss, len(predictors[0].intercept)
+        self._weights = np.concatenate([predictor.coefficients for predictor in predictors], axis=1)
+        self._intercept = np.stack([predictor.intercept for predictor in predictors])
+        self._gradient = np.zeros(self._weights.shape)
+        self.intercept_gradient = np.zeros(self._intercept.shape)
+        self._index, self._sums = -1, list[tuple[float, float]]()
+
+    def sums(self, index: int, part: Partition, weight: NDArray[np.float64]) -> list[tuple[float, float]]:
+        """Return each model's sums of losses and of weights over a partition."""
+        if index != self._index:
+            arrays = self._weights, self._intercept, self._gradient, self.intercept_gradient
+            sums = add_gradients(part.x, part.y, weight, self._loss, *arrays)
+            self._index, self._sums = index, [each[:2] for each in sums]
+        return self._sums
+
+    def gradient(self, number: int) -> NDArray[np.float64]:
+        """Return the gradient of a model."""
+        return self._gradient[:, number * self._k : (number + 1) * self._k]
+
+
+def joint_gradient_bytes(shape: tuple[int, int], dtype: np.dtype[Any], models: int) -> int:
+    """Return the bytes that gradients of so many models together take beside the result of each."""
+    if models < 2 or not 2 <= shape[1] <= most_paired(dtype):
+        return 0
+    return models * shape[0] * shape[1] * (dtype.itemsize + 8)
+
+
+@done_by(Differentiating, Differentiating.introduce)
 def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
     """Sum loss and gradient over one lane's partitions; the gradient only for a plain linear model."""
     total: GradientSum = read_alone(Differentiating(job, predictor, lane))

@@ -32,6 +32,7 @@ _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _FAST = ("reassoc", "contract", "nsz", "arcp")  # as in `kernel`
 _VECTOR_BYTES = 32  # 64 read as fast, but stores across cache lines, most of them, took 1.6 times as long
 _GROUP = 8  # vectors that are summed in registers in one traversal of the row
+_PAIRED = 2  # up to so many vectors are summed in two chains
 _AHEAD = 8  # non-zeros between prefetch and use of a row of weights (4 measured the same)
 
 
@@ -147,19 +148,14 @@ def _check_types(*arrays: Any) -> None:
         raise errors.TypingError(f"weights and scores or gradients differ in type: {arrays[2:]}")
 
 
-@intrinsic
-def _row_dot(_context, indices, data, start, stop, w, z):
-    """Set ``z[c] = sum_p data[p] * w[indices[p], c]``."""
-    _check_types(indices, data, w, z)
+def _dot_builder(chains_of: Callable[[int], int]) -> Any:
+    """Return the code generator of the scores of a row, in so many chains of additions for a number of vectors."""
 
     def build(context, builder, signature, args):
         walk = _Walk(context, builder, signature.args, args)
 
         def group(lanes: _Lanes) -> None:
-            chains = (
-                2 if lanes.count <= 2 else 1
-            )  # a single chain of few sums is bound by the latency of additions
-            zero = ir.Constant(lanes.type, None)
+            chains, zero = chains_of(lanes.count), ir.Constant(lanes.type, None)
             new = cgutils.alloca_once_value
             sums = [[new(builder, zero) for _ in range(lanes.count)] for _ in range(chains)]
 
@@ -168,7 +164,7 @@ def _row_dot(_context, indices, data, start, stop, w, z):
                 for v, total in enumerate(chain):
                     x = lanes.load(walk.w, column, v)
                     builder.store(lanes.multiply_add(lanes.splat(value), x, builder.load(total)), total)
-                if chains == 1:
+                if lanes.count > _PAIRED:
                     walk.prefetch(p, lanes)
 
             length = builder.sub(walk.stop, walk.start)
@@ -187,7 +183,28 @@ def _row_dot(_context, indices, data, start, stop, w, z):
         walk.groups(group)
         return context.get_dummy_value()
 
+    return build
+
+
+@intrinsic
+def _row_dot(_context, indices, data, start, stop, w, z):
+    """Set ``z[c] = sum_p data[p] * w[indices[p], c]``."""
+    _check_types(indices, data, w, z)
+    # a single chain of few sums is bound by the latency of additions
+    build = _dot_builder(lambda count: 2 if count <= _PAIRED else 1)
     return types.void(indices, data, types.intp, types.intp, w, z), build
+
+
+@intrinsic
+def row_dot_paired(_context, indices, data, start, stop, w, z):
+    """Do the same for weights side by side, with the bits that up to `most_paired` of them have by themselves."""
+    _check_types(indices, data, w, z)
+    return types.void(indices, data, types.intp, types.intp, w, z), _dot_builder(lambda _: 2)
+
+
+def most_paired(dtype: Any) -> int:
+    """Return the most outputs whose scores are added up in two chains, of even and of odd non-zeros."""
+    return _PAIRED * _VECTOR_BYTES // int(np.dtype(dtype).itemsize)
 
 
 @intrinsic

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Partition, n_rows_of, take_rows
-from distls.workers.evaluation.loss_sums import add_gradient
+from distls.workers.evaluation.loss_sums import add_gradient, add_gradients
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
@@ -364,7 +364,10 @@ def warm_up(types: KernelTypes, update: Update, models: int = 1) -> None:
     weights, intercept = update.model(arrays)
     evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
     if LOSSES[types.loss].certificate != "none" and types.target == "class":
-        add_gradient(x, y, none, LOSSES[types.loss], weights, intercept, np.zeros((1, 2)), np.zeros(2))
+        given = x, y, none, LOSSES[types.loss]
+        add_gradient(*given, weights, intercept, np.zeros((1, 2)), np.zeros(2))
+        if models > 1:
+            add_gradients(*given, weights, intercept[None], np.zeros((1, 2)), np.zeros((1, 2)))
 
 
 def _one_target(target: str, k: int) -> Any:

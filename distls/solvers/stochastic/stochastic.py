@@ -31,6 +31,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
+from distls.workers.evaluation.score_task import joint_gradient_bytes
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.features.design_recipe import design_of
 from distls.workers.prediction.predictor import LinearPredictor
@@ -124,8 +125,7 @@ class Stochastic(Solver[StochasticState]):
                 # the state before and after a round; two windows in float64, of both
                 driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
                 sample_bytes=2 * sample_rows * row_bytes,
-                work_bytes=self._work_bytes(row_bytes)
-                + self.steps.default.joint_bytes(self.shape, self.problem.dtype, memory.models),
+                work_bytes=self._work_bytes(row_bytes) + self._joint_bytes(memory.models),
                 exchanged=self._exchanged(windows),
             ),
             lanes=len(self.lanes),
@@ -139,6 +139,11 @@ class Stochastic(Solver[StochasticState]):
         sent = update.sent_bytes(self.shape, dtype)
         weights, intercept = update.zeros((1, self.shape[1]), dtype)[:2]
         return sent, sent + windows * (self.shape[0] * weights.nbytes + intercept.nbytes)
+
+    def _joint_bytes(self, models: int) -> int:
+        """Return the bytes of what fits side by side hold in common: while they train, or while they are evaluated."""
+        given = self.shape, self.problem.dtype, models
+        return max(self.steps.default.joint_bytes(*given), joint_gradient_bytes(*given))
 
     def _work_bytes(self, row_bytes: int) -> int:
         """Return the bytes of a task for features: its rows in their order, and a chunk's features."""

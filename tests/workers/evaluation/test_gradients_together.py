@@ -1,0 +1,145 @@
+"""Gradients of models side by side: each has the bits that it has alone."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.storage.dataset.dataset import Fold
+from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.evaluation import loss_sums, score_task
+from distls.workers.evaluation.loss_sums import add_gradient, add_gradients
+from distls.workers.evaluation.score_task import (
+    Differentiating,
+    GradientJob,
+    gradient_lane,
+    joint_gradient_bytes,
+    merge_gradients,
+)
+from distls.workers.linear_algebra.score_kernels import most_paired
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.shared_reads import ReadTogether, read_alone
+
+N, D, M = 150, 37, 10
+NONE = np.empty(0)
+
+
+def _rows(layout, dtype, rng):
+    x = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.4)
+    x[[3, 40]] = 0
+    if layout == "dense":
+        return DenseRows(x.astype(dtype))
+    indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))]).astype(np.int64)
+    return CsrRows(indptr, np.nonzero(x)[1].astype(np.uint32), x[x != 0].astype(dtype))
+
+
+def _assert_each_alone(layout, dtype, k, loss, weighted, models=M):
+    rng = np.random.default_rng([k, models])
+    rows, y = _rows(layout, dtype, rng), rng.integers(0, k, N).astype(np.int32)
+    weight = rng.random(N) * (rng.random(N) < 0.9) if weighted else NONE
+    w, b = rng.standard_normal((models, D, k)).astype(dtype), rng.standard_normal((models, k))
+    grad, grad_b = np.zeros((D, models * k)), np.zeros((models, k))
+    loss, wide = loss_named(loss), np.concatenate(list(w), axis=1)
+    found = add_gradients(rows, y, weight, loss, wide, b, grad, grad_b)
+    for m in range(models):
+        own, own_b = np.zeros((D, k)), np.zeros(k)
+        assert add_gradient(rows, y, weight, loss, w[m], b[m], own, own_b) == found[m]
+        assert np.array_equal(own, grad[:, m * k : (m + 1) * k])
+        assert np.array_equal(own_b, grad_b[m])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k"),
+    [
+        (dtype, k)
+        for dtype in ("float32", "float64")
+        for k in (2, 3, 4, 5, 8, 9, 15, 16)
+        if k <= most_paired(dtype)
+    ],
+)
+def test_each_model_has_its_own_bits(dtype, k):
+    _assert_each_alone("csr", dtype, k, "softmax", weighted=True)
+
+
+@pytest.mark.parametrize(
+    ("layout", "loss", "weighted"),
+    [("dense", "softmax", True), ("csr", "crammer_singer", True), ("csr", "ovr_hinge", False)],
+)
+def test_other_rows_and_losses(layout, loss, weighted):
+    _assert_each_alone(layout, "float32", 4, loss, weighted)
+
+
+def test_batches_of_few_rows(monkeypatch):
+    monkeypatch.setattr(loss_sums, "_BATCH_BYTES", 1)
+    _assert_each_alone("dense", "float32", 4, "softmax", weighted=True)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    x, y = labelled_rows(450, 60, 4)
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+
+
+def _summed_together(jobs, predictors, lane):
+    items = tuple((number, lane) for number in range(len(jobs)))
+    return ReadTogether(tuple(partial(gradient_lane, job) for job in jobs))(tuple(predictors), items)
+
+
+def test_fits_share_a_traversal_only_where_they_see_the_same(dataset, monkeypatch):
+    rng, meta = np.random.default_rng(2), dataset.meta
+    shape, lane = (meta.n_features, len(meta.classes)), Lane(0, tuple(range(len(dataset))))
+    data = DatasetRef(str(dataset.path), dataset.fingerprint)
+    by_class = rng.random(shape[1])
+    jobs = [
+        GradientJob(data, loss, weights, True)
+        for loss in ("softmax", "crammer_singer")
+        for weights in (None, by_class)
+    ] * 2
+    jobs += [
+        GradientJob(
+            DatasetRef(str(dataset.path), dataset.fingerprint, fold=Fold(1, 3, alone=False)),
+            "softmax",
+            None,
+            True,
+        )
+    ] * 2
+    predictors = [
+        LinearPredictor(rng.standard_normal(shape).astype("float32"), rng.standard_normal(shape[1]))
+        for _ in jobs
+    ]
+    models = []
+    real = score_task.add_gradients
+    monkeypatch.setattr(score_task, "add_gradients", lambda *args: models.append(len(args[5])) or real(*args))
+    for job, predictor, total in zip(jobs, predictors, _summed_together(jobs, predictors, lane), strict=True):
+        alone = read_alone(Differentiating(job, predictor, lane))
+        assert np.array_equal(alone.gradient, total.gradient)
+        assert np.array_equal(alone.intercept_gradient, total.intercept_gradient)
+        assert (alone.loss_sum, alone.weight_sum) == (total.loss_sum, total.weight_sum)
+        total.ledger.check_cover(range(len(dataset)), meta.n_rows)
+    assert models == [2] * 5 * len(dataset)
+
+
+def test_results_are_merged_as_usual(dataset):
+    shape = (dataset.meta.n_features, len(dataset.meta.classes))
+    data, half = DatasetRef(str(dataset.path), dataset.fingerprint), len(dataset) // 2
+    job = GradientJob(data, "softmax", None, True)
+    predictors = [LinearPredictor(np.full(shape, 0.1 * m, "float32"), np.zeros(shape[1])) for m in range(3)]
+    lanes = Lane(0, tuple(range(half))), Lane(1, tuple(range(half, len(dataset))))
+    first, second = (_summed_together([job] * 3, predictors, lane) for lane in lanes)
+    for left, right, predictor in zip(first, second, predictors, strict=True):
+        alone = [read_alone(Differentiating(job, predictor, lane)) for lane in lanes]
+        merged, expected = merge_gradients(left, right), merge_gradients(*alone)
+        assert np.array_equal(merged.gradient, expected.gradient)
+
+
+def test_bytes_of_weights_and_gradients():
+    predictors = [LinearPredictor(np.zeros((D, 3), "float32"), np.zeros(3))] * M
+    held = score_task._GradientsTogether(loss_named("softmax"), predictors)
+    arrays = held._weights.nbytes + held._gradient.nbytes
+    assert joint_gradient_bytes((D, 3), np.dtype("float32"), M) == arrays
+    for shape, models in (((D, 1), M), ((D, 17), M), ((D, 3), 1)):
+        assert joint_gradient_bytes(shape, np.dtype("float32"), models) == 0
