@@ -38,6 +38,7 @@ _WEIGHTS_EVEN = np.uint64(0x000F424000000064)
 _WEIGHTS_ODD = np.uint64(0x0000271000000001)
 _TENS = 10.0 ** np.arange(16)  # exact doubles
 _POWERS = np.uint64(10) ** np.arange(8, dtype=np.uint64)
+_HUNDRED_MILLION = np.uint64(10**8)
 
 
 @inlined
@@ -72,15 +73,10 @@ def _scan_exponent(text: Bytes, p: int) -> Any:
     return (p if p > start else -1), (-exponent if negative else exponent)
 
 
-@helper
-def scan_number(text: Bytes, start: int) -> Any:
-    """Return (end, value, exact) of the decimal number at `start`; the end is -1 when there is none."""
-    p = start
-    negative = text[p] == _MINUS
-    if negative or text[p] == _PLUS:
-        p += 1
-    first = p
-    p, mantissa, n_digits, exponent = _scan_digits(text, p, np.uint64(0), 0)
+@inlined
+def _scan_decimal(text: Bytes, first: int) -> Any:
+    """Return (end, mantissa, exponent, truncated) of the digits and point at `first`; the end is -1 without digits."""
+    p, mantissa, n_digits, exponent = _scan_digits(text, first, np.uint64(0), 0)
     any_digits = p > first
     truncated = exponent > 0
     if text[p] == _POINT:
@@ -89,8 +85,24 @@ def scan_number(text: Bytes, start: int) -> Any:
         exponent -= p - point - 1 - dropped
         any_digits = any_digits or p > point + 1
         truncated = truncated or dropped > 0
+    return (p if any_digits else -1), mantissa, exponent, truncated
+
+
+@helper
+def scan_number(text: Bytes, start: int) -> Any:
+    """Return (end, value, exact) of the decimal number at `start`; the end is -1 when there is none."""
+    p, truncated = start, False
+    negative = text[p] == _MINUS
+    if negative or text[p] == _PLUS:
+        p += 1
+    first = p
+    p, mantissa, exponent = _scan_long_decimal(text, first)
+    if p < 0:
+        p, mantissa, exponent, truncated = _scan_decimal(text, first)
+    if p < 0:
+        return -1, 0.0, True
     p, power = _scan_exponent(text, p)
-    if not any_digits or p < 0:
+    if p < 0:
         return -1, 0.0, True
     value = decimal_to_double(mantissa, exponent + power)
     exact = not truncated or value == decimal_to_double(mantissa + np.uint64(1), exponent + power)
@@ -117,6 +129,36 @@ def _short_number(word: np.uint64, n_bits: int) -> Any:
     """Return (valid, value) of the first n_bits / 8 characters of `word` read as digits."""
     digits = (word ^ _ZEROS) << np.uint64(64 - n_bits)
     return (digits | (digits + _TO_TOP)) & _TOPS == np.uint64(0), _eight_digits(digits)
+
+
+@inlined
+def _digit_count(word: np.uint64) -> int:
+    """Return the number of characters before the first that is no digit (8 when all are)."""
+    digits = word ^ _ZEROS
+    return trailing_zeros((digits | (digits + _TO_TOP)) & _TOPS) >> 3
+
+
+@inlined
+def _scan_long_decimal(text: Bytes, p: int) -> Any:
+    """Return (end, mantissa, exponent) of 16 to 22 digits with a point among the first eight characters; else end -1.
+
+    These are what programs print of doubles, such as 0.07182592153549194.
+    """
+    word, second, third = load_word(text, p), load_word(text, p + 8), load_word(text, p + 16)
+    point, count = _first_match(word ^ _POINTS), _digit_count(third)
+    if point == 64 or count == 0 or count == 8:
+        return -1, np.uint64(0), 0
+    word = _without_point(word, point) | (second << np.uint64(56))
+    second = (second >> np.uint64(8)) | (third << np.uint64(56))
+    if _digit_count(word) < 8 or _digit_count(second) < 8:
+        return -1, np.uint64(0), 0
+    mantissa, more = _eight_digits(word ^ _ZEROS), _eight_digits(second ^ _ZEROS)
+    if mantissa * _POWERS[max(count - 4, 0)] >= _HUNDRED_MILLION:  # more than EXACT_DIGITS
+        return -1, np.uint64(0), 0
+    # in two steps, since a word cannot be shifted by 64 bits
+    rest = _eight_digits(((third >> np.uint64(8)) ^ _ZEROS) << np.uint64(64 - 8 * count) << np.uint64(8))
+    mantissa = (mantissa * _HUNDRED_MILLION + more) * _POWERS[count - 1] + rest
+    return p + 16 + count, mantissa, (point >> 3) - 15 - count
 
 
 @inlined

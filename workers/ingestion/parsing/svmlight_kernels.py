@@ -26,7 +26,7 @@ from distls.workers.ingestion.parsing.record_kernels import is_repeated, store_p
 
 __all__ = ["PADDING", "Code", "Mode", "State", "line_end", "note_indices", "parse_lines"]
 
-PADDING = 16
+PADDING = 24
 
 
 class Mode(IntEnum):
