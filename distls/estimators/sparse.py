@@ -85,7 +85,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     step: str = "line-search"
     active_sweeps: int = 5
     shrink: bool = False
-    tau: float = 1e-3
+    tau: float = 5e-4
     violation: str = "sum"
     debias: float | None = None
     fit_intercept: bool = False

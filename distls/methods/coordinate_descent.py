@@ -50,12 +50,17 @@ ALPHA = Parameter(
     number_or(number(0.0), "path"),
     "strength of the penalty, 0 or more: the paper's lambda; path: a regularization path, one child run per alpha",
 )
-_TAU = Parameter(
-    "tau",
-    1e-3,
-    number(0.0),
-    "stop when a round's violation is at most this fraction of the first round's; 0: never",
-)
+
+
+def _tau(default: float) -> Parameter:
+    return Parameter(
+        "tau",
+        default,
+        number(0.0),
+        "stop when a round's violation is at most this fraction of the first round's; 0: never",
+    )
+
+
 FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
 
 _DESCENT = (
@@ -86,7 +91,7 @@ _DESCENT = (
         "skip zero columns that are far from becoming nonzero until the others have reached tau (Yuan et al. 2010, "
         "section 5.2.4)",
     ),
-    _TAU,
+    _tau(5e-4),
     Parameter(
         "violation",
         "sum",
@@ -115,7 +120,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         _L1_RATIO,
         ALPHA,
         *own,
-        _TAU,
+        _tau(1e-3),
         FIT_INTERCEPT,
         CLASS_WEIGHT,
         LANES_READ,
