@@ -163,14 +163,19 @@ class _Work:
 def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:
     """Return the runs of rows of a partition in the job's part of a pass: every run is in one part of each pass."""
     n_runs = -(-n_rows // _run_length(n_rows, job.parts))
-    runs = np.arange((job.part + index) % job.parts, n_runs, job.parts, dtype=np.int64)
-    if job.parts == 1 or not job.shuffle or not n_runs:
-        return runs
-    # others share a part in every pass, as in a random permutation, which would cost as much as the kernel
-    factor, first = 2 * job.mixing[0] + 1, job.mixing[1] + index
-    while math.gcd(factor, n_runs) != 1:
-        factor += 2
-    return (factor % n_runs * runs + first) % n_runs
+    # a few numbers more than there are runs, if need be: with a divisor in common, the runs of a part would be the same
+    # in every pass, and ascent would alternate between the same parts of the rows
+    count = n_runs
+    while math.gcd(count, job.parts) != 1:
+        count += 1
+    runs = np.arange((job.part + index) % job.parts, count, job.parts, dtype=np.int64)
+    if job.parts > 1 and job.shuffle and n_runs:
+        # others share a part in every pass, as in a random permutation, which would cost as much as the kernel
+        factor, first = 2 * job.mixing[0] + 1, job.mixing[1] + index
+        while math.gcd(factor, count) != 1:
+            factor += 2
+        runs = (factor % count * runs + first) % count
+    return runs[runs < n_runs]
 
 
 def rows_of_runs(runs: NDArray[np.int64], n_rows: int, parts: int) -> NDArray[np.int64]:

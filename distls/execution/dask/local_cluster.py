@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import dask
 import distributed.utils
-from distributed import LocalCluster, Nanny, SpecCluster, Status
+from distributed import LocalCluster, Nanny, SchedulerPlugin, SpecCluster, Status
 
-from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
+from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient, hasten
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.forkserver import (
@@ -72,6 +72,14 @@ class _PatientCluster(LocalCluster):  # type: ignore[misc]
     # Private hook of distributed: SpecCluster's version closes the nanny, Cluster's only notes that the worker went.
     def _update_worker_status(self, op: str, message: Any) -> None:
         super(SpecCluster, self)._update_worker_status(op, message)
+
+
+class _PromptMessages(SchedulerPlugin):  # type: ignore[misc]
+    """Has the scheduler's messages reach workers at once."""
+
+    # Private hook of distributed: they wait until 5 ms after the last one, and no option shortens that.
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        hasten(scheduler.stream_comms.get(worker))
 
 
 class _Forked:
@@ -229,6 +237,7 @@ def local_cluster(
         memory_limit=memory_limit or 0,
         processes=processes,
         dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"plugins": [_PromptMessages()]},
         silence_logs=log_level,
         **(processes_only if processes else {}) | options,
     )

@@ -1,4 +1,4 @@
-"""The four private hooks of distributed that local clusters rest on: a version that changes one fails here, by name."""
+"""The six private hooks of distributed that local clusters rest on: a version that changes one fails here, by name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 
 import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SpecCluster
+from distributed.batched import BatchedSend
 from distributed.deploy.cluster import Cluster
 
 from distls.execution.dask import connection, dask_executor, local_cluster
@@ -35,8 +36,27 @@ def test_the_preload_of_the_fork_server_is_set_once() -> None:
     assert "_forkserver_preload_set" in inspect.getsource(distributed.utils.get_mp_context)
 
 
+def test_messages_of_rounds_do_not_wait_for_others() -> None:
+    executor = local_cluster.start_local(1)
+    try:
+        from_client = executor.client.scheduler_comm
+        (to_worker,) = executor._cluster.scheduler.stream_comms.values()
+        for stream in (from_client, to_worker):
+            assert isinstance(stream, BatchedSend)
+            assert stream.interval == connection.MESSAGE_SECONDS < BatchedSend("2ms").interval
+    finally:
+        executor.close()
+
+
 def test_these_are_all() -> None:
-    hooks = ("_update_worker_status", "_on_worker_exit", "_graph_to_futures", "_forkserver_preload_set")
+    hooks = (
+        "_update_worker_status",
+        "_on_worker_exit",
+        "_graph_to_futures",
+        "_forkserver_preload_set",
+        "_ensure_connected",
+        "stream_comms",
+    )
     text = "".join(inspect.getsource(module) for module in (connection, dask_executor, local_cluster))
     assert text.count("# Private hook of distributed") == len(hooks)
     assert [hook for hook in hooks if hook not in text] == []
