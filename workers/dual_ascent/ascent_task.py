@@ -70,9 +70,9 @@ class AscentJob:
     version: int  # under which the new duals are stored; 0: they are not
     part: int  # which slice of every partition's rows, of how many
     parts: int
-    active_sweeps: (
-        int  # further visits of the rows whose duals are inside their domain, of all that the lane holds
-    )
+    # further visits of the rows whose duals are inside their domain, of all that the lane holds: at most so many, and
+    # none once they were as many as those of the round's own rows
+    active_sweeps: int
 
 
 @dataclass
@@ -111,10 +111,14 @@ def _ascend(job: AscentJob, image: Image, lane: Lane, ledger: Ledger) -> AscentR
 
     with ledger.in_kernels():
         visit([work.order for work in works], totals)
+        left = sum(len(work.order) for work in works)
         for sweep in range(job.active_sweeps):
-            again = np.zeros(len(totals))
-            visit([work.free_rows(job, sweep) for work in works], again)
+            if left <= 0:
+                break
+            again, free = np.zeros(len(totals)), [work.free_rows(job, sweep) for work in works]
+            visit(free, again)
             totals[_CONJUGATES] += again[_CONJUGATES]
+            left -= sum(map(len, free))
     for work in works:
         if job.version:
             write_duals(job.duals.folder, work.index, job.version, work.duals)

@@ -17,6 +17,7 @@ from distls.solvers.solver import Status
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.temporary.row_state import RowState
 from distls.training.fitting import fit, resume
+from distls.workers.dual_ascent import ascent_task
 from distls.workers.duals.stored_duals import published_duals
 from reference import dual_ascent
 from reference.dual_ascent import Primal
@@ -77,6 +78,20 @@ def small(tmp_path_factory):
             given = {"sample_weight": s} if weighted else {}
             made[k, weighted] = write_dataset(path, sp.csr_matrix(x), y, partition_rows=20, **given)
     return made
+
+
+def test_further_visits_are_at_most_about_as_many_as_a_rounds_rows(small, monkeypatch):
+    dataset = small[4, False]
+    visited, rounds = [], Records()
+    real = ascent_task.ascend_rows
+    monkeypatch.setattr(
+        ascent_task, "ascend_rows", lambda *given: visited.append(len(given[3])) or real(*given)
+    )
+    params = {"alpha": 1e-4, "loss": "crammer_singer", "lanes": 1, "active_sweeps": 50}
+    fit("sdca", dataset, params=params, passes=3, executor="serial", callbacks=[rounds], eval_every=0)
+    own = sum(record["n_rows"] for record in rounds.records)
+    # the last sweep may begin when one visit is left
+    assert 2 * own <= sum(visited) < 3 * own
 
 
 def objective_of(primal, model):
