@@ -214,7 +214,7 @@ def _print_dependency(kind: str, name: str, sizes: list[int], found: dict[str, A
 
 
 def _reached(value: tuple[float, float] | None) -> str:
-    return "-" if value is None else f"{value[0]:.0f} ({value[1]:.2f} s)"
+    return "-" if value is None else f"{value[0]:.0f} ({1e3 * value[1]:.0f} ms)"
 
 
 # -- Figure 3 --------------------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ DUAL_ASCENT_METHODS = (
                 "active_sweeps",
                 None,
                 integer(0, 100),
-                "extra visits per round to rows whose duals are inside their bounds, at most, until as many as the "
-                "round's rows; default 3 for hinges, else 0",
+                "extra visits per round to the rows whose duals are inside their bounds, fewer with many classes; "
+                "default 3 for hinges, else 0",
             ),
             SHUFFLE,
             dtype("float32", "type of the weights and duals"),

@@ -42,6 +42,8 @@ __all__ = [
 _CHUNK_ROWS = 512
 # Neighbouring rows that are visited one after the other: alone, each would wait for memory (twice as slow).
 _RUN_ROWS = 16
+# Beyond so many outputs, visits take most of a round.
+_MANY_OUTPUTS = 8
 _CONJUGATES = [Totals().before, Totals().after]
 
 
@@ -71,7 +73,7 @@ class AscentJob:
     part: int  # which slice of every partition's rows, of how many
     parts: int
     # further visits of the rows whose duals are inside their domain, of all that the lane holds: at most so many, and
-    # none once they were as many as those of the round's own rows
+    # with many outputs none once they were as many as the round's own rows
     active_sweeps: int
 
 
@@ -113,7 +115,7 @@ def _ascend(job: AscentJob, image: Image, lane: Lane, ledger: Ledger) -> AscentR
         visit([work.order for work in works], totals)
         left = sum(len(work.order) for work in works)
         for sweep in range(job.active_sweeps):
-            if left <= 0:
+            if left <= 0 and len(b) > _MANY_OUTPUTS:
                 break
             again, free = np.zeros(len(totals)), [work.free_rows(job, sweep) for work in works]
             visit(free, again)
