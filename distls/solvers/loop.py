@@ -22,6 +22,8 @@ __all__ = ["Limits", "Progress", "Solution", "progress_of", "relative_bound", "s
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
 # Passes are sums of fractions, so a limit is compared with a tolerance.
 _ROUNDING = 1e-9
+# Halves of a pass are about halves: what waits for an estimate does not wait for one more on that account.
+_ABOUT = 0.01
 # An estimate of the certificate is near a tolerance below this multiple of it.
 _NEAR = 2.0
 # Kinds of certificates that are upper bounds of F(W) - F*.
@@ -204,7 +206,8 @@ def _judged(
     own = solver.status(state)
     ended = own in _OWN_ENDS
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
-    due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
+    slack = _ABOUT if limits.lazy and record.get("gap_estimate") is not None else _ROUNDING
+    due = state.passes - progress.evaluated_at >= limits.eval_every - slack
     if due and limits.lazy and record.get("gap_estimate", 0.0) is not None:
         expected = record.get("gap_expected") or record.get("gap_estimate", 0.0)
         due = limits.is_near(expected, record.get("objective_estimate") or 0.0)

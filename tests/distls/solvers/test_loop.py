@@ -142,6 +142,21 @@ def test_a_certificate_waits_until_the_expected_gap_is_near(expected: float | No
     assert evaluate.rounds == list(range(first, 7))
 
 
+class Halves(Estimating):
+    """Rounds are about half a pass each."""
+
+    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+        state, report = super().step(state, executor)
+        state.passes = state.round / 2 + (state.round % 2) * 1e-4 / state.round
+        return state, report
+
+
+def test_a_certificate_does_not_wait_for_half_a_pass_more() -> None:
+    evaluate = Scripted()
+    run(Halves(), evaluate, max_passes=4, rtol=0.1, eval_every=1.0, lazy=True)
+    assert evaluate.rounds == [3, 5, 7, 8]
+
+
 class Clock:
     """A clock that only moves when told."""
 
