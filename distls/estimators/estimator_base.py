@@ -327,8 +327,8 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             blocks = self._predicted(dataset)
             codes = [block.codes[:, 0] for block in blocks]
             return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
-        codes = self._scores(X).argmax(axis=1)
-        return self.classes_[codes]
+        best = self._scores(X).argmax(axis=1)
+        return self.classes_[best]
 
     def _check_probabilities(self) -> bool:
         """Return True, or raise a ParameterError that says why there are no class probabilities."""

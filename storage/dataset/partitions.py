@@ -172,8 +172,11 @@ def decoded_bytes(meta: DatasetMeta, table: PartitionTable) -> NDArray[np.int64]
     if not len(table):
         return np.zeros(0, dtype=np.int64)
     return sum(
-        (np.prod(shape, axis=0, dtype=np.int64) if len(shape) > 1 else shape[0]) * dtype.itemsize
-        for shape, dtype in _layout(meta, table.rows, table.nnz, table).values()
+        (
+            (np.prod(shape, axis=0, dtype=np.int64) if len(shape) > 1 else shape[0]) * dtype.itemsize
+            for shape, dtype in _layout(meta, table.rows, table.nnz, table).values()
+        ),
+        start=np.zeros(len(table), dtype=np.int64),
     )
 
 

@@ -163,7 +163,8 @@ def unit_scale(x: Rows, design: Design) -> float:
     if not squares.any():
         raise ParameterError("bandwidth: all rows are zero; give a number, such as bandwidth=1")
     # the mean square, mean (|x|^2 / s + 1/2)^degree, falls from above one to below one in this interval
-    low, high = 1e-9 * squares.max(), 1e9 * squares.max()
+    largest = float(squares.max())
+    low, high = 1e-9 * largest, 1e9 * largest
     for _ in range(200):  # bisection in the logarithm of s
         s = math.sqrt(low * high)
         above = bool(np.mean((squares / s + 0.5) ** design.degree) > 1.0)
