@@ -206,10 +206,10 @@ def _judged(
     own = solver.status(state)
     ended = own in _OWN_ENDS
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
-    slack = _ABOUT if limits.lazy and record.get("gap_estimate") is not None else _ROUNDING
-    due = state.passes - progress.evaluated_at >= limits.eval_every - slack
-    if due and limits.lazy and record.get("gap_estimate", 0.0) is not None:
-        expected = record.get("gap_expected") or record.get("gap_estimate", 0.0)
+    estimated = limits.lazy and record.get("gap_estimate") is not None
+    due = state.passes - progress.evaluated_at >= limits.eval_every - (_ABOUT if estimated else _ROUNDING)
+    if due and estimated:
+        expected = record.get("gap_expected") or record["gap_estimate"]
         due = limits.is_near(expected, record.get("objective_estimate") or 0.0)
     best = None
     if limits.eval_every and (due or last):

@@ -88,11 +88,8 @@ def add_gradient(
     _check_widths(grad, grad_b)
     sums, batches = LossSums(), _Batches(rows, w, b)
     all_runner_ups, all_gradients = np.empty(batches.step, np.int32), np.empty(batches.scores.shape)
-    gather = None if isinstance(rows, CsrRows) else _Gatherer(rows.values, batches.step)
-    for batch in batches:
+    for batch, x, first in _gathered(rows, batches):
         n = batch.stop - batch.start
-        # a dense row is read twice: its non-zeros are gathered once
-        x, first = (rows, batch.start) if gather is None else (gather(batch), 0)
         z, runner_ups, gradients = batches.scores[:n], all_runner_ups[:n], all_gradients[:n]
         scores(x, w, b, z, first)
         class_losses(loss, z, y[batch], weight[batch], sums, runner_ups=runner_ups, gradients=gradients)
@@ -120,10 +117,8 @@ def add_gradients(
     batches, sums = _Batches(rows, w, b.reshape(-1)), [LossSums() for _ in range(count)]
     every_score = np.empty((count, batches.step, k), w.dtype)
     gradients, runner_ups = np.empty(every_score.shape), np.empty(every_score.shape[:2], np.int32)
-    gather = None if isinstance(rows, CsrRows) else _Gatherer(rows.values, batches.step)
-    for batch in batches:
+    for batch, x, first in _gathered(rows, batches):
         n = batch.stop - batch.start
-        x, first = (rows, batch.start) if gather is None else (gather(batch), 0)
         _scores_side_by_side(x, first, n, w, b, batches.scores[0], every_score)
         for m, total in enumerate(sums):
             given = loss, every_score[m, :n], y[batch], weight[batch], total
@@ -151,6 +146,18 @@ class _Batches:
     def __iter__(self) -> Iterator[slice]:
         for first in range(0, self._n_rows, max(self.step, 1)):
             yield slice(first, min(first + self.step, self._n_rows))
+
+
+def _gathered(rows: Rows, batches: _Batches) -> Iterator[tuple[slice, CsrRows, int]]:
+    """Yield each batch with rows that hold it, and its first there.
+
+    Dense rows are read twice: their non-zeros are gathered once.
+    """
+    if isinstance(rows, CsrRows):
+        yield from ((batch, rows, batch.start) for batch in batches)
+    else:
+        gather = _Gatherer(rows.values, batches.step)
+        yield from ((batch, gather(batch), 0) for batch in batches)
 
 
 class _Gatherer:
