@@ -36,6 +36,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/solvers/test_overflow.py": (
         r"::test_rows_that_overflow\[(?!cls|stagewise)",
         r"::test_targets_whose_squares_overflow\[sdca\]",
+        r"::test_workers_print_no_warnings",
     ),
     "distls/solvers/test_warm_up.py": (
         r"::test_a_fit_needs_no_other_kernels\[(?!bcd-sparse|sdca-sparse|stagewise-sparse)",
@@ -251,7 +252,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/solvers/coordinate_descent/test_shrinking.py": (r"::test_one_lane_is_yuan_s_shrinking\[softmax",),
     "distls/solvers/least_squares/test_cls.py": (
         r"::test_every_round_is_the_oracles\[(?!False-setting0|True-setting3)",
-        r"::test_generated_features_are_the_oracles_rows\[(dense-(fourier|logits)|csr-polynomials)\]",
+        r"::test_generated_features_are_the_oracles_rows\[(dense-|csr-(polynomials|logits)\])",
         r"::test_the_error_falls_in_all_settings\[(2-float32|5-float64)",
     ),
     "distls/solvers/least_squares/test_gls.py": (
@@ -328,6 +329,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_killed_workers_change_nothing",
         r"::test_interrupted_run_says_how_to_go_on_and_resumes",
         r"::test_driver_killed_before_any_checkpoint",
+        r"::test_whoever_asks_twice_gets_one_answer",
         r"::test_killed_worker_changes_nothing_of_coordinate_descent",
     ),
     "system/faults/test_solvers.py": (
@@ -356,6 +358,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "system/faults/test_workers.py": (
         r"::.*\[(read-|reduce-)?(statistics|shards)\]",
         r"::test_a_worker_is_killed\[(?!kernel-lanes)",
+        r"::test_the_only_holder_of_the_weights_is_killed",
         r"::test_both_workers_are_killed",
         r"::test_a_task_that_kills_every_worker",
         r"::test_the_scheduler_is_killed",
@@ -367,15 +370,23 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_a_worker_stops_for_longer",
         r"::test_one_worker_is_slow",
     ),
-    "system/test_cluster.py": (r"::test_tls_by_dasks_own_configuration",),
-    "system/test_inside_dask.py": (r"::test_as_many_fits", r"::test_a_cluster_that_starts"),
+    "system/test_cluster.py": (
+        r"::test_tls_by_dasks_own_configuration",
+        r"::test_no_answer_is_one_line\[nobody",  # waits for an answer that does not come
+    ),
+    "system/test_inside_dask.py": (
+        r"::test_as_many_fits",
+        r"::test_a_cluster_that_starts",
+        r"::test_searches_under_joblib",
+    ),
     "system/test_columns.py": (
         r"::test_interrupted_it_goes_on",
+        r"::test_a_killed_worker_changes_nothing",
         # kept: test_sharding's kills of the same transposition, in one process
         r"::test_killed_it_goes_on",
     ),
     "system/test_compilation.py": (
-        r"::test_who_compiles_has_the_bits_of_who_loads\[(?!sgd\])",
+        r"::test_who_compiles_has_the_bits_of_who_loads",
         r"::test_a_fit_whose_kernels_are_damaged",
     ),
     "workers/compilation/test_damaged_entries.py": (
@@ -386,13 +397,13 @@ SLOW: dict[str, tuple[str, ...]] = {
     "system/test_endurance.py": (r"::test_500_rounds_leave_nothing",),
     "system/test_hosts.py": (
         r"::test_a_slow_link_and_one_cut_for_a_moment",
-        r"::test_a_cut_link_loses_a_worker_and_nothing_else\[mended\]",
+        r"::test_a_cut_link_loses_a_worker_and_nothing_else",
     ),
     "system/test_interrupts.py": (
         r"::test_a_round_that_does_not_end",
         r"::test_what_is_stuck_loses_nothing",
         r"::test_what_is_stuck_before_the_first_round",
-        r"::test_work_that_does_not_end\[(?!ingest\])",
+        r"::test_work_that_does_not_end",
         r"::test_a_cluster_that_does_not_close",
     ),
     "system/test_memory.py": (
@@ -403,12 +414,17 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "system/test_object_stores.py": (
         r"::test_the_same_bits_on_worker_processes",
-        r"::test_the_same_bits_from_a_store_that_fails\[(answers|slow)",
+        r"::test_the_same_bits_from_a_store_that_fails",
+        r"::test_a_store_that_is_gone_ends_the_fit_in_one_line",
         r"::test_a_killed_driver_goes_on_from_its_checkpoint",
     ),
-    "system/test_permissions.py": (r"::test_no_file_is_wider_than_the_mask\[18\]",),
-    "system/test_tls.py": (r"::test_open_to_other_machines_is_open_by_tls_only\[15\]",),
-    "test_guides.py": (r"::test_commands_print_what_the_guide_shows\[(?!text\])",),
+    "system/test_permissions.py": (r"::test_no_file_is_wider_than_the_mask",),
+    "system/test_tls.py": (
+        # kept: same bits with TLS, strangers without a certificate refused
+        r"::test_open_to_other_machines_is_open_by_tls_only",
+        r"::test_workers_of_strangers_are_refused",
+    ),
+    "test_guides.py": (r"::test_commands_print_what_the_guide_shows",),
     "test_fuzz.py": (r"::test_a_few_cases_of_each_reader$",),
     "test_benchmarks.py": (
         r"::test_(sgd_qn|mcid)_paper$",
