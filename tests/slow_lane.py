@@ -98,6 +98,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/evaluation/test_certificates.py": (
         r"::test_certificates_of_random_problems_are_bounds\[l1l2-(multitask|softmax)",
         r"::test_the_gap_on_text_is_at_most_ten_times_the_excess\[(l1linf|sparse-group)",
+        r"::test_methods_that_read_rows_have_the_bound_of_columns\[(?!fista-False)",
         r"::test_certificates_of_random_problems_are_bounds\[(?!l1l2|l2)",
         r"::test_block_coordinate_descent_has_a_bound_with_an_intercept\[(?!l1l2-multiclass)",
     ),

@@ -121,6 +121,13 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         ALPHA,
         *own,
         _tau(1e-3),
+        Parameter(
+            "active_mib",
+            128,
+            integer(0),
+            "where the data set has column shards: most MiB of columns, and of scores, that are held to find a "
+            "better certificate (not with l2); 0: none",
+        ),
         FIT_INTERCEPT,
         CLASS_WEIGHT,
         LANES_READ,
@@ -165,6 +172,7 @@ COORDINATE_DESCENT_METHODS = (
         solver="distls.solvers.coordinate_descent.proximal:Fista",
         targets=("class", "multilabel"),
         passes=200.0,
+        keeps_rows=True,
     ),
     Method(
         name="sparsa",
@@ -183,5 +191,6 @@ COORDINATE_DESCENT_METHODS = (
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
         targets=("class", "multilabel"),
         passes=200.0,
+        keeps_rows=True,
     ),
 )

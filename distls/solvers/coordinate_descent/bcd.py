@@ -27,14 +27,14 @@ from distls.execution.memory_budget import MIB, MemoryBudget, human
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting
+from distls.solvers.coordinate_descent.near_search import active_column_bytes, near_optimum_of, target_bytes
 from distls.solvers.solver import Fitted, Refit, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
-from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.model.model import LinearModel
 from distls.workers.coordinate_descent.intercept import NEWTON_CLASSES
-from distls.workers.coordinate_descent.near_optimum_task import KEPT, warm_up_near
+from distls.workers.coordinate_descent.near_optimum_task import warm_up_near
 from distls.workers.coordinate_descent.sweep_warm_up import probe_sweep, warm_up
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
@@ -141,7 +141,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 per_row=PerRowCost(
                     columns=self._shards,
                     thread_bytes=score_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
-                    worker_bytes=_target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
+                    worker_bytes=target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
                     reads=1 + judging + polishing,
                     exchanged_bytes=score_exchanges * score_bytes,
                 ),
@@ -156,10 +156,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
         if not self.params["active_sweeps"]:
             return 0
-        n_features, k = self.problem.shape
-        columns = 2 * int(self._shards.decoded_bytes.sum())
-        # sweeps for a certificate extrapolate from copies of the weights
-        return min(2 * self.params["active_mib"] * MIB, columns + KEPT * 8 * n_features * k)
+        return active_column_bytes(self.problem, self._shards, self.params["active_mib"])
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
@@ -229,16 +226,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if state.refit:
             return Fitted(predictor, refit=Refit(self.params["debias"], state.used))
         # with the paper's algorithm no columns are held in memory
-        return Fitted(
-            predictor, nearer=partial(self._nearer, state) if self.params["active_sweeps"] else None
-        )
-
-    def _nearer(self, state: BcdState, executor: Executor) -> tuple[LinearPredictor | None, int]:
-        """Return weights nearer to the optimum, and the bytes read."""
-        try:
-            return Round(self._setting, state, executor).near_optimum()
-        except StateLostError:
-            return Round(self._setting, state, executor).near_optimum()
+        searches = self.params["active_sweeps"] > 0
+        return Fitted(predictor, nearer=partial(near_optimum_of, self._setting, state) if searches else None)
 
     def fits(self, state: BcdState) -> bool:
         """See `Solver.fits`."""
@@ -257,13 +246,6 @@ class BlockCoordinateDescent(Solver[BcdState]):
         shard = block * len(self._shards) // len(self.problem.dataset)
         job = setting.sweep_job(setting.margin_job(0), BcdState())
         probe_sweep(job, self.problem.shape[1], block, shard)
-
-
-def _target_bytes(meta: DatasetMeta) -> int:
-    """Return the bytes per row of the targets that a worker keeps: a class, or a set of labels and its offset."""
-    if meta.target == "class":
-        return 4
-    return 16 + 4 * -(-sum(meta.label_counts) // max(meta.n_rows, 1))
 
 
 def _shards_of(problem: Problem) -> ColumnShards:

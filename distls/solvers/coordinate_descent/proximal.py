@@ -19,6 +19,7 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
+from distls.solvers.coordinate_descent.near_search import NearSearch
 from distls.solvers.coordinate_descent.proximal_steps import (
     NONE,
     FistaSteps,
@@ -77,9 +78,13 @@ class Proximal(Solver[ProximalState]):
         slots: int = 1,
         memory: MemoryBudget | None = None,
         initial: LinearModel | None = None,
+        state: str | None = None,
     ) -> None:
         self.problem, self.params, self._initial = problem, params, initial
         self._check_params()
+        # with l2 the gradients of the weights themselves give a bound of the second order
+        searched = problem.penalty != "l2"
+        self._search = NearSearch.of(problem, params["active_mib"], state) if searched else None
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
@@ -112,7 +117,10 @@ class Proximal(Solver[ProximalState]):
             weight_bytes=self.points * one,
             # scores and gradients of a chunk, and temporaries of both, for one point and for all; all rows of weights
             # where only some were sent
-            work_bytes=4 * 8 * pieces + copied + ranking + self.points * one,
+            work_bytes=max(
+                4 * 8 * pieces + copied + ranking + self.points * one,
+                0 if self._search is None else self._search.work_bytes,
+            ),
             # the state before and after, and what a step is made from
             driver_bytes=14 * one + ranking,
             memory=memory,
@@ -231,7 +239,10 @@ class Proximal(Solver[ProximalState]):
         theta, k = state.point, self.problem.shape[1]
         intercept = theta[0].copy() if self._first else np.zeros(k)
         coefficients = np.ascontiguousarray(theta[self._first :], self.problem.dtype)
-        return Fitted(LinearPredictor(coefficients, intercept))
+        predictor = LinearPredictor(coefficients, intercept)
+        if self._search is None:
+            return Fitted(predictor)
+        return Fitted(predictor, nearer=partial(self._search.nearer, coefficients, intercept, self.data))
 
     def fits(self, state: ProximalState) -> bool:
         """See `Solver.fits`."""
