@@ -15,7 +15,8 @@ from distls.solvers.block_reads import BlockReader
 from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.solver import Fitted, RoundReport
+from distls.solvers.least_squares.optimal_intercept import optimal_intercept
+from distls.solvers.solver import Fitted, Nearer, RoundReport
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
@@ -25,6 +26,7 @@ from distls.workers.least_squares.multi_point_task import (
     point_lane,
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["BASIS_NOTE", "GlsPasses", "may_need_basis", "rank_notes"]
@@ -69,10 +71,50 @@ class GlsPasses:
         intercept = theta[0].copy() if self._first else np.zeros(theta.shape[1])
         return np.ascontiguousarray(theta[self._first :]), intercept
 
-    def _fitted(self, theta: Array, alpha: float) -> Fitted:
+    def _fitted(self, theta: Array, alpha: float, nearer: Nearer | None = None) -> Fitted:
+        """Return the model; a better certificate is that of `nearer`, or of its own weights at their best intercept."""
+        if nearer is None and self._is_balanced:
+            nearer = partial(self._with_best_intercept, theta, 0)
+        return Fitted(self._predictor(theta), alpha=alpha if self._follows_path else None, nearer=nearer)
+
+    def _predictor(self, theta: Array) -> LinearPredictor:
         weights, intercept = self._split(theta)
-        predictor = LinearPredictor(np.ascontiguousarray(weights, self.problem.dtype), intercept)
-        return Fitted(predictor, alpha=alpha if self._follows_path else None)
+        return LinearPredictor(np.ascontiguousarray(weights, self.problem.dtype), intercept)
+
+    @property
+    def _is_balanced(self) -> bool:
+        """Whether an intercept can be made so good that it is no obstacle to a bound: not in single precision."""
+        return self.problem.fit_intercept and self.problem.dtype == np.float64
+
+    def _with_best_intercept(
+        self, theta: Array, read: int, executor: Executor
+    ) -> tuple[LinearPredictor, int]:
+        """Return the weights with the intercept that is optimal for them, and the bytes read, `read` among them."""
+
+        def gradient_at(intercept: Array) -> Array:
+            nonlocal read
+            theta[0] = intercept
+            sums = self._read_points(executor, [theta])
+            read += sums.ledger.bytes_read
+            moments = sums.folds[0]
+            return np.asarray(moments.slopes / moments.weight_sum)
+
+        theta, loss = theta.astype(self.problem.dtype), loss_named(self.problem.loss)
+        theta[0] = optimal_intercept(
+            gradient_at, theta[0].copy(), self._intercept_curvature(), separable=loss.separable
+        )
+        return self._predictor(theta), read
+
+    def _intercept_curvature(self) -> Array:
+        """Return a diagonal that is about the second derivatives in the intercept, or above them."""
+        k, loss = self.problem.shape[1], loss_named(self.problem.loss)
+        if not loss.separable and self.problem.target == "class":
+            # of the softmax they are below the mean probabilities, at the optimum the shares of the classes
+            shares = np.asarray(self.problem.dataset.meta.label_weights, np.float64)
+            shares = shares * (1.0 if self._reader.class_weight is None else self._reader.class_weight)
+            return np.maximum(shares / shares.sum(), 1e-9)
+        bound = loss.lipschitz(2)
+        return np.full(k, bound if np.isfinite(bound) else 1.0)
 
     def _report(
         self, sums: BlockSums, details: dict[str, Any], path: list[dict[str, float]], notes: list[str]
