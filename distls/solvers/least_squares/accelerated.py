@@ -203,7 +203,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
             state, report = self.step(state, executor)
             read += report.bytes_read
         theta = self._published(state)
-        if self._is_balanced:
+        if self._can_balance:
             return self._with_best_intercept(theta, read, executor)
         return (None if theta is own else self._predictor(theta)), read
 

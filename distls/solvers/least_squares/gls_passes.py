@@ -73,7 +73,7 @@ class GlsPasses:
 
     def _fitted(self, theta: Array, alpha: float, nearer: Nearer | None = None) -> Fitted:
         """Return the model; a better certificate is that of `nearer`, or of its own weights at their best intercept."""
-        if nearer is None and self._is_balanced:
+        if nearer is None and self._can_balance:
             nearer = partial(self._with_best_intercept, theta, 0)
         return Fitted(self._predictor(theta), alpha=alpha if self._follows_path else None, nearer=nearer)
 
@@ -82,7 +82,7 @@ class GlsPasses:
         return LinearPredictor(np.ascontiguousarray(weights, self.problem.dtype), intercept)
 
     @property
-    def _is_balanced(self) -> bool:
+    def _can_balance(self) -> bool:
         """Whether an intercept can be made so good that it is no obstacle to a bound: not in single precision."""
         return self.problem.fit_intercept and self.problem.dtype == np.float64
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.workers.runtime.process import single_threaded_blas
+
 __all__ = ["optimal_intercept"]
 
 Array = NDArray[np.float64]
@@ -73,5 +75,6 @@ def _combined(points: list[Array], gradients: list[Array], curvature: Array) -> 
     if len(points) == 1:
         return -gradient / curvature
     moves, changes = (np.diff(np.stack(each, axis=1), axis=1) for each in (points, gradients))
-    shares = np.linalg.lstsq(changes, gradient, rcond=1e-12)[0]
-    return -(moves @ shares) - (gradient - changes @ shares) / curvature
+    with single_threaded_blas():
+        shares = np.linalg.lstsq(changes, gradient, rcond=1e-12)[0]
+        return np.asarray(-(moves @ shares) - (gradient - changes @ shares) / curvature)
