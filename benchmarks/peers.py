@@ -233,20 +233,20 @@ def _print_pass(row: dict[str, Any]) -> None:
     )
 
 
-def compare_ingest(place: Path, name: str, repeats: int) -> dict[str, Any]:
+def compare_ingest(place: Path, written: Path, name: str, repeats: int) -> dict[str, Any]:
     """Return MB of text per CPU second: distls from text to a shuffled, compressed dataset; vw parsing alone."""
     text, rival = place / f"{name}.svm", place / f"{name}.vw"
     ours, theirs, walls = [], [], []
     # neither pays for its start: the rival's interpreter, our kernels
     start = run_vw("--noop", "-d", os.devnull)["cpu"]
-    distls.ingest(str(place / f"{name}-test.svm"), place / "first", n_features=47_236)
+    distls.ingest(str(place / f"{name}-test.svm"), written / "first", n_features=47_236)
     for turn in range(repeats):
         theirs.append(rival.stat().st_size / (run_vw("--noop", "-d", rival)["cpu"] - start) / 1e6)
         started, cpu = time.perf_counter(), time.process_time()
-        distls.ingest(str(text), place / f"ingested-{turn}", n_features=47_236)
+        distls.ingest(str(text), written / f"ingested-{turn}", n_features=47_236)
         walls.append(text.stat().st_size / (time.perf_counter() - started) / 1e6)
         ours.append(text.stat().st_size / (time.process_time() - cpu) / 1e6)
-        subprocess.run(["rm", "-rf", str(place / f"ingested-{turn}")], check=True)
+        subprocess.run(["rm", "-rf", str(written / f"ingested-{turn}")], check=True)
     row = {
         "distls MB/CPU s": statistics.median(ours),
         "distls MB/s, one process": statistics.median(walls),
@@ -257,7 +257,9 @@ def compare_ingest(place: Path, name: str, repeats: int) -> dict[str, Any]:
     return row
 
 
-def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) -> dict[str, Any]:
+def compare_text_to_model(
+    place: Path, written: Path, name: str, classes: int, repeats: int
+) -> dict[str, Any]:
     """Return wall seconds from text to a model after one pass: a Python program, and two command lines.
 
     The time is that of the whole interpreter, including cluster and imports; the command lines start two clusters,
@@ -273,11 +275,11 @@ def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) ->
         "-d",
         place / f"{name}.vw",
         "-f",
-        place / "t2m.model",
+        written / "t2m.model",
     ]
     for turn in range(repeats):
         theirs.append(run_vw(*rival)["wall"])
-        data, run = place / f"t2m-{turn}", place / f"t2m-{turn}-run"
+        data, run = written / f"t2m-{turn}", written / f"t2m-{turn}-run"
         started = time.perf_counter()
         _distls("ingest", place / f"{name}.svm", data, "--workers", WORKERS, "--n-features", 47_236)
         lanes = min(WORKERS, len(distls.open_dataset(data)))
@@ -286,7 +288,7 @@ def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) ->
         _distls("fit", "mcid", data, run, *params, *limits)
         ours.append(time.perf_counter() - started)
         started = time.perf_counter()
-        arguments = [str(place / f"{name}.svm"), str(place / f"t2p-{turn}"), str(WORKERS)]
+        arguments = [str(place / f"{name}.svm"), str(written / f"t2p-{turn}"), str(WORKERS)]
         subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True)
         program.append(time.perf_counter() - started)
     row = {
@@ -294,7 +296,7 @@ def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) ->
         "two command lines, wall s": statistics.median(ours),
         "vw wall s": statistics.median(theirs),
         "distls error %": 100 * distls.evaluate(run, f"{place / name}-test").error,
-        "vw error %": vw_error(place / "t2m.model", place / f"{name}-test.vw", place),
+        "vw error %": vw_error(written / "t2m.model", place / f"{name}-test.vw", written),
     }
     row["ratio"] = row["distls wall s"] / row["vw wall s"]
     print(f"text to model {name}: " + "  ".join(f"{k} {v:.2f}" for k, v in row.items()), flush=True)
@@ -347,13 +349,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="distls-peers-") as folder:
         place = options.directory or Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        results = _compare(place, options)
+        # what is written is not what an earlier run in the same directory has left
+        with tempfile.TemporaryDirectory(dir=place) as written:
+            results = _compare(place, Path(written), options)
     if options.out:
         options.out.write_text(json.dumps(results, indent=1))
     return results
 
 
-def _compare(place: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _compare(place: Path, written: Path, options: argparse.Namespace) -> dict[str, Any]:
     wanted = options.only.split(",")
     results: dict[str, Any] = {"cpus": os.cpu_count(), "load": os.getloadavg()}
     for name in ("rcv1-4", "rcv1-53"):
@@ -370,9 +374,9 @@ def _compare(place: Path, options: argparse.Namespace) -> dict[str, Any]:
     if "overhead" in wanted or "passes" in wanted:
         results["overhead"] = _overhead(place)
     if "ingest" in wanted:
-        results["ingest"] = compare_ingest(place, "rcv1-4", max(1, options.repeats // 2))
+        results["ingest"] = compare_ingest(place, written, "rcv1-4", max(1, options.repeats // 2))
     if "text" in wanted:
-        results["text"] = compare_text_to_model(place, "rcv1-53", 53, max(1, options.repeats // 2))
+        results["text"] = compare_text_to_model(place, written, "rcv1-53", 53, max(1, options.repeats // 2))
     return results
 
 
