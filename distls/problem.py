@@ -161,6 +161,11 @@ class Problem:
         return self.target == "multilabel" and loss_named(self.loss).ranks
 
     @property
+    def is_ridge(self) -> bool:
+        """Whether this is least squares with l2 and without an intercept."""
+        return self.loss == "squared" and self.penalty == "l2" and self.alpha > 0 and not self.fit_intercept
+
+    @property
     def row_weight_by_class(self) -> NDArray[np.float64]:
         """Normalised weight of a row of each class with sample weight one, shape (n_classes,) or (1,)."""
         return self.class_weight * self.weight_scale

@@ -165,7 +165,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_what_is_compiled_for_it_is_not_in_the_way",
         r"::test_sparse_methods_train_with_the_penalty\[bcd",
     ),
-    "workers/stochastic/test_second_order.py": (
+    "workers/stochastic/second_order/test_second_order.py": (
         r"::test_rls_equals_the_oracle\[ovr_squared_hinge-False",
         r"::test_olbfgs_equals_the_oracle\[(softmax|ovr_|squared-.-dense)",
         r"::test_a_single_output_is_the_second_of_two\[ovr_log\]",

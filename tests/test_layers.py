@@ -41,6 +41,7 @@ ROOMS = [
     "workers/evaluation",
     "workers/least_squares",
     "workers/stochastic",
+    "workers/stochastic/second_order",
     "workers/coordinate_descent",
     "workers/dual_ascent",
     "workers/columns",

@@ -47,7 +47,7 @@ from distls.solvers.solver import State, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import DenseRows, Rows, concatenate_rows
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
-from distls.workers.stochastic.rls import RlsUpdate
+from distls.workers.stochastic.second_order.rls import RlsUpdate
 from distls.workers.stochastic.sgd import SgdLearner, SgdUpdate
 from distls.workers.stochastic.update import Learner, Update
 

@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 import distls
 from benchmarks.real import arrays_of
 from distls.storage.rows import Rows
-from distls.workers.stochastic.olbfgs import OlbfgsUpdate
-from distls.workers.stochastic.sgdqn import SgdqnUpdate
+from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
+from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate
 from distls.workers.stochastic.update import Update
 
 Numbers = dict[str, Any]

@@ -94,6 +94,7 @@ def certificate_of(
     objective: float,
     *,
     optimal_intercept: bool = False,  # it was made so, as far as rounding allows
+    mean_row: NDArray[np.float64] | None = None,  # (n_features,), of the training data, where it is known
 ) -> dict[str, Any]:
     """Return the kind and value of the certificate of a predictor with the objective F.
 
@@ -118,6 +119,12 @@ def certificate_of(
         loss = total.loss_sum / total.weight_sum
         gap = max(_gap(problem, predictor, loss, gradient), 0.0) + shift
         return {"kind": kind, "value": min(gap + rounding_of(problem, objective), objective)}
+    if mean_row is not None and problem.is_ridge and math.isfinite(objective):
+        kind = "duality_gap"
+        most = max(objective - _shifted_dual(problem, predictor, total, mean_row), 0.0)
+        most += rounding_of(problem, objective)
+    else:  # most losses are not negative, so neither is the optimum: the objective itself is a bound
+        most = objective - loss_named(problem.loss).floor
     square = float(np.square(_stationarity(problem, predictor, gradient)).sum())
     if b_scale is not None:  # the gradient in the weight of the constant feature, b / B
         slope = b_scale * total.intercept_gradient / total.weight_sum
@@ -126,8 +133,6 @@ def certificate_of(
     if kind == "gradient_norm":
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
-    # most losses are not negative, so neither is the optimum: the objective itself is a bound
-    most = objective - loss_named(problem.loss).floor
     return {"kind": kind, "value": min(square / (2.0 * problem.alpha) + shift, most)}
 
 
@@ -166,3 +171,22 @@ def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: ND
     c, conjugated = penalty_named(problem.penalty).conjugate(-gradient, problem.alpha, problem.l1_ratio)
     rest = problem.alpha * problem.penalty_of(predictor.coefficients) + conjugated + c * product
     return rest + loss * loss_named(problem.loss).dual_shortfall(c)
+
+
+def _shifted_dual(
+    problem: Problem, predictor: LinearPredictor, total: GradientSum, mean_row: NDArray[np.float64]
+) -> float:
+    """Return the largest dual of least squares with l2 at ``a r_i + b``, r_i the residuals of row i, b (k,).
+
+    Weights whose residuals do not sum to zero have duals far from the optimal ones, in a direction in which the mean
+    row makes the objective steep; a and b cost no read, since the dual is quadratic in them with known coefficients.
+    """
+    # r_i = t_i - z_i: sums of r (x) x, of r, of r . t and of t are those of the gradient, of the loss and of the scores
+    gradient, weights = total.gradient, predictor.coefficients.astype(np.float64)
+    square, r = 2.0 * total.loss_sum / total.weight_sum, -total.intercept_gradient / total.weight_sum
+    linear = np.append(square - np.vdot(gradient, weights), r + weights.T @ mean_row)
+    quadratic = np.diag(np.full(len(linear), 1.0 + float(mean_row @ mean_row) / problem.alpha))
+    quadratic[0, 0] = square + float(np.vdot(gradient, gradient)) / problem.alpha
+    quadratic[0, 1:] = quadratic[1:, 0] = r - gradient.T @ mean_row / problem.alpha
+    best = np.linalg.lstsq(quadratic, linear, rcond=None)[0]
+    return float(best @ linear - 0.5 * best @ quadratic @ best)

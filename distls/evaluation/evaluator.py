@@ -67,6 +67,7 @@ class Evaluator:
         self._select = self._checked(select_data)
         # squared norms of the rows of the gradient of the last objective, where it has one
         self.slope: NDArray[np.float64] | None = None
+        self._mean_row: NDArray[np.float64] | None = None  # of the training data, for least squares
 
     def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
@@ -142,11 +143,17 @@ class Evaluator:
         if fitted.refit is not None:
             problem = replace(problem, alpha=fitted.refit.alpha, penalty="l2")
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
-        total = self._summed(predictor, with_gradient=with_gradient)
+        ridge = problem.is_ridge and with_gradient and fitted.refit is None
+        total = self._summed(
+            predictor, with_gradient=with_gradient, with_rows=ridge and self._mean_row is None
+        )
+        if len(total.rows):
+            self._mean_row = total.rows / total.weight_sum
         if fitted.refit is not None:
             total.gradient[~fitted.refit.used] = 0.0  # other weights are not variables of a refit
         value = _objective(problem, predictor, total, with_gradient=with_gradient)
-        certificate, read = certificate_of(problem, predictor, total, value), total.ledger.bytes_read
+        mean_row, read = self._mean_row if ridge else None, total.ledger.bytes_read
+        certificate = certificate_of(problem, predictor, total, value, mean_row=mean_row)
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
         if fitted.nearer is not None and problem.alpha != 0:
@@ -216,9 +223,11 @@ class Evaluator:
         total = self._summed(predictor, with_gradient=True)
         return np.asarray(total.gradient / total.weight_sum)
 
-    def _summed(self, predictor: LinearPredictor, *, with_gradient: bool) -> GradientSum:
+    def _summed(
+        self, predictor: LinearPredictor, *, with_gradient: bool, with_rows: bool = False
+    ) -> GradientSum:
         problem, dataset = self._problem, self._problem.dataset
-        job = GradientJob(self._data, problem.loss, problem.row_weights, with_gradient)
+        job = GradientJob(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
         total: GradientSum = self._executor.reduce(
             partial(gradient_lane, job),
             reading_lanes(dataset),

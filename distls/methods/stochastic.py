@@ -285,7 +285,7 @@ STOCHASTIC_METHODS = (
         paper=f"{_QN_PAPER}, Figure 1",
         aliases=OVR_LOSSES,
         parameters=_scheduled(),
-        steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
+        steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
     ),
     _stochastic(
@@ -302,7 +302,7 @@ STOCHASTIC_METHODS = (
                 "gauss-newton; with loss=hinge, which has no second derivatives, secant",
             )
         ),
-        steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
+        steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
     ),
     _stochastic(
@@ -343,7 +343,7 @@ STOCHASTIC_METHODS = (
         paper=f"{_CSGD_PAPER}, section 5.1 (2SGD); {_QN_PAPER}, Equation 4",
         aliases=_SMOOTH_LOSSES,
         parameters=_RLS,
-        steps="distls.workers.stochastic.rls:rls_steps",
+        steps="distls.workers.stochastic.second_order.rls:rls_steps",
         targets=("class", "continuous"),
     ),
     _stochastic(
@@ -352,7 +352,7 @@ STOCHASTIC_METHODS = (
         paper=f"{_QN_PAPER}, section 5.2; Schraudolph, Yu, Guenter 2007",
         aliases=_SMOOTH_LOSSES,
         parameters=_OLBFGS,
-        steps="distls.workers.stochastic.olbfgs:olbfgs_steps",
+        steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
         continuous=_SQUARED,
     ),

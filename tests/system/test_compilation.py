@@ -17,9 +17,9 @@ import hashlib, sys
 import numpy as np
 from distls.storage.rows import CsrRows
 from distls.workers.stochastic.adagrad import AdagradUpdate
-from distls.workers.stochastic.rls import RlsUpdate
+from distls.workers.stochastic.second_order.rls import RlsUpdate
 from distls.workers.stochastic.sgd import SgdUpdate
-from distls.workers.stochastic.sgdqn import SgdqnUpdate
+from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate
 
 rng = np.random.default_rng(0)
 n, d, k = 400, 40, 3

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
+from distls.workers.linear_algebra.row_vectors import row_add_pairs, row_dot_paired
 from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_axpy,
     row_axpy_pair,
-    row_dot_paired,
     row_span,
     row_weight,
     scores,
@@ -221,15 +221,18 @@ def _add_products_side_by_side(rows, first, y, weight, runner_ups, gradients, gr
     (count, k), g = grad_b.shape, np.zeros(grad.shape[1])
     for i in range(len(y)):
         start, stop = row_span(rows, first + i, indices, data)
-        s, label, any_in_g = row_weight(weight, i), np.intp(y[i]), False
+        s, label, any_in_g, any_pair = row_weight(weight, i), np.intp(y[i]), False, False
         for m in range(count):
-            runner_up, at = np.intp(runner_ups[m, i]), m * k
+            runner_up, own = np.intp(runner_ups[m, i]), g[m * k : (m + 1) * k]
             add_row_gradient(s, runner_up, label, gradients[m, i], grad_b[m])
-            in_g = runner_up == GRADIENT_IN_G
+            in_g, pair = runner_up == GRADIENT_IN_G, runner_up != GRADIENT_IN_G and runner_up != label
             any_in_g |= in_g
+            any_pair |= pair
             for c in range(k):
-                g[at + c] = s * gradients[m, i, c] if in_g else 0.0
-            if not in_g and runner_up != label:
-                row_axpy_pair(indices, data, start, stop, s, at + runner_up, at + label, grad)
+                own[c] = s * gradients[m, i, c] if in_g else 0.0
+            if pair:
+                own[runner_up], own[label] = s, -s
         if any_in_g:
             row_axpy(indices, data, start, stop, 1.0, g, grad)
+        elif any_pair:
+            row_add_pairs(indices, data, start, stop, grad, g, 1.0)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.workers.evaluation.loss_sums import add_gradient, add_gradients, evaluate_rows
-from distls.workers.linear_algebra.gram import add_cross
-from distls.workers.linear_algebra.score_kernels import most_paired
+from distls.workers.linear_algebra.gram import add_cross, exact_column_sums
+from distls.workers.linear_algebra.row_vectors import most_paired
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named, scorer
 from distls.workers.losses.targets import (
@@ -136,6 +136,7 @@ class GradientJob:
     loss: str
     class_weight: NDArray[np.float64] | None  # as in `StochasticJob`
     with_gradient: bool  # False: the loss alone
+    with_rows: bool = False  # whether rows are added up too
 
 
 @dataclass
@@ -147,6 +148,8 @@ class GradientSum:
     gradient: NDArray[np.float64]  # (n_features, n_outputs), or (0, n_outputs) without gradient
     intercept_gradient: NDArray[np.float64]  # (n_outputs,)
     ledger: Ledger = field(default_factory=Ledger)
+    # (n_features,), of s_i * x_i, or (0,)
+    rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
 class Differentiating:
@@ -157,7 +160,8 @@ class Differentiating:
         self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
         shape = predictor.coefficients.shape
         gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
-        self._total = GradientSum(0.0, 0.0, gradient, np.zeros(shape[1]), self.ledger)
+        rows = np.zeros(shape[0] if job.with_rows else 0)
+        self._total = GradientSum(0.0, 0.0, gradient, np.zeros(shape[1]), self.ledger, rows)
         self._shared: tuple[_GradientsTogether, int] | None = None
 
     @property
@@ -181,6 +185,9 @@ class Differentiating:
             loss_sum, weight_sum = add(self._job, self._predictor, part, weight, total)
         total.loss_sum += loss_sum
         total.weight_sum += weight_sum
+        if self._job.with_rows:
+            given = weight if len(weight) else None
+            total.rows += exact_column_sums(part.x, given, len(total.rows))
         self.ledger.count(index, n_rows_of(part.x))
 
     def result(self) -> GradientSum:

@@ -26,7 +26,7 @@ from distls.workers.linear_algebra.packed_triangle import order_of, packed_size
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.runtime.buffers import take
 
-__all__ = ["GramSum", "add_cross", "add_scores", "column_sums", "gram_work_bytes"]
+__all__ = ["GramSum", "add_cross", "add_scores", "column_sums", "exact_column_sums", "gram_work_bytes"]
 
 # Rows whose float32 products are summed in float32, and then in float64: part of the promise of equal bits.
 _FLUSH_ROWS = 4096
@@ -34,8 +34,8 @@ _FLUSH_ROWS = 4096
 # core's own cache and where it does not (benchmarks/gram.py). The choice is by counts: the same on every machine.
 _PAIR_COST = (160, 350)
 _CACHE_BYTES = 2**21
-# Rows that are made dense at a time.
-_DENSE_ROWS = 512
+# Rows that are made dense at a time, and rows that are converted to float64.
+_DENSE_ROWS, _EXACT_ROWS = 512, 1024
 
 
 class GramSum:
@@ -177,3 +177,15 @@ def column_sums(block: Rows, weight: NDArray[np.float64] | None, n_columns: int)
     if weight is not None:
         per_value *= np.repeat(weight, np.diff(block.indptr))
     return np.asarray(np.bincount(block.indices, per_value, n_columns), np.float64)
+
+
+def exact_column_sums(block: Rows, weight: NDArray[np.float64] | None, n_columns: int) -> NDArray[np.float64]:
+    """Return the same with dense rows in float64 from the start, some at a time so that the copies stay small."""
+    if not isinstance(block, DenseRows):
+        return column_sums(block, weight, n_columns)
+    total = np.zeros(n_columns)
+    for start in range(0, len(block.values), _EXACT_ROWS):
+        rows = slice(start, start + _EXACT_ROWS)
+        values = DenseRows(block.values[rows].astype(np.float64))
+        total += column_sums(values, None if weight is None else weight[rows], n_columns)
+    return total

@@ -6,7 +6,8 @@ from __future__ import annotations
 from numba import types
 from numba.extending import intrinsic, overload
 
-from distls.workers.linear_algebra.score_kernels import is_csr, prefetch_address
+from distls.workers.linear_algebra.row_vectors import prefetch_address
+from distls.workers.linear_algebra.score_kernels import is_csr
 
 __all__ = ["prefetch_element", "prefetch_row"]
 

@@ -48,7 +48,7 @@ class _Member(Learner):
     """One of the learners."""
 
     def __init__(self, own: Learner, number: int, shared: _Shared) -> None:
-        self._own, self._number, self._shared, self._calls = own, number, shared, 0
+        self._own, self._number, self._shared, self._calls, self._written = own, number, shared, 0, 0
 
     @property
     def time(self) -> float:
@@ -65,5 +65,20 @@ class _Member(Learner):
 
     def arrays(self) -> Arrays:
         """See `Learner.arrays`."""
-        self._shared.joint.write(self._number)
-        return self._own.arrays()
+        return self._learned().arrays()
+
+    @property
+    def window_steps(self) -> float:
+        """See `Learner.window_steps`."""
+        return self._learned().window_steps
+
+    def window(self, *, consume: bool = False) -> Arrays:
+        """See `Learner.window`."""
+        return self._learned().window(consume=consume)
+
+    def _learned(self) -> Learner:
+        """Return the learner itself, with what it has learned."""
+        if self._written < self._calls:
+            self._shared.joint.write(self._number)
+            self._written = self._calls
+        return self._own

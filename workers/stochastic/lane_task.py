@@ -17,6 +17,7 @@ from distls.workers.evaluation.loss_sums import add_gradient, add_gradients
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
+from distls.workers.linear_algebra.gram import exact_column_sums
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.targets import is_codes, label_sets, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
@@ -63,6 +64,12 @@ class StochasticJob:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     dtype: str = "float32"  # of generated features
 
+    @property
+    def sees(self) -> Any:
+        """What determines the rows of a partition, their order and their weights."""
+        weight = None if self.class_weight is None else self.class_weight.tobytes()
+        return self.data, self.seed, self.round, self.shuffle, weight
+
     def predictor(self, update: Update, arrays: Arrays) -> LinearPredictor:
         """Return the predictor made of an update's arrays."""
         return LinearPredictor(*update.model(arrays), self.recipe, self.arrays)
@@ -101,30 +108,28 @@ class LaneTraining:
     """Training on one lane's partitions, from the averaged arrays `start`, which other lanes read too."""
 
     def __init__(self, job: StochasticJob, start: Arrays, item: LaneStart) -> None:
-        self._job, self._lane = job, item.lane
+        self.job, self._lane = job, item.lane
         self.data, self.blocks, self.ledger = job.data, item.lane.blocks, Ledger()
-        self._learner = job.update.start_lane(start, item.time, item.tail_from)
+        self.learner = job.update.start_lane(start, item.time, item.tail_from)
         self._loss_sum, self._errors = 0.0, 0
 
     @property
     def sees(self) -> Any:
         """What determines the rows, their order and their weights, among lanes that share a read."""
-        job = self._job
-        weight = None if job.class_weight is None else job.class_weight.tobytes()
-        return job.data, job.seed, job.round, job.shuffle, weight
+        return self.job.sees
 
     def take(self, index: int, part: Partition) -> None:
         """Learn from a partition."""
-        job, count = self._job, n_rows_of(part.x)
+        job, count = self.job, n_rows_of(part.x)
         order = _order_of(job.seed, job.round, index, count) if job.shuffle else np.arange(count)
         with self.ledger.in_kernels():
-            loss, wrong = _learn(job, self._learner, part, order)
+            loss, wrong = _learn(job, self.learner, part, order)
         self._loss_sum, self._errors = self._loss_sum + loss, self._errors + wrong
         self.ledger.count(index, count)
 
     def result(self) -> LaneResult:
         """Return what the lane has learned, judged on the sample."""
-        job, learner, ledger = self._job, self._learner, self.ledger
+        job, learner, ledger = self.job, self.learner, self.ledger
         # before `arrays`, which ends the learner
         reached, (tail, tail_steps) = learner.time, _window(learner)
         arrays = learner.arrays()
@@ -144,16 +149,16 @@ class LaneTraining:
         )
 
 
-def _learn_together(trainings: Sequence[LaneTraining]) -> None:
-    """Have lanes that see the same rows in the same order, of fits with other strengths, learn as the update can."""
-    groups: dict[Any, list[LaneTraining]] = {}
+def _learn_together(trainings: Sequence[LaneTraining | Trying]) -> None:
+    """Have lanes, or trials, that see the same rows in the same order learn as the update can."""
+    groups: dict[Any, list[LaneTraining | Trying]] = {}
     for training in trainings:
-        if not training._job.recipe:  # features may differ
+        if not training.job.recipe:  # features may differ
             groups.setdefault(training.sees, []).append(training)
     for group in groups.values():
-        learners = together([training._learner for training in group])
+        learners = together([training.learner for training in group])
         for training, learner in zip(group, learners, strict=True):
-            training._learner = learner
+            training.learner = learner
 
 
 @done_by(LaneTraining, _learn_together)
@@ -218,15 +223,9 @@ def mean_lane(job: StochasticJob, shape: tuple[int, int], lane: Lane) -> MeanSum
     """Return the sums of a lane's rows and targets; those of classes are indicators."""
     sums = MeanSums(np.zeros(shape[0]), np.zeros(shape[1]), 0.0)
     for _, part in stream(job.data, lane.blocks):
-        given, count = row_weights(part, job.class_weight), n_rows_of(part.x)
-        weight = given if len(given) else np.ones(count)
-        if isinstance(part.x, CsrRows):
-            each = np.repeat(weight, np.diff(part.x.indptr)) * part.x.data
-            sums.x += np.bincount(part.x.indices, each, minlength=shape[0])
-        else:
-            for start in range(0, count, 1024):  # so that the copy in float64 stays small
-                rows = slice(start, start + 1024)
-                sums.x += weight[rows] @ part.x.values[rows].astype(np.float64)
+        given = row_weights(part, job.class_weight)
+        weight = given if len(given) else np.ones(n_rows_of(part.x))
+        sums.x += exact_column_sums(part.x, weight, shape[0])
         codes = is_codes(part.y)
         sums.y += np.bincount(part.y, weight, minlength=shape[1]) if codes else weight @ part.y
         sums.weight += float(weight.sum())
@@ -256,8 +255,8 @@ class Trying:
     """The trial of an update: an epoch over some rows, then the objective on as many others."""
 
     def __init__(self, job: StochasticJob, start: Arrays, trial: Trial) -> None:
-        self._job, self._update, self.data, self.ledger = job, trial.update, job.data, Ledger()
-        self._learner: Learner | None = trial.update.start_lane(start, 0.0)
+        self.job, self._update, self.data, self.ledger = job, trial.update, job.data, Ledger()
+        self.learner = trial.update.start_lane(start, 0.0)
         first = _between(job, trial.blocks, 0, trial.n_rows)
         then = _between(job, trial.blocks, trial.n_rows, 2 * trial.n_rows)
         self._slices = [
@@ -268,26 +267,29 @@ class Trying:
         self._predictor: LinearPredictor | None = None
         self._taken, self._loss_sum, self._weight_sum = 0, 0.0, 0.0
 
+    @property
+    def sees(self) -> Any:
+        """What determines the rows, their order and their weights, among trials that share a read."""
+        return self.job.sees
+
     def take(self, index: int, part: Partition) -> None:
         """Learn from the first rows, or score others."""
         learns, rows = self._slices[self._taken]
         self._taken += 1
-        if learns and self._learner is not None:
-            order = rng(self._job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
-            _learn(self._job, self._learner, part, rows.start + order)
+        if learns:
+            order = rng(self.job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
+            _learn(self.job, self.learner, part, rows.start + order)
             return
         x, y = slice_rows(part.x, rows), slice_rows(part.y, rows)
-        weight = row_weights(part, self._job.class_weight)[rows]
+        weight = row_weights(part, self.job.class_weight)[rows]
         # a step that is too long may give any numbers: it is then not the one to be chosen
         with np.errstate(over="ignore", invalid="ignore"):
             loss, total = evaluate_targets(x, y, weight, self._update.loss, self._learned())
         self._loss_sum, self._weight_sum = self._loss_sum + loss, self._weight_sum + total
 
     def _learned(self) -> LinearPredictor:
-        if self._learner is not None:
-            self._predictor = self._job.predictor(self._update, self._learner.arrays())
-            self._learner = None
-        assert self._predictor is not None
+        if self._predictor is None:
+            self._predictor = self.job.predictor(self._update, self.learner.arrays())
         return self._predictor
 
     def result(self) -> float:
@@ -298,7 +300,7 @@ class Trying:
         return value if math.isfinite(value) else math.inf
 
 
-@done_by(Trying)
+@done_by(Trying, _learn_together)
 def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
     """Return the objective on some rows after an epoch over others; infinity if it is not finite."""
     value: float = read_alone(Trying(job, start, trial))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,12 @@ from distls.workers.stochastic.sgd_kernels import (
     sgd_block,
     sgd_settings,
     window_mean,
+)
+from distls.workers.stochastic.sgd_together import (
+    MOST_MODELS,
+    SgdSideBySide,
+    fits_side_by_side,
+    side_by_side_bytes,
 )
 from distls.workers.stochastic.step_choice import (
     ProblemStats,
@@ -48,6 +55,13 @@ class SgdUpdate(ScheduleUpdate):
     t0: float = 0.0
     batch_size: int = 1
     averaging: bool = False  # whether the mean of the iterates in a window is kept
+
+    def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
+        """See `Update.joint_bytes`."""
+        columns = 1 if self.one_column else shape[1]
+        if not fits_side_by_side(columns, dtype, self.batch_size):
+            return 0
+        return side_by_side_bytes(shape[0], columns, learners, dtype.itemsize, averaging=self.averaging)
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> SgdLearner:
         """Return the learner of a lane that has taken `time` steps."""
@@ -79,6 +93,7 @@ class SgdUpdate(ScheduleUpdate):
 class SgdLearner(Learner):
     """A lane of `SgdUpdate`; its arrays are those of `sgd_block`."""
 
+    most_joint: ClassVar[int] = MOST_MODELS
     update: SgdUpdate
     u: NDArray[Any]  # (n_features, n_columns)
     q: NDArray[Any]  # as `u`; without rows if nothing is averaged
@@ -106,6 +121,19 @@ class SgdLearner(Learner):
         settings = self.update.settings(self.tail_from)
         loss, errors = sgd_block(x, y, weight, order, self.u, self.q, self.b, self.qb, self.clock, settings)
         return loss, int(errors)
+
+    @property
+    def joint_kind(self) -> tuple[Any, ...] | None:
+        """See `Learner.joint_kind`."""
+        own = self.update
+        if not fits_side_by_side(self.u.shape[1], self.u.dtype, own.batch_size):
+            return None
+        settings = own.schedule, own.fit_intercept, type(own.row_loss), self.tail_from
+        return *settings, self.u.shape, self.q.shape, self.u.dtype, self.time
+
+    def joint(self, learners: Sequence[Any]) -> SgdSideBySide:
+        """See `Learner.joint`."""
+        return SgdSideBySide(learners, [each.update.settings(each.tail_from) for each in learners])
 
     def arrays(self) -> Arrays:
         """Return weights and intercept."""

@@ -45,19 +45,25 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
+from distls.workers.simd.rounding import rounded
 from distls.workers.stochastic.step_sizes import step_size
 
 __all__ = [
     "CLOCK_SIZE",
     "PEGASOS",
     "SIGMA",
+    "SMALLEST_SIGMA",
     "H",
     "SgdSettings",
     "T",
+    "add_intercept",
+    "fold",
     "new_clock",
+    "pegasos_sigma",
     "scaled",
     "sgd_block",
     "sgd_settings",
+    "step_of",
     "window_mean",
     "window_sum",
 ]
@@ -70,7 +76,7 @@ T, H, SIGMA, CLOCK_SIZE = 0, 1, 2, 3
 
 PEGASOS = -1  # MCID's schedule, in addition to `SCHEDULES`
 
-_SMALLEST_SIGMA = 1e-4  # smaller ones are folded into U, which grows as sigma shrinks
+SMALLEST_SIGMA = 1e-4  # smaller ones are folded into U, which grows as sigma shrinks
 
 _ROWS_AHEAD = 2  # rows between prefetch and use
 
@@ -118,7 +124,7 @@ def new_clock() -> NDArray[np.float64]:
 
 
 @helper
-def _add_intercept(z, scale, b, fit_intercept):
+def add_intercept(z, scale, b, fit_intercept):
     """Return the factor from z to scores; with an intercept, overwrite z by the scores and return 1."""
     if not fit_intercept:
         return scale
@@ -128,25 +134,31 @@ def _add_intercept(z, scale, b, fit_intercept):
 
 
 @helper
-def _step(sigma, t, settings):
+def pegasos_sigma(alpha, time):
+    """Return sigma at a time of PEGASOS, t0 included."""
+    return 1.0 / (alpha * time) if time > 0.0 else 0.0  # W(0) = 0 where time starts at 0
+
+
+@helper
+def step_of(sigma, t, alpha, schedule, t0, eta0, switch):
     """Return sigma after step t, and the step's size in U and for the intercept."""
-    if settings.schedule == PEGASOS:
-        time = t + settings.t0
-        sigma = 1.0 / (settings.alpha * time)
+    if schedule == PEGASOS:
+        time = t + t0
+        sigma = 1.0 / (alpha * time)
         return sigma, 1.0, min(sigma, 1.0 / math.sqrt(time))
-    size = step_size(settings.schedule, settings.eta0, settings.switch, t)
-    sigma *= 1.0 - settings.alpha * size
+    size = step_size(schedule, eta0, switch, t)
+    sigma *= 1.0 - alpha * size
     return sigma, size / sigma, size
 
 
 @kernel
-def _fold(u, q, h, sigma):
-    """Multiply U by sigma, and add the sum of the window's iterates so far to Q; the caller resets H and sigma."""
+def fold(u, q, h, sigma, first, end):
+    """Multiply columns of U by sigma, and add the sum of the window's iterates so far to Q; H and sigma start anew."""
     for j in range(len(q)):
-        for c in range(q.shape[1]):
+        for c in range(first, end):
             q[j, c] -= q.dtype.type(h) * u[j, c]
     for j in range(len(u)):
-        for c in range(u.shape[1]):
+        for c in range(first, end):
             u[j, c] *= u.dtype.type(sigma)
 
 
@@ -178,7 +190,8 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
     check_widths(q, qb)
     if settings.tail_from < np.inf and len(q) != len(u):
         raise ValueError("an averaging window needs a Q of the weights' shape")
-    alpha, t0, size, pegasos = settings.alpha, settings.t0, settings.batch_size, settings.schedule == PEGASOS
+    alpha, t0, size, schedule = settings.alpha, settings.t0, settings.batch_size, settings.schedule
+    pegasos = schedule == PEGASOS
     k, n, t, h, sigma = len(b), len(order), clock[T], clock[H], clock[SIGMA]
     # all gradients of a batch are taken at W(t-1), so they are stored until the last of them is known
     z, g, runner_ups = (
@@ -191,21 +204,21 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
     for first in range(0, n, size):
         count = min(size, n - first)
         if pegasos:
-            sigma = 1.0 / (alpha * (t + t0)) if t + t0 > 0.0 else 0.0  # W(0) = 0 where time starts at 0
+            sigma = pegasos_sigma(alpha, t + t0)
         for s in range(count):
             i = np.intp(order[first + s])
             prefetch_row(rows, np.intp(order[min(first + s + _ROWS_AHEAD, n - 1)]))
             start, stop = row_span(rows, i, indices, data)
             row_scores(indices, data, start, stop, u, z)
-            factor = _add_intercept(z, sigma, b, settings.fit_intercept)
+            factor = add_intercept(z, sigma, b, settings.fit_intercept)
             value, runner_ups[s], best = target_gradient(settings.loss, z, factor, y, i, g[s])
             loss_sum += row_weight(weight, i) * value
             errors += best != code_of(y, i)
         t += 1.0
         averaging = t > settings.tail_from
-        sigma, step, step_b = _step(sigma, t, settings)
-        if sigma < _SMALLEST_SIGMA and not pegasos:
-            _fold(u, q, h, sigma)
+        sigma, step, step_b = step_of(sigma, t, alpha, schedule, t0, settings.eta0, settings.switch)
+        if sigma < SMALLEST_SIGMA and not pegasos:
+            fold(u, q, h, sigma, 0, k)
             h, step, sigma = 0.0, step * sigma, 1.0
         for s in range(count):
             i, runner_up = np.intp(order[first + s]), runner_ups[s]
@@ -214,9 +227,10 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
                 start, stop = row_span(rows, i, indices, data)
             if settings.fit_intercept:
                 add_row_gradient(share * step_b, runner_up, label, g[s], b)
-            row_update(indices, data, start, stop, share * step, runner_up, label, g[s], u)
+            change = rounded(share * step)
+            row_update(indices, data, start, stop, change, runner_up, label, g[s], u)
             if averaging and h > 0.0:  # Q's increment is H_{t-1} u_t: nothing at the window's first step
-                row_update(indices, data, start, stop, share * step * h, runner_up, label, g[s], q)
+                row_update(indices, data, start, stop, change * h, runner_up, label, g[s], q)
         if averaging:
             h += sigma
             if settings.fit_intercept:

@@ -143,7 +143,8 @@ class Stochastic(Solver[StochasticState]):
     def _joint_bytes(self, models: int) -> int:
         """Return the bytes of what fits side by side hold in common: while they train, or while they are evaluated."""
         given = self.shape, self.problem.dtype, models
-        return max(self.steps.default.joint_bytes(*given), joint_gradient_bytes(*given))
+        mean_rows = 8 * models * self.shape[0] if self.problem.is_ridge else 0
+        return max(self.steps.default.joint_bytes(*given), joint_gradient_bytes(*given) + mean_rows)
 
     def _work_bytes(self, row_bytes: int) -> int:
         """Return the bytes of a task for features: its rows in their order, and a chunk's features."""

@@ -99,6 +99,18 @@ def test_methods_that_read_rows_have_the_bound_of_columns(text, method, intercep
         assert alone[-1]["certificate"]["value"] > 5 * records[-1]["certificate"]["value"]
 
 
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_the_mean_row_brings_the_bound_of_least_squares_near(text, class_weight):
+    params = {"alpha": 1e-3, "dtype": "float64", "fit_intercept": False, "class_weight": class_weight}
+    records = records_of(text, 12, "c-adaline", **params)
+    long = fit("sdca", text, params={**params, "loss": "squared"}, passes=300, rtol=1e-10)
+    best = long.record["objective"]
+    for record in records:
+        assert record["certificate"]["kind"] == "duality_gap"
+        excess = record["objective"] - best
+        assert 0.0 < excess <= record["certificate"]["value"] <= 3.0 * excess
+
+
 def test_no_more_scores_are_held_than_columns_may_be(text, monkeypatch):
     problem = Problem.of(text, method_named("fista").resolve({}), 0, ("class",))
     assert NearSearch.of(problem, 1, None) is not None

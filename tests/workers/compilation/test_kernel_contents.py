@@ -40,9 +40,9 @@ def _entries(folder: str, module: str) -> list[Path]:
         "columns.transpose_task",
         "coordinate_descent.descent_kernels",
         "coordinate_descent.near_kernels",
-        "stochastic.olbfgs",
-        "stochastic.rls",
-        "stochastic.sgdqn",
+        "stochastic.second_order.olbfgs",
+        "stochastic.second_order.rls",
+        "stochastic.second_order.sgdqn",
     ],
 )
 def test_no_kernel_has_the_texts_of_errors_of_shapes(module: str) -> None:

@@ -17,7 +17,7 @@ from distls.workers.evaluation.score_task import (
     joint_gradient_bytes,
     merge_gradients,
 )
-from distls.workers.linear_algebra.score_kernels import most_paired
+from distls.workers.linear_algebra.row_vectors import most_paired
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef

@@ -9,6 +9,8 @@ from distls.workers.simd.adaptive_steps import LANES
 from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, lines_bytes
 from distls.workers.stochastic.joint_learning import together
+from distls.workers.stochastic.sgd import SgdUpdate
+from distls.workers.stochastic.sgd_together import MOST_MODELS, side_by_side_bytes
 
 NONE = np.empty(0)
 D, N = 23, 150
@@ -38,13 +40,30 @@ def _learners(count, k, dtype, loss="softmax", alpha=None, warm=False, **options
     return found
 
 
+def _plain_learners(count, k, dtype, loss="softmax", tail_from=np.inf, warm=False, **options):
+    """Return learners of plain steps, some of whose weights decay so much that the factor is folded."""
+    options = {"schedule": "pegasos", "fit_intercept": True, "eta0": 0.5, **options}
+    found, rng = [], np.random.default_rng(1)
+    for strength in np.geomspace(1e-4, 0.9, count):
+        update = SgdUpdate(loss, False, strength, averaging=tail_from < np.inf, **options)
+        arrays = update.zeros((D, k), np.dtype(dtype))
+        if warm:
+            arrays[0][...] = rng.random(arrays[0].shape)
+        found.append(update.start_lane(arrays, 5.0 if warm else 0.0, tail_from))
+    return found
+
+
 def _learned(learners, x, y, weight, rng):
-    """Return what each learner has learned from two blocks, and what it said of them."""
-    told = [[] for _ in learners]
+    """Return what each learner has learned from two blocks, its window, and what it said of them."""
+    told, found = [[] for _ in learners], []
     for order in (rng.permutation(N), rng.permutation(N)[: N // 2]):
         for place, learner in enumerate(learners):
             told[place].append(learner.learn(x, y, weight, order))
-    return [(said, learner.time, learner.arrays()) for said, learner in zip(told, learners, strict=True)]
+    for said, learner in zip(told, learners, strict=True):
+        steps = learner.window_steps
+        window = learner.window(consume=True) if steps else ()
+        found.append(((said, learner.time, steps), (*window, *learner.arrays())))
+    return found
 
 
 def _assert_same(x, y, weight, make):
@@ -53,8 +72,8 @@ def _assert_same(x, y, weight, make):
     joint = together(plain)
     assert not set(map(id, joint)) & set(map(id, plain))
     for one, other in zip(alone, _learned(joint, x, y, weight, np.random.default_rng(9)), strict=True):
-        assert one[:2] == other[:2]
-        for a, b in zip(one[2], other[2], strict=True):
+        assert one[0] == other[0]
+        for a, b in zip(one[1], other[1], strict=True):
             assert np.array_equal(a, b)
 
 
@@ -66,6 +85,36 @@ def test_every_learner_has_its_own_bits(loss, k, dtype):
     x, rng = _rows("csr", "float32")
     y = rng.integers(0, max(k, 2), N).astype(np.int32)
     _assert_same(x, y, NONE, lambda: _learners(10, k, dtype, loss))
+
+
+@pytest.mark.parametrize(
+    ("loss", "k", "dtype"),
+    [("softmax", 5, "float32"), ("crammer_singer", 4, "float64"), ("ovr_hinge", 2, "float32")],
+)
+@pytest.mark.parametrize("schedule", ["pegasos", "constant"])
+def test_plain_steps_have_their_own_bits(loss, k, dtype, schedule):
+    x, rng = _rows("csr", "float32")
+    y, weight = rng.integers(0, k, N).astype(np.int32), rng.random(N)
+    # the window starts in the first block; with constant steps factors are folded before and in it
+    _assert_same(x, y, weight, lambda: _plain_learners(10, k, dtype, loss, 40.0, schedule=schedule))
+    for learner in _plain_learners(10, k, dtype, loss, 40.0, schedule=schedule)[:1]:
+        learner.learn(x, y, weight, np.arange(N))
+        assert learner.window_steps == N - 40
+
+
+@pytest.mark.parametrize("options", [{}, {"t0": 3.0}, {"fit_intercept": False}, {"schedule": "sqrt"}])
+def test_plain_steps_without_a_window(options):
+    x, rng = _rows("dense", "float64")
+    y = rng.integers(0, 3, N).astype(np.int32)
+    _assert_same(x, y, NONE, lambda: _plain_learners(MOST_MODELS, 3, "float32", "perceptron", **options))
+
+
+def test_plain_steps_from_trained_weights_to_numbers_and_sets():
+    x, rng = _rows("csr", "float32")
+    numbers, small = rng.standard_normal((N, 2)), {"schedule": "sqrt", "eta0": 0.05}
+    _assert_same(x, numbers, NONE, lambda: _plain_learners(4, 2, "float32", "squared", warm=True, **small))
+    sets = CsrRows(np.arange(N + 1), rng.integers(0, 4, N).astype(np.uint32), np.ones(N, np.float32))
+    _assert_same(x, label_sets(sets), NONE, lambda: _plain_learners(4, 4, "float32", "ovr_log"))
 
 
 def test_with_sample_weights_and_dense_rows():
@@ -95,6 +144,11 @@ def test_numbers_and_sets_of_labels():
         lambda: _learners(4, 3, "float32", alpha=0.0),
         lambda: _learners(4, MOST_OUTPUTS + 1, "float32"),
         lambda: _learners(2, 3, "float32") + _learners(2, 3, "float32", "crammer_singer"),
+        lambda: _plain_learners(2, 3, "float32"),
+        lambda: _plain_learners(4, 3, "float32", batch_size=2),
+        lambda: _plain_learners(4, 1, "float32"),
+        lambda: _plain_learners(4, 9, "float64"),  # their scores are added up in another order
+        lambda: _plain_learners(2, 3, "float32") + _plain_learners(2, 3, "float32", tail_from=40.0),
     ],
 )
 def test_others_learn_one_after_the_other(learners):
@@ -107,6 +161,17 @@ def test_what_is_left_of_the_lanes_learns_alone():
     found = together(plain)
     assert found[-1] is plain[-1]
     assert not set(map(id, found[:-1])) & set(map(id, plain))
+
+
+def test_bytes_of_weights_side_by_side():
+    for averaging in (False, True):
+        joint = _plain_learners(10, 3, "float32", tail_from=40.0 if averaging else np.inf)
+        arrays = joint[0].joint(joint)
+        held = arrays._u.nbytes + arrays._q.nbytes
+        planned = joint[0].update.joint_bytes((D, 3), np.dtype("float32"), 10)
+        assert planned == held == side_by_side_bytes(D, 3, 10, 4, averaging=averaging)
+    assert joint[0].update.joint_bytes((D, 3), np.dtype("float32"), 2) == 0
+    assert joint[0].update.joint_bytes((D, 17), np.dtype("float32"), 10) == 0
 
 
 def test_bytes_of_the_lines():

@@ -15,10 +15,10 @@ from distls.workers.stochastic import fobos
 from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
 from distls.workers.stochastic.fobos import FobosUpdate
-from distls.workers.stochastic.olbfgs import OlbfgsUpdate
-from distls.workers.stochastic.rls import RlsUpdate
+from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
+from distls.workers.stochastic.second_order.rls import RlsUpdate
+from distls.workers.stochastic.second_order.sgdqn import METRICS, SgdqnUpdate, sgdqn_steps
 from distls.workers.stochastic.sgd import SgdUpdate
-from distls.workers.stochastic.sgdqn import METRICS, SgdqnUpdate, sgdqn_steps
 from distls.workers.stochastic.step_choice import ProblemStats
 from distls.workers.stochastic.step_sizes import SCHEDULES
 from reference import bcd

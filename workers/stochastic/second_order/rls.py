@@ -66,7 +66,7 @@ from distls.workers.losses.row_functions import (
     step_curvature,
     target_gradient,
 )
-from distls.workers.stochastic.dense_vectors import add_multiple, dot, is_wrong, scores_of
+from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, is_wrong, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 

@@ -32,7 +32,7 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import GRADIENT_IN_G, has_row_function, target_gradient
-from distls.workers.stochastic.dense_vectors import add_multiple, dot, is_wrong, scores_of
+from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, is_wrong, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
