@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.loss_registry import LOSSES, losses_with
-from distls.workers.stochastic import rls
+from distls.workers.stochastic.second_order import rls
 from distls.workers.stochastic.second_order.olbfgs import new_olbfgs, olbfgs_block, olbfgs_settings
 from distls.workers.stochastic.second_order.rls import new_rls, rls_block, rls_settings
 from reference import mcid, second_order
