@@ -147,3 +147,25 @@ def accelerate(p: Problem, reads: int, *, start: float) -> list[float]:
             x, y, t = new, new + (t - 1) / following * (new - x), following
         lowest.append(p.value(x))
     return lowest
+
+
+def ridge_gap(x: Array, t: Array, w: Array, alpha: float, s: Array) -> float:
+    """Return F(W) less the largest dual of ridge regression at a times the residuals plus a vector b, row weights s.
+
+    A dual point theta (n, k) has ``sum s (theta . t - |theta|^2 / 2) / S - |X^T (s theta)|^2 / (2 alpha S^2)``.
+    """
+    total, residual = s.sum(), t - x @ w
+    basis = [residual, *(np.tile(one, (len(t), 1)) for one in np.eye(t.shape[1]))]
+    images = [x.T @ (s[:, None] * each) / total for each in basis]
+    linear = np.array([s @ (each * t).sum(axis=1) / total for each in basis])
+    quadratic = np.array(
+        [
+            [
+                s @ (basis[i] * basis[j]).sum(axis=1) / total + (images[i] * images[j]).sum() / alpha
+                for j in range(len(basis))
+            ]
+            for i in range(len(basis))
+        ]
+    )
+    objective = s @ np.square(residual).sum(axis=1) / (2.0 * total) + alpha / 2.0 * np.square(w).sum()
+    return float(objective - 0.5 * linear @ np.linalg.solve(quadratic, linear))
