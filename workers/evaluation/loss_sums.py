@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
-from distls.workers.linear_algebra.row_vectors import row_add_pairs, row_dot_paired
+from distls.workers.linear_algebra.row_vectors import (
+    row_add_pairs,
+    row_dot_paired,
+    rows_add,
+    rows_add_pairs,
+)
 from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_axpy,
@@ -117,13 +122,18 @@ def add_gradients(
     batches, sums = _Batches(rows, w, b.reshape(-1)), [LossSums() for _ in range(count)]
     every_score = np.empty((count, batches.step, k), w.dtype)
     gradients, runner_ups = np.empty(every_score.shape), np.empty(every_score.shape[:2], np.int32)
+    side_by_side = np.empty(batches.scores.shape)
     for batch, x, first in _gathered(rows, batches):
         n = batch.stop - batch.start
         _scores_side_by_side(x, first, n, w, b, batches.scores[0], every_score)
         for m, total in enumerate(sums):
             given = loss, every_score[m, :n], y[batch], weight[batch], total
             class_losses(*given, runner_ups=runner_ups[m, :n], gradients=gradients[m, :n])
-        _add_products_side_by_side(x, first, y[batch], weight[batch], runner_ups, gradients, grad, grad_b)
+        pairs = _place_gradients(y[batch], weight[batch], runner_ups, gradients, side_by_side[:n], grad_b)
+        # where a batch has few non-zeros of a feature, to look at all features would cost more than it saves
+        few = x.indptr[first + n] - x.indptr[first] < len(grad)
+        add = _add_by_row if few else _add_by_feature
+        add(x, first, side_by_side[:n], pairs, grad)
     return [total.totals() for total in sums]
 
 
@@ -216,23 +226,60 @@ def _scores_side_by_side(rows, first, n, w, b, z, out):
 
 
 @kernel
-def _add_products_side_by_side(rows, first, y, weight, runner_ups, gradients, grad, grad_b):
-    indices, data = row_arrays(rows)
-    (count, k), g = grad_b.shape, np.zeros(grad.shape[1])
+def _place_gradients(y, weight, runner_ups, gradients, out, grad_b):
+    """Set `out` (n, m k) to the models' gradients times weights, add them to grad_b; return whether any is a pair."""
+    (count, k), any_pair = grad_b.shape, False
     for i in range(len(y)):
-        start, stop = row_span(rows, first + i, indices, data)
-        s, label, any_in_g, any_pair = row_weight(weight, i), np.intp(y[i]), False, False
+        s, label = row_weight(weight, i), np.intp(y[i])
         for m in range(count):
-            runner_up, own = np.intp(runner_ups[m, i]), g[m * k : (m + 1) * k]
+            runner_up, own = np.intp(runner_ups[m, i]), out[i, m * k : (m + 1) * k]
             add_row_gradient(s, runner_up, label, gradients[m, i], grad_b[m])
-            in_g, pair = runner_up == GRADIENT_IN_G, runner_up != GRADIENT_IN_G and runner_up != label
-            any_in_g |= in_g
-            any_pair |= pair
+            in_g = runner_up == GRADIENT_IN_G
             for c in range(k):
                 own[c] = s * gradients[m, i, c] if in_g else 0.0
-            if pair:
-                own[runner_up], own[label] = s, -s
-        if any_in_g:
-            row_axpy(indices, data, start, stop, 1.0, g, grad)
-        elif any_pair:
-            row_add_pairs(indices, data, start, stop, grad, g, 1.0)
+            if not in_g and runner_up != label:
+                own[runner_up], own[label], any_pair = s, -s, True
+    return any_pair
+
+
+@kernel
+def _add_by_row(rows, first, gradients, pairs, grad):
+    """Add the products of the rows from `first` on with their gradients, row by row."""
+    for i in range(len(gradients)):
+        start, stop = rows.indptr[first + i], rows.indptr[first + i + 1]
+        if pairs:
+            row_add_pairs(rows.indices, rows.data, start, stop, grad, gradients[i], 1.0)
+        else:
+            row_axpy(rows.indices, rows.data, start, stop, 1.0, gradients[i], grad)
+
+
+@kernel
+def _add_by_feature(rows, first, gradients, pairs, grad):
+    """Do the same with the same bits, feature by feature: its sum stays in registers from one row to the next."""
+    n, d, begin = len(gradients), len(grad), rows.indptr[first]
+    count = rows.indptr[first + n] - begin
+    ends, row_of, values = (
+        np.zeros(d, np.uint32),
+        np.empty(count, np.uint32),
+        np.empty(count, rows.data.dtype),
+    )
+    for p in range(begin, begin + count):
+        ends[rows.indices[p]] += 1
+    total = np.uint32(0)
+    for j in range(d):
+        total, ends[j] = total + ends[j], total
+    for i in range(n):
+        for p in range(rows.indptr[first + i], rows.indptr[first + i + 1]):
+            at = ends[rows.indices[p]]
+            row_of[at], values[at] = i, rows.data[p]
+            ends[rows.indices[p]] = at + 1
+    start = np.intp(0)
+    for j in range(d):
+        stop = np.intp(ends[j])
+        if start == stop:
+            continue
+        if pairs:
+            rows_add_pairs(row_of, values, start, stop, gradients, grad[j])
+        else:
+            rows_add(row_of, values, start, stop, gradients, grad[j])
+        start = stop

@@ -242,7 +242,8 @@ def joint_gradient_bytes(shape: tuple[int, int], dtype: np.dtype[Any], models: i
     """Return the bytes that gradients of so many models together take beside the result of each."""
     if models < 2 or not 2 <= shape[1] <= most_paired(dtype):
         return 0
-    return models * shape[0] * shape[1] * (dtype.itemsize + 8)
+    # weights and gradients of all, and where each feature's values of a batch end
+    return shape[0] * (models * shape[1] * (dtype.itemsize + 8) + 4)
 
 
 @done_by(Differentiating, Differentiating.introduce)

@@ -21,7 +21,16 @@ from numba.extending import intrinsic
 
 from distls.workers.simd.rounding import rounded_value
 
-__all__ = ["most_paired", "prefetch_address", "row_add", "row_add_pairs", "row_dot", "row_dot_paired"]
+__all__ = [
+    "most_paired",
+    "prefetch_address",
+    "row_add",
+    "row_add_pairs",
+    "row_dot",
+    "row_dot_paired",
+    "rows_add",
+    "rows_add_pairs",
+]
 
 _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _FAST = ("reassoc", "contract", "nsz", "arcp")  # as in `kernel`
@@ -245,3 +254,46 @@ def row_add_pairs(_context, indices, data, start, stop, w, g, factor):
     _check_types(indices, data, w, g)
     # the bits of `row_axpy_pair`: a product is rounded before it is added, and all outside of the pairs stays as it is
     return types.void(indices, data, types.intp, types.intp, w, g, w.dtype), _add_builder(apart=True)
+
+
+def _sum_builder(*, apart: bool) -> Any:
+    """Return the code generator of a weighted sum of rows of `w`, which the values (k,) hold meanwhile."""
+
+    def build(context, builder, signature, args):
+        walk = _Walk(context, builder, signature.args, args)
+
+        def group(lanes: _Lanes) -> None:
+            new = cgutils.alloca_once
+            sums = [new(builder, lanes.type) for _ in range(lanes.count)]
+            for v, total in enumerate(sums):
+                builder.store(lanes.load(walk.values, _INT64(0), v), total)
+            with cgutils.for_range_slice(builder, walk.start, walk.stop, _INT64(1)) as (p, _):
+                row, value = walk.non_zero(p)
+                for v, total in enumerate(sums):
+                    by, x, old = lanes.splat(value), lanes.load(walk.w, row, v), builder.load(total)
+                    if apart:
+                        own = builder.fadd(old, rounded_value(builder, builder.fmul(by, x)))
+                    else:
+                        own = lanes.multiply_add(by, x, old)
+                    builder.store(rounded_value(builder, own), total)  # else sums may be taken together
+            for v, total in enumerate(sums):
+                lanes.store(builder.load(total), walk.values, _INT64(0), v)
+
+        walk.groups(group)
+        return context.get_dummy_value()
+
+    return build
+
+
+@intrinsic
+def rows_add(_context, indices, data, start, stop, w, total):
+    """Add ``data[p] * w[indices[p]]`` to `total` (k,), one p after the other, each as `row_add` would."""
+    _check_types(indices, data, w, total)
+    return types.void(indices, data, types.intp, types.intp, w, total), _sum_builder(apart=False)
+
+
+@intrinsic
+def rows_add_pairs(_context, indices, data, start, stop, w, total):
+    """Do the same, each as `row_add_pairs` would."""
+    _check_types(indices, data, w, total)
+    return types.void(indices, data, types.intp, types.intp, w, total), _sum_builder(apart=True)

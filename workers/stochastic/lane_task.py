@@ -369,7 +369,9 @@ def warm_up(types: KernelTypes, update: Update, models: int = 1) -> None:
         given = x, y, none, LOSSES[types.loss]
         add_gradient(*given, weights, intercept, np.zeros((1, 2)), np.zeros(2))
         if models > 1:
-            add_gradients(*given, weights, intercept[None], np.zeros((1, 2)), np.zeros((1, 2)))
+            for d in (1, 2):  # as many values as features, and fewer
+                wide = np.zeros((d, 2), types.weights)
+                add_gradients(*given, wide, intercept[None], np.zeros((d, 2)), np.zeros((1, 2)))
 
 
 def _one_target(target: str, k: int) -> Any:

@@ -28,8 +28,8 @@ N, D, M = 150, 37, 10
 NONE = np.empty(0)
 
 
-def _rows(layout, dtype, rng):
-    x = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.4)
+def _rows(layout, dtype, rng, d=D):
+    x = rng.standard_normal((N, d)) * (rng.random((N, d)) < 15 / d)
     x[[3, 40]] = 0
     if layout == "dense":
         return DenseRows(x.astype(dtype))
@@ -37,16 +37,16 @@ def _rows(layout, dtype, rng):
     return CsrRows(indptr, np.nonzero(x)[1].astype(np.uint32), x[x != 0].astype(dtype))
 
 
-def _assert_each_alone(layout, dtype, k, loss, weighted, models=M):
+def _assert_each_alone(layout, dtype, k, loss, weighted, models=M, d=D):
     rng = np.random.default_rng([k, models])
-    rows, y = _rows(layout, dtype, rng), rng.integers(0, k, N).astype(np.int32)
+    rows, y = _rows(layout, dtype, rng, d), rng.integers(0, k, N).astype(np.int32)
     weight = rng.random(N) * (rng.random(N) < 0.9) if weighted else NONE
-    w, b = rng.standard_normal((models, D, k)).astype(dtype), rng.standard_normal((models, k))
-    grad, grad_b = np.zeros((D, models * k)), np.zeros((models, k))
+    w, b = rng.standard_normal((models, d, k)).astype(dtype), rng.standard_normal((models, k))
+    grad, grad_b = np.zeros((d, models * k)), np.zeros((models, k))
     loss, wide = loss_named(loss), np.concatenate(list(w), axis=1)
     found = add_gradients(rows, y, weight, loss, wide, b, grad, grad_b)
     for m in range(models):
-        own, own_b = np.zeros((D, k)), np.zeros(k)
+        own, own_b = np.zeros((d, k)), np.zeros(k)
         assert add_gradient(rows, y, weight, loss, w[m], b[m], own, own_b) == found[m]
         assert np.array_equal(own, grad[:, m * k : (m + 1) * k])
         assert np.array_equal(own_b, grad_b[m])
@@ -73,9 +73,21 @@ def test_other_rows_and_losses(layout, loss, weighted):
     _assert_each_alone(layout, "float32", 4, loss, weighted)
 
 
+@pytest.mark.parametrize("loss", ["softmax", "crammer_singer"])
+def test_more_features_than_values_in_a_batch(monkeypatch, loss):
+    by_row = []
+    real = loss_sums._add_by_row
+    monkeypatch.setattr(loss_sums, "_add_by_row", lambda *given: by_row.append(given) or real(*given))
+    _assert_each_alone("csr", "float32", 4, loss, weighted=True, d=5000)
+    assert len(by_row) == 1
+    _assert_each_alone("csr", "float32", 4, loss, weighted=True)
+    assert len(by_row) == 1
+
+
 def test_batches_of_few_rows(monkeypatch):
     monkeypatch.setattr(loss_sums, "_BATCH_BYTES", 1)
     _assert_each_alone("dense", "float32", 4, "softmax", weighted=True)
+    _assert_each_alone("csr", "float32", 4, "crammer_singer", weighted=True)
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +152,6 @@ def test_bytes_of_weights_and_gradients():
     predictors = [LinearPredictor(np.zeros((D, 3), "float32"), np.zeros(3))] * M
     held = score_task._GradientsTogether(loss_named("softmax"), predictors)
     arrays = held._weights.nbytes + held._gradient.nbytes
-    assert joint_gradient_bytes((D, 3), np.dtype("float32"), M) == arrays
+    assert joint_gradient_bytes((D, 3), np.dtype("float32"), M) == arrays + 4 * D
     for shape, models in (((D, 1), M), ((D, 17), M), ((D, 3), 1)):
         assert joint_gradient_bytes(shape, np.dtype("float32"), models) == 0
