@@ -19,6 +19,7 @@ from distls.workers.evaluation.score_task import GradientSum
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = [
     "BOUNDS",
@@ -87,6 +88,7 @@ def balance_of(problem: Problem, point: DualPoint) -> Balance | None:
     return Balance(point.form.dual_domain, point.up, point.down, classes, float(meta.n_rows))
 
 
+@single_threaded_blas()
 def certificate_of(
     problem: Problem,
     predictor: LinearPredictor,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import threadpoolctl
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
@@ -109,6 +110,20 @@ def test_the_mean_row_brings_the_bound_of_least_squares_near(text, class_weight)
         assert record["certificate"]["kind"] == "duality_gap"
         excess = record["objective"] - best
         assert 0.0 < excess <= record["certificate"]["value"] <= 3.0 * excess
+
+
+@pytest.mark.parametrize(("method", "params"), [("c-adaline", {}), ("fobos", {"penalty": "l1", "eta0": 0.1})])
+def test_the_bits_do_not_depend_on_threads_of_blas(tmp_path, method, params):
+    rng = np.random.default_rng(2)
+    x, y = (1.0 + rng.standard_normal((40, 20_000))) / 200.0, rng.integers(0, 3, 40)
+    dataset = write_dataset(tmp_path / "wide", x.astype(np.float32), y.astype(np.int32))
+    found = []
+    for threads in (1, 2):
+        with threadpoolctl.threadpool_limits(threads, user_api="blas"):
+            given = {"alpha": 1e-3, "fit_intercept": False, "dtype": "float64", **params}
+            found.append(records_of(dataset, 30, method, **given))
+    for one, two in zip(*found, strict=True):
+        assert one["certificate"] == two["certificate"]
 
 
 def test_no_more_scores_are_held_than_columns_may_be(text, monkeypatch):
