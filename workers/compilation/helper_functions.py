@@ -1,7 +1,12 @@
-"""Functions that only kernels call, without numba's wrapper for calls from Python.
+"""Functions that only kernels call, without numba's wrapper for calls from Python and without reference counts.
 
 The wrapper is optimised and turned into machine code with each helper, one part in fifteen of what the first fit
 compiles, and nobody calls it: a helper is inlined into kernels, whose machine code is the same without.
+
+Numba has every function count references to the arrays it is given or takes parts of, in atomic operations that LLVM
+does not remove where there are loops in between: at every row as long as a dozen exponentials (docs/decisions/0034).
+A helper's arrays are its caller's, which holds them until it returns. So it counts none, and may neither make arrays
+nor return them.
 """
 
 # mypy: disable-error-code="misc"
@@ -11,12 +16,20 @@ import functools
 from typing import Any
 
 import numba
+from numba import types
+from numba.core import errors
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
 __all__ = ["HelperDispatcher"]
 
-_OWN = {"nopython": True, "no_cpython_wrapper": True}
+_OWN = {"nopython": True, "no_cpython_wrapper": True, "_nrt": False}
+
+
+def _holds_array(kind: Any) -> bool:
+    return isinstance(kind, types.Array) or (
+        isinstance(kind, types.BaseTuple) and any(map(_holds_array, kind))
+    )
 
 
 class HelperDispatcher(CPUDispatcher):
@@ -30,6 +43,8 @@ class HelperDispatcher(CPUDispatcher):
 
     def add_overload(self, cres: Any) -> None:
         """Keep what kernels inline, out of the reach of Python: it would call a null pointer."""
+        if _holds_array(cres.signature.return_type):
+            raise errors.TypingError(f"{self.py_func.__qualname__} returns an array, which helpers cannot")
         self.overloads[tuple(cres.signature.args)] = cres
 
     def _compile_for_args(self, *args: Any, **kwargs: Any) -> Any:

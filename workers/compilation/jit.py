@@ -44,7 +44,10 @@ def elementwise(function: F) -> F:
 
 
 def helper(function: F) -> F:
-    """Compile a function that only kernels call, as `kernel` does: it is inlined into them and has no cache entry."""
+    """Compile a function that only kernels call, as `kernel` does: it is inlined into them and has no cache entry.
+
+    It neither makes nor returns arrays; see `helper_functions`.
+    """
     return HelperDispatcher(function, targetoptions={**_COMMON, "fastmath": FASTMATH})
 
 
@@ -62,7 +65,8 @@ def inlined(function: F) -> F:
 
 
 def _cached(function: F, fastmath: set[str]) -> F:
-    dispatcher = numba.njit(fastmath=fastmath, **_COMMON)(function)
+    # with reference counts, which are inherited otherwise where a helper calls it first
+    dispatcher = numba.njit(fastmath=fastmath, _nrt=True, **_COMMON)(function)
     folder = kernel_folder()
     if folder is not None:
         # as `njit(cache=True)` does, with a cache of our own

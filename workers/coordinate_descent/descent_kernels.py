@@ -11,7 +11,7 @@ non-zero. A block that is zero and stays zero costs only G_j; one without data n
 
 Shapes: w (n_columns, k); z (n_rows, k), float32 or float64; y int32 (n_rows,), or `LabelSets` for the squared hinges;
 weight float64 (n_rows,) or (0,) for all ones; all arithmetic float64. Vectors of classes are padded (see
-`distls.workers.simd.slack_kernels`).
+`distls.workers.simd.vectors`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
@@ -24,6 +24,7 @@ import numpy as np
 
 from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import elementwise, elementwise_helper
+from distls.workers.linear_algebra.prefetch import prefetch_scores
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
 from distls.workers.losses.row_functions import (
     add_score_curvature,
@@ -35,7 +36,7 @@ from distls.workers.losses.row_functions import (
     score_change,
 )
 from distls.workers.penalties.row_kernels import row_penalty, row_prox
-from distls.workers.simd.slack_kernels import LANES, prefetch_row
+from distls.workers.simd.vectors import padded
 
 __all__ = ["N_TOTALS", "Step", "Totals", "block_gradient", "column_sweep", "intercept_step", "loss_of_scores"]
 
@@ -85,7 +86,7 @@ def block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scrat
     g[:], own[:] = 0.0, 0.0
     for p in range(start, stop):
         i = np.intp(indices[p])
-        prefetch_row(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
+        prefetch_scores(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
         factor = np.float64(data[p])
         if len(weight):
             factor *= weight[i]
@@ -101,7 +102,7 @@ def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     h[:], own[:] = 0.0, 0.0
     for p in range(start, stop):
         i = np.intp(indices[p])
-        prefetch_row(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
+        prefetch_scores(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
         x = np.float64(data[p])
         factor = x * x
         if len(weight):
@@ -132,7 +133,7 @@ def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     total = 0.0
     for p in range(start, stop):
         i = np.intp(indices[p])
-        prefetch_row(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
+        prefetch_scores(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
         change = score_change(loss, z, i, y, np.float64(data[p]), d, scratch)
         if len(weight):
             change *= weight[i]
@@ -228,7 +229,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
     """
     indices, data = row_arrays(x)
     k = w.shape[1]
-    width = (k + LANES - 1) // LANES * LANES
+    width = padded(k)
     g, h, d, part = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
     own, scratch, v = np.zeros(k), np.zeros(k), np.zeros(k)
     for j in order:
@@ -358,7 +359,7 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     indices, data = row_arrays(x)
     start, stop = row_span(x, 0, indices, data)
     k = len(b)
-    width = (k + LANES - 1) // LANES * LANES
+    width = padded(k)
     g, h, d, part = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
     own, scratch = np.zeros(k), np.zeros(k)
     block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)

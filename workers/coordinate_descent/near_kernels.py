@@ -9,7 +9,7 @@ from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import elementwise
 from distls.workers.coordinate_descent.descent_kernels import block_gradient
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
-from distls.workers.simd.slack_kernels import LANES
+from distls.workers.simd.vectors import padded
 
 __all__ = ["add_products", "column_gradients"]
 
@@ -22,7 +22,7 @@ def column_gradients(x, z, y, weight, loss, out):
     """
     indices, data = row_arrays(x)
     k = out.shape[1]
-    width = (k + LANES - 1) // LANES * LANES
+    width = padded(k)
     g, own, scratch = np.zeros(width), np.zeros(k), np.zeros(k)
     for j in range(len(out)):
         start, stop = row_span(x, j, indices, data)

@@ -29,6 +29,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import code_of, dual_step
 from distls.workers.losses.shared_parts import has_single_step, single_dual_step
+from distls.workers.simd.vectors import padded
 
 __all__ = ["AscentSettings", "Totals", "ascend_rows", "square_norm", "sum_squares"]
 
@@ -111,10 +112,42 @@ def _add_totals(totals, loss, before, after, errors, moved, gap):
     totals[_T.gap] += gap
 
 
+@helper
+def _add_intercept(b, duals, i, z):
+    """Add b to the scores z and return their product with the duals of row i."""
+    product = 0.0
+    for c in range(len(z)):
+        z[c] += z.dtype.type(b[c])
+        product += np.float64(z[c]) * np.float64(duals[i, c])
+    return product
+
+
+@helper
+def _add_changes(duals, i, d, s, shift, up, down, b):
+    """Enter the changes d of the duals of row i in their sums, and ``shift * d`` in the intercept."""
+    for c in range(len(d)):
+        new = np.float64(duals[i, c])
+        old = new - np.float64(d[c])
+        up[c] += s * (max(new, 0.0) - max(old, 0.0))
+        down[c] += s * (max(-new, 0.0) - max(-old, 0.0))
+        b[c] += shift * np.float64(d[c])
+
+
+@helper
+def _add_to_weights(indices, data, start, stop, step, d, moved, l1, u, w):
+    """Add ``step * x (x) d`` to the weights, of which `moved` outputs change; with l1 to u, and shrink."""
+    shrinks = len(u) > 0
+    target = u if shrinks else w
+    if _SPARSE * moved < len(d):
+        _add_moved(indices, data, start, stop, step, d, target)
+    else:
+        row_axpy(indices, data, start, stop, step, d, target)
+    if shrinks:
+        _shrink_row(indices, start, stop, u, l1, w)
+
+
 @kernel
-def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
-    rows, y, weight, order, w, u, b, duals, up, down, totals, settings
-):
+def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settings):
     """Maximise the dual over the duals of each row in `order`, in that order.
 
     Parameters
@@ -135,10 +168,10 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     if duals.shape[1] != len(b) or (len(u) and u.shape != w.shape):
         raise ValueError("the duals or U have another number of outputs")
     k, n, kind = len(b), len(order), w.dtype.type
-    z, d, work = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty((4, k))
+    z, d, work = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty((4, padded(k)))
     indices, data = row_arrays(rows)
-    every, single, shrinks = w.reshape(w.size), k == 1 and len(u) == 0, len(u) > 0
-    target, alone = u if shrinks else w, k == 1 and has_single_step(settings.loss)
+    every, single = w.reshape(w.size), k == 1 and len(u) == 0
+    alone = k == 1 and has_single_step(settings.loss)
     start, stop, strength = np.int64(0), np.int64(0), 1.0 / (1.0 - settings.l1)
     loss_sum, before_sum, after_sum, gap_sum, errors, rows_moved = 0.0, 0.0, 0.0, 0.0, 0, 0
     for at in range(n):
@@ -155,10 +188,7 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         else:
             start, stop = row_span(rows, i, indices, data)
             row_scores(indices, data, start, stop, w, z)
-        product, step = 0.0, settings.step * s
-        for c in range(k):
-            z[c] += kind(b[c])
-            product += np.float64(z[c]) * np.float64(duals[i, c])
+        product, step = _add_intercept(b, duals, i, z), settings.step * s
         # not zero, so that rows without features have a best dual too
         q = max(step * (square_norm(rows, i) * strength + settings.bias), 1e-30)
         if alone:
@@ -177,20 +207,11 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         if moved == 0:
             continue
         rows_moved += 1
-        for c in range(k):
-            new = np.float64(duals[i, c])
-            old = new - np.float64(d[c])
-            up[c] += s * (max(new, 0.0) - max(old, 0.0))
-            down[c] += s * (max(-new, 0.0) - max(-old, 0.0))
-            b[c] += settings.bias * step * np.float64(d[c])
+        _add_changes(duals, i, d, s, settings.bias * step, up, down, b)
         if single:
             _add_single(rows, i, kind(step) * d[0], every)
-        elif _SPARSE * moved < k:
-            _add_moved(indices, data, start, stop, step, d, target)
         else:
-            row_axpy(indices, data, start, stop, step, d, target)
-        if shrinks:
-            _shrink_row(indices, start, stop, u, settings.l1, w)
+            _add_to_weights(indices, data, start, stop, step, d, moved, settings.l1, u, w)
     _add_totals(totals, loss_sum, before_sum, after_sum, errors, rows_moved, gap_sum)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper, kernel
+from distls.workers.compilation.jit import elementwise_helper, helper, kernel
 from distls.workers.dual_ascent.ascent_kernels import square_norm
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
@@ -21,6 +21,7 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.shared_parts import dual_margin_step
+from distls.workers.simd.vectors import LANES, lanes_below, load, select, splat, store, sum_of_lanes
 
 __all__ = ["GAP", "LOSS", "NORM", "ClassSettings", "ascend_classes", "judge_classes"]
 
@@ -76,6 +77,15 @@ def _add_moved(indices, data, start, stop, d, w):
                 w[np.intp(indices[p]), c] += d[c] * w.dtype.type(data[p])
 
 
+@helper
+def _add_sums(sums, first, on, s, value, before, product):
+    """Add a row's sums to those of the classes from `first` on where `on` is true."""
+    losses, norms, gaps = sums[LOSS], sums[NORM], sums[GAP]
+    store(load(losses, first, 0.0) + select(on, s * value, 0.0), losses, first)
+    store(load(norms, first, 0.0) + select(on, s * product, 0.0), norms, first)
+    store(load(gaps, first, 0.0) + select(on, s * (value + before + product), 0.0), gaps, first)
+
+
 @kernel
 def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, sums, settings):
     """Maximise the dual of each active class over the row's dual, for each row in `order`.
@@ -93,8 +103,10 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
     sums : float64 (3, k), sums at the visits are added: see `LOSS`
     settings : ClassSettings
     """
-    k, kind = w.shape[1], w.dtype.type
-    z, d, sign = np.empty(k, w.dtype), np.zeros(k, w.dtype), np.full(k, -1.0)
+    k = w.shape[1]
+    z, d, sign, trained = np.empty(k, w.dtype), np.zeros(k, w.dtype), np.full(k, -1.0), np.zeros(k)
+    for c in range(k):
+        trained[c] = float(active[c])
     indices, data = row_arrays(rows)
     flat = w.reshape(w.size)
     for at in range(len(order)):
@@ -107,29 +119,24 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
         _scores(indices, data, start, stop, w, flat, z)
         step = settings.step * s
         # not zero, so that rows without features have a best dual too
-        q, moved = max(step * (square_norm(rows, i) + settings.bias), 1e-30), 0
+        q, moved = max(step * (square_norm(rows, i) + settings.bias), 1e-30), splat(0.0)
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = 1.0
-        for c in range(k):
-            if not active[c]:
-                continue
-            t, old = sign[c], duals[i, c]
-            m = t * (np.float64(z[c]) + b[c])
-            new, value, before, _ = dual_margin_step(settings.loss, m, q, t * np.float64(old))
-            duals[i, c] = kind(t * new)
-            change = duals[i, c] - old
-            d[c] = kind(step) * change
-            product = t * m * np.float64(old)
-            moved += change != 0.0  # true of a NaN too, which must reach the weights
-            sums[LOSS, c] += s * value
-            sums[NORM, c] += s * product
-            sums[GAP, c] += s * (value + before + product)
-            b[c] += settings.bias * step * np.float64(change)
+        for first in range(0, k, LANES):
+            t, old, on = load(sign, first, -1.0), load(duals[i], first, 0.0), load(trained, first, 0.0) > 0.0
+            m = t * (load(z, first, 0.0) + load(b, first, 0.0))
+            new, value, before, _ = dual_margin_step(settings.loss, m, q, t * old)
+            change = store(select(on, t * new, old), duals[i], first) - old
+            store(step * change, d, first)
+            # true of a NaN too, which must reach the weights
+            moved = moved + select(change != 0.0, splat(1.0), 0.0)
+            _add_sums(sums, first, on, s, value, before, t * m * old)
+            store(load(b, first, 0.0) + settings.bias * step * change, b, first)
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = -1.0
-        if _SPARSE * moved < k:
+        if _SPARSE * sum_of_lanes(moved) < k:
             _add_moved(indices, data, start, stop, d, w)
         else:
             _add(indices, data, start, stop, d, w)
@@ -144,6 +151,7 @@ def judge_classes(rows, label_ptr, labels, weight, w, b, duals, columns, sums, s
     """
     k = w.shape[1]
     z, sign = np.empty(k, w.dtype), np.full(duals.shape[1], -1.0)
+    own_sign, own = np.empty(k), np.empty(k)
     indices, data = row_arrays(rows)
     flat = w.reshape(w.size)
     for i in range(len(duals)):
@@ -156,14 +164,13 @@ def judge_classes(rows, label_ptr, labels, weight, w, b, duals, columns, sums, s
             if labels[p] >= 0:
                 sign[labels[p]] = 1.0
         for c in range(k):
-            t, dual = sign[columns[c]], np.float64(duals[i, columns[c]])
-            m = t * (np.float64(z[c]) + b[c])
+            own_sign[c], own[c] = sign[columns[c]], duals[i, columns[c]]
+        for first in range(0, k, LANES):
+            t, dual = load(own_sign, first, -1.0), load(own, first, 0.0)
+            m = t * (load(z, first, 0.0) + load(b, first, 0.0))
             # a step that is not taken: for the loss and the conjugate before it
             _, value, before, _ = dual_margin_step(settings.loss, m, 1.0, t * dual)
-            product = t * m * dual
-            sums[LOSS, c] += s * value
-            sums[NORM, c] += s * product
-            sums[GAP, c] += s * (value + before + product)
+            _add_sums(sums, first, lanes_below(k - first), s, value, before, t * m * dual)
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = -1.0

@@ -6,10 +6,13 @@ from __future__ import annotations
 from numba import types
 from numba.extending import intrinsic, overload
 
+from distls.workers.compilation.jit import helper
 from distls.workers.linear_algebra.row_vectors import prefetch_address
 from distls.workers.linear_algebra.score_kernels import is_csr
 
-__all__ = ["prefetch_element", "prefetch_row"]
+__all__ = ["prefetch_element", "prefetch_row", "prefetch_scores"]
+
+_LINE, _MOST = 8, 64  # numbers of a cache line, of float64; numbers of a row of scores that are prefetched
 
 
 @intrinsic
@@ -44,3 +47,11 @@ def _prefetch_row(rows, i):
             prefetch_element(rows.values, p)
 
     return csr if is_csr(rows) else dense
+
+
+@helper
+def prefetch_scores(z, i):
+    """Prefetch row i of z (n_rows, k), C-ordered; of a long row its first lines: the processor itself goes on."""
+    k = z.shape[1]
+    for p in range(i * k, i * k + min(k, _MOST), _LINE):
+        prefetch_element(z, p)

@@ -12,8 +12,21 @@ from distls.workers.losses.ovr_hinge import BinaryHinge
 from distls.workers.losses.row_functions import dual_step_of, row_gradient_of
 from distls.workers.losses.shared_parts import pairs, scores_of_class
 from distls.workers.losses.softmax import masses_of, set_masses
+from distls.workers.simd.vectors import (
+    LANES,
+    is_lane,
+    lanes_below,
+    load,
+    max_of_lanes,
+    select,
+    splat,
+    store,
+    sum_of_lanes,
+)
 
 __all__ = ["CrammerSinger"]
+
+_NEVER = -1e300  # below any score
 
 
 class CrammerSinger(Loss):
@@ -63,32 +76,38 @@ def _row(z, scale, y, g):
 
 
 @helper
-def _project(v):
-    """Project v onto the simplex, in place, by dropping what is below the threshold until nothing is."""
-    k, top = len(v), v[0]
-    for c in range(1, k):
-        top = max(top, v[c])
-    for c in range(k):  # below the largest, as numbers may be so large that one less is the same
-        v[c] -= top
-    threshold, count = -1.0, k + 1
+def _project(v, k):
+    """Project the first k numbers of v onto the simplex, by dropping what is below the threshold until nothing is."""
+    top = splat(_NEVER)
+    for first in range(0, k, LANES):
+        own = select(lanes_below(k - first), load(v, first, 0.0), _NEVER)
+        store(own, v, first)
+        top = select(own > top, own, top)
+    highest, threshold, count = max_of_lanes(top), -1.0, k + 1.0
+    for first in range(
+        0, k, LANES
+    ):  # below the largest, as numbers may be so large that one less is the same
+        store(load(v, first, 0.0) - highest, v, first)
     while True:  # the threshold rises, so that ever fewer are above it, but for rounding
-        total, above = 0.0, 0
-        for c in range(k):
-            if v[c] > threshold:
-                total += v[c]
-                above += 1
-        if above >= count or above == 0:
+        total, above = splat(0.0), splat(0.0)
+        for first in range(0, k, LANES):
+            own = load(v, first, 0.0)
+            total = total + select(own > threshold, own, 0.0)
+            above = above + select(own > threshold, splat(1.0), 0.0)
+        number = sum_of_lanes(above)
+        if number >= count or number == 0.0:
             break
-        threshold, count = (total - 1.0) / above, above
-    for c in range(k):
-        v[c] = max(v[c] - threshold, 0.0)
+        threshold, count = (sum_of_lanes(total) - 1.0) / number, number
+    for first in range(0, k, LANES):
+        left = load(v, first, 0.0) - threshold
+        store(select(left < 0.0, 0.0, left), v, first)
 
 
 @dual_step_of(CrammerSinger)
 def _dual_step(z, y, i, q, a, d, work):
-    own, masses = np.intp(y[i]), work[0]
+    own, masses, k = np.int64(y[i]), work[0], len(z)
     runner_up = 1 if own == 0 else 0
-    for c in range(runner_up + 1, len(z)):
+    for c in range(runner_up + 1, k):
         if z[c] > z[runner_up] and c != own:
             runner_up = c
     value = 1.0 + (np.float64(z[runner_up]) - np.float64(z[own]))
@@ -97,8 +116,9 @@ def _dual_step(z, y, i, q, a, d, work):
     before = masses_of(a, own, masses) - 1.0
     if value <= 0.0 and before == 0.0:  # beyond its margin, and without duals: it stays so
         return 0.0, 0.0, 0.0, 0, predicted
-    for c in range(len(z)):
-        masses[c] += (np.float64(z[c]) + (1.0 if c != own else 0.0)) / q
-    _project(masses)
+    for first in range(0, k, LANES):
+        short = load(z, first, 0.0) + select(is_lane(own - first), splat(0.0), 1.0)
+        store(load(masses, first, 0.0) + short / q, masses, first)
+    _project(masses, k)
     moved = set_masses(masses, own, a, d)
     return 0.0 if value <= 0.0 else value, before, -np.float64(a[own]), moved, predicted

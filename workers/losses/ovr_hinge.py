@@ -16,6 +16,7 @@ from distls.workers.losses.shared_parts import (
     separable_dual_step,
 )
 from distls.workers.simd.class_sums import first_max, sum_of
+from distls.workers.simd.vectors import select
 
 __all__ = ["BinaryHinge", "OvrHinge"]
 
@@ -110,10 +111,9 @@ def _curvature(loss, g, h):
 
 @helper
 def _margin_step(m, q, b):
-    new = min(max(b + (1.0 - m) / q, 0.0), 1.0)
-    if m != m:
-        new = m
-    return new, max(1.0 - m, 0.0), -b, -new
+    short, new = 1.0 - m, b + (1.0 - m) / q
+    new = select(new < 0.0, 0.0, select(new > 1.0, 1.0, new))  # propagates a NaN
+    return new, select(short < 0.0, 0.0, short), -b, -new
 
 
 separable_dual_step(_margin_step, OvrHinge, BinaryHinge)

@@ -27,6 +27,7 @@ from distls.workers.losses.shared_parts import (
 from distls.workers.losses.softmax import Softmax, logistic_curvature
 from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
+from distls.workers.simd.vectors import any_of, select
 
 __all__ = ["BinaryLog", "NormalizedSigmoids", "OvrLog"]
 
@@ -128,7 +129,7 @@ def _sum_of_log1p(g):
         product = 1.0
         for c in range(start, min(start + _FACTORS, len(g))):
             product *= 1.0 + np.float64(g[c])
-        total += math.log(product)
+        total += log_of_normal(product)
     return total
 
 
@@ -150,17 +151,17 @@ def _row(z, scale, y, g):
 def _single_row(z, scale, y, g):
     sign = 1.0 if y == 1 else -1.0
     margin = sign * scale * np.float64(z[0])
-    small = math.exp(-abs(margin))
+    small = exp_of_negative(-abs(margin))
     g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
-    value = math.log1p(small) + (0.0 if margin > 0.0 else -margin)
+    value = log_of_normal(1.0 + small) + (0.0 if margin > 0.0 else -margin)
     return 2.0 * value, GRADIENT_IN_G, 1 if z[0] > 0 else 0
 
 
 @output_loss_of(OvrLog)
 def _output_loss(sign, score):
     m = sign * score
-    small = math.exp(-abs(m))
-    value = math.log1p(small) - (0.0 if m > 0.0 else m)
+    small = exp_of_negative(-abs(m))
+    value = log_of_normal(1.0 + small) - (0.0 if m > 0.0 else m)
     return value, -sign * (small if m > 0.0 else 1.0) / (1.0 + small)
 
 
@@ -204,30 +205,29 @@ _TINY = 1e-300  # whose logarithm times zero is zero
 def _margin_step(m, q, b):
     # the new dual is sigmoid(-x) at the root of h(x) = x - m - q (sigmoid(-x) - b), which increases with slope >= 1
     small = exp_of_negative(-abs(m))
-    value = log_of_normal(1.0 + small) - min(m, 0.0)
-    log_own, log_other = log_of_normal(max(b, _TINY)), log_of_normal(max(1.0 - b, _TINY))
+    value = log_of_normal(1.0 + small) - select(m < 0.0, m, 0.0)
+    log_own = log_of_normal(select(b < _TINY, _TINY, b))
+    log_other = log_of_normal(select(1.0 - b < _TINY, _TINY, 1.0 - b))
     # h is convex below zero and concave above: on the root's side, Newton steps do not pass it twice
-    positive, x = m > q * (b - 0.5), m
-    if q * b * (1.0 - b) > 1.0:
-        x = (
-            log_other - log_own
-        )  # where sigmoid(-x) = b: nearer than m, which is on the other side of the root
-    if (x > 0.0) != positive:
-        x = 0.0
-    if x != m:
+    side = select(m > q * (b - 0.5), 1.0, -1.0)
+    # where sigmoid(-x) = b: nearer than m, which is on the other side of the root
+    x = select(q * b * (1.0 - b) > 1.0, log_other - log_own, m)
+    x = select(side * x < 0.0, 0.0, x)
+    if any_of(x != m):
         small = exp_of_negative(-abs(x))
-    share = (small if x > 0.0 else 1.0) / (1.0 + small)
+    share = select(x > 0.0, small, 1.0) / (1.0 + small)
     for _ in range(_NEWTON_STEPS):
         excess = x - m - q * (share - b)
-        if abs(excess) <= _NEAR * (1.0 + abs(x)):
+        far = abs(excess) > _NEAR * (1.0 + abs(x))
+        if not any_of(far):
             break
-        x -= excess / (1.0 + q * share * (1.0 - share))
-        if (x < 0.0) if positive else (x > 0.0):
-            x = 0.0
+        # those that are near stay: what becomes of an output does not depend on the others
+        x = select(far, x - excess / (1.0 + q * share * (1.0 - share)), x)
+        x = select(side * x < 0.0, 0.0, x)
         small = exp_of_negative(-abs(x))
-        share = (small if x > 0.0 else 1.0) / (1.0 + small)
+        share = select(x > 0.0, small, 1.0) / (1.0 + small)
     # at share = sigmoid(-x) the negative entropy is -log(1 + exp(-x)) - x share
-    after = -log_of_normal(1.0 + small) - (x * share if x > 0.0 else x * (share - 1.0))
+    after = -log_of_normal(1.0 + small) - x * select(x > 0.0, share, share - 1.0)
     # the last step, by the derivatives at x: else duals would rest where the loop ends
     slope = share * (1.0 - share)
     short = (x - m - q * (share - b)) / (1.0 + q * slope)

@@ -16,6 +16,7 @@ from distls.workers.losses.shared_parts import (
     separable_dual_step,
 )
 from distls.workers.simd.class_sums import first_max, sum_of_squares
+from distls.workers.simd.vectors import select
 
 __all__ = ["BinarySquaredHinge", "OvrSquaredHinge", "ovr_squared_hinge_row"]
 
@@ -109,9 +110,8 @@ def _curvature(loss, g, h):
 
 @helper
 def _margin_step(m, q, b):
-    new, short = max((1.0 - m + q * b) / (1.0 + q), 0.0), max(1.0 - m, 0.0)
-    if m != m:
-        new = m
+    new, short = (1.0 - m + q * b) / (1.0 + q), 1.0 - m
+    new, short = select(new < 0.0, 0.0, new), select(short < 0.0, 0.0, short)  # propagates a NaN
     return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
 
 

@@ -242,7 +242,7 @@ def dual_step(
     q : float64 > 0, the curvature: what the scores change by when the duals change by one
     a : array of shape (k,), the duals, overwritten
     d : array of shape (k,), overwritten
-    work : float64 array of shape (4, k), overwritten
+    work : float64 array of shape (4, padded(k)), overwritten; see `simd.vectors`
 
     Returns
     -------

@@ -14,7 +14,17 @@ from distls.workers.compilation.jit import elementwise
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
 from distls.workers.losses.row_functions import add_score_gradient, descent_factor, dual_step_of, row_loss
 from distls.workers.simd.class_sums import first_max
-from distls.workers.simd.slack_kernels import LANES
+from distls.workers.simd.vectors import (
+    LANES,
+    is_lane,
+    lanes_below,
+    load,
+    padded,
+    select,
+    splat,
+    store,
+    sum_of_lanes,
+)
 
 __all__ = [
     "SingleOutput",
@@ -127,26 +137,44 @@ def _sign_overload(y, i, c, k):
     return of_class if y.ndim == 1 else lambda y, i, c, k: 1.0 if y[i, c] > 0.5 else -1.0
 
 
+def _signs(y, i, first, k):
+    """Return t of the outputs of row i from `first` on, a `Vector` (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(_signs)
+def _signs_overload(y, i, first, k):
+    def of_class(y, i, first, k):
+        own = np.int64(y[i]) if k > 1 else np.int64(y[i]) - 1
+        return select(is_lane(own - first), splat(1.0), -1.0)
+
+    def of_indicators(y, i, first, k):
+        return select(load(y[i], first, 0.0) > 0.5, splat(1.0), -1.0)
+
+    return of_class if y.ndim == 1 else of_indicators
+
+
 def separable_dual_step(margin_step: Any, *losses: type[Loss]) -> None:
     """Register the `dual_step` of one-versus-rest losses, with an output for each class or with one for two.
 
     ``margin_step(m, q, b) -> (b', value, before, after)`` is that of one output with the margin m = t z and the dual
-    b = t a, t = 1 for the row's class and -1 for the others.
+    b = t a, t = 1 for the row's class and -1 for the others: of numbers, or of a `Vector` of outputs.
     """
 
     def step(z, y, i, q, a, d, work):
-        value, before, after, moved, k = 0.0, 0.0, 0.0, 0, len(z)
-        for c in range(k):
-            t = _sign(y, i, c, k)
-            new, loss_c, before_c, after_c = margin_step(t * z[c], q, t * a[c])
-            rounded = a.dtype.type(t * new)
-            d[c] = rounded - a[c]
-            moved += d[c] != 0.0  # true of a NaN too, which must reach the weights
-            a[c] = rounded
-            value += loss_c
-            before += before_c
-            after += after_c
-        return value, before, after, moved, (first_max(z) if k > 1 else (1 if z[0] > 0.0 else 0))
+        none, k = splat(0.0), len(z)
+        value, before, after, moved = none, none, none, none
+        for first in range(0, k, LANES):
+            t, old, inside = _signs(y, i, first, k), load(a, first, 0.0), lanes_below(k - first)
+            new, loss_c, before_c, after_c = margin_step(t * load(z, first, 0.0), q, t * old)
+            change = store(store(t * new, a, first) - old, d, first)
+            value = value + select(inside, loss_c, 0.0)
+            before = before + select(inside, before_c, 0.0)
+            after = after + select(inside, after_c, 0.0)
+            # true of a NaN too, which must reach the weights
+            moved = moved + select(inside, select(change != 0.0, splat(1.0), 0.0), 0.0)
+        best = first_max(z) if k > 1 else (1 if z[0] > 0.0 else 0)
+        return sum_of_lanes(value), sum_of_lanes(before), sum_of_lanes(after), int(sum_of_lanes(moved)), best
 
     for loss in losses:
         dual_step_of(loss)(step)
@@ -178,7 +206,7 @@ def _has_single_step_overload(loss):
 def single_dual_step(loss: Loss, z: Any, y: Any, i: int, q: float, a: Any) -> Any:
     """Return (new dual, value, before, after) of the only output, as `dual_step` but of numbers (kernels only).
 
-    numba counts the references to the arrays of `dual_step` at every row, which takes as long as two exponentials.
+    Numbers stay in registers, where the arrays of `dual_step` are written and read again.
     """
     raise NotImplementedError
 
@@ -244,7 +272,7 @@ class SquaredSlack(Loss):
 @elementwise
 def _label_gradient(z, y, loss, gradients, values):
     k = z.shape[1]
-    width = (k + LANES - 1) // LANES * LANES
+    width = padded(k)
     g, own, scratch = np.zeros(width), np.zeros(k), np.zeros(k)
     for i in range(len(z)):
         g[:], own[:] = 0.0, 0.0

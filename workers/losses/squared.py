@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import GRADIENT_IN_G, dual_step_of, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
+from distls.workers.simd.vectors import LANES, is_lane, load, select, splat, store, sum_of_lanes
 
 __all__ = ["Squared", "squared_residuals"]
 
@@ -89,14 +90,17 @@ def _curvature(loss, g, h):
     h[:] = 1
 
 
-def _target(y, i, c):
-    """Return the number that output c of row i should be (kernels only)."""
+def _targets(y, i, first):
+    """Return the numbers that the outputs of row i should be from `first` on, a `Vector` (kernels only)."""
     raise NotImplementedError
 
 
-@overload(_target)
-def _target_overload(y, i, c):
-    return (lambda y, i, c: 1.0 if y[i] == c else 0.0) if y.ndim == 1 else (lambda y, i, c: y[i, c])
+@overload(_targets)
+def _targets_overload(y, i, first):
+    def of_class(y, i, first):
+        return select(is_lane(np.int64(y[i]) - first), splat(1.0), 0.0)
+
+    return of_class if y.ndim == 1 else lambda y, i, first: load(y[i], first, 0.0)
 
 
 def _predicted_class(z, y):
@@ -111,16 +115,19 @@ def _predicted_overload(z, y):
 
 @dual_step_of(Squared)
 def _dual_step(z, y, i, q, a, d, work):
-    value, before, after, moved = 0.0, 0.0, 0.0, 0
-    for c in range(len(z)):
-        target, old = _target(y, i, c), np.float64(a[c])
-        residual = target - np.float64(z[c])
-        rounded = a.dtype.type((residual + q * old) / (1.0 + q))
-        d[c] = rounded - a[c]
-        moved += d[c] != 0.0
-        a[c] = rounded
-        new = np.float64(rounded)
-        value += 0.5 * residual * residual
-        before += (0.5 * old - target) * old
-        after += (0.5 * new - target) * new
-    return value, before, after, moved, _predicted_class(z, y)
+    value, before, after, moved = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+    for first in range(0, len(z), LANES):
+        target, old = _targets(y, i, first), load(a, first, 0.0)
+        residual = target - load(z, first, 0.0)
+        new = store((residual + q * old) / (1.0 + q), a, first)
+        moved = moved + select(store(new - old, d, first) != 0.0, splat(1.0), 0.0)
+        value = value + 0.5 * residual * residual
+        before = before + (0.5 * old - target) * old
+        after = after + (0.5 * new - target) * new
+    return (
+        sum_of_lanes(value),
+        sum_of_lanes(before),
+        sum_of_lanes(after),
+        int(sum_of_lanes(moved)),
+        _predicted_class(z, y),
+    )

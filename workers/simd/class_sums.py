@@ -14,6 +14,8 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from distls.workers.compilation.jit import helper
+from distls.workers.simd.exp_log import exp_of_negative
+from distls.workers.simd.vectors import LANES, load, store
 
 __all__ = ["exp_below", "exp_of_minus_abs", "first_max", "sum_of", "sum_of_squares"]
 
@@ -95,8 +97,8 @@ def _exp2_float32(t):
 @overload(exp_below)
 def _exp_below_overload(z, scale, top, g):
     def in_float64(z, scale, top, g):
-        for c in range(len(g)):
-            g[c] = math.exp(scale * (z[c] - top))
+        for first in range(0, len(g), LANES):
+            store(exp_of_negative(scale * (load(z, first, top) - top)), g, first)
         return sum_of(g)
 
     def in_float32(z, scale, top, g):  # LLVM vectorises the polynomial, not the library's exp
@@ -111,8 +113,8 @@ def _exp_below_overload(z, scale, top, g):
 @overload(exp_of_minus_abs)
 def _exp_of_minus_abs_overload(z, scale, g):
     def in_float64(z, scale, g):
-        for c in range(len(g)):
-            g[c] = math.exp(-abs(scale * z[c]))
+        for first in range(0, len(g), LANES):
+            store(exp_of_negative(-abs(scale * load(z, first, 0.0))), g, first)
 
     def in_float32(z, scale, g):
         factor = np.float32(scale) * _LOG2_E

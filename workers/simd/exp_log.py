@@ -1,4 +1,4 @@
-"""exp and log of one float64, inlined: a call of the library's saves all vector registers, and its log1p is slow.
+"""exp and log of a float64 or a `Vector`, inlined: a call of the library's saves all vector registers.
 
 Polynomials with coefficients that are exact to the last bit anywhere; no tables, no branches. Results are within 1e-14
 of the library's, relative to the larger of the result and 1 for logarithms.
@@ -8,12 +8,13 @@ of the library's, relative to the larger of the result and 1 for logarithms.
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import numpy as np
-from numba import types
+import llvmlite.ir as ir
 from numba.extending import intrinsic
 
 from distls.workers.compilation.jit import helper
+from distls.workers.simd.vectors import floor_of, select
 
 __all__ = ["exp_of_negative", "log_of_normal"]
 
@@ -21,55 +22,88 @@ _MANTISSA_BITS, _BIAS = 52, 1023  # of float64, and of its exponent
 _SMALLEST = -1022  # exponent of a normal number
 _ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of the square root of 1/2
 _LOG_2 = 0.6931471805599453
-_EXP = tuple(1.0 / math.factorial(n) for n in range(12))  # of r in [-log(2) / 2, log(2) / 2]
+_EXP = tuple(1.0 / math.factorial(n) for n in range(14))  # of r in [-log(2) / 2, log(2) / 2]
 _LOG = tuple(2.0 / (2 * n + 1) for n in range(9))  # log((1 + t) / (1 - t)) / t in terms of t^2 < 0.0295
 
 
+def _like(value: Any, bits: int) -> Any:
+    """Return the type of whole numbers in the form of a float64 or a vector."""
+    kind = ir.IntType(bits)
+    return ir.VectorType(kind, value.type.count) if isinstance(value.type, ir.VectorType) else kind
+
+
+def _constant(kind: Any, number: int) -> Any:
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
+
+def _exponent(builder: Any, x: Any) -> Any:
+    """Build n + `_BIAS` of x = m 2^n, m between the square roots of 1/2 and 2."""
+    kind = _like(x, 64)
+    bits = builder.add(builder.bitcast(x, kind), _constant(kind, (_BIAS << _MANTISSA_BITS) - _ROOT_HALF))
+    return builder.lshr(bits, _constant(kind, _MANTISSA_BITS))
+
+
+# Whole numbers are of 32 bits between floats and their exponents: AVX2 has no conversion of 64.
 @intrinsic
-def _float_of_bits(_context, bits):
-    """Return the float64 that has the bits of an int64."""
+def _exponent_of(_context, x):
+    """Return n of a positive normal number x = m 2^n, as a float64."""
 
-    def build(context, builder, _signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.float64))
+    def build(_context, builder, _signature, args):
+        short = _like(args[0], 32)
+        exponent = builder.trunc(_exponent(builder, args[0]), short)
+        return builder.sitofp(builder.sub(exponent, _constant(short, _BIAS)), args[0].type)
 
-    return types.float64(types.int64), build
+    return x(x), build
 
 
 @intrinsic
-def _bits_of_float(_context, x):
-    """Return the bits of a float64 as an int64."""
+def _mantissa_of(_context, x):
+    """Return m of a positive normal number x = m 2^n, between the square roots of 1/2 and 2."""
 
-    def build(context, builder, _signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.int64))
+    def build(_context, builder, _signature, args):
+        kind = _like(args[0], 64)
+        power = builder.sub(_exponent(builder, args[0]), _constant(kind, _BIAS))
+        shifted = builder.shl(power, _constant(kind, _MANTISSA_BITS))
+        return builder.bitcast(builder.sub(builder.bitcast(args[0], kind), shifted), args[0].type)
 
-    return types.int64(types.float64), build
+    return x(x), build
+
+
+@intrinsic
+def _power_of_two(_context, whole):
+    """Return 2^n of a whole number n, a float64."""
+
+    def build(_context, builder, _signature, args):
+        kind = _like(args[0], 64)
+        exponent = builder.sext(builder.fptosi(args[0], _like(args[0], 32)), kind)
+        biased = builder.add(exponent, _constant(kind, _BIAS))
+        return builder.bitcast(builder.shl(biased, _constant(kind, _MANTISSA_BITS)), args[0].type)
+
+    return whole(whole), build
 
 
 @helper
 def exp_of_negative(x):
     """Return exp(x) of x <= 0, at least 2e-308."""
     least = _SMALLEST * _LOG_2
-    x = least if x < least else x  # unlike `max`, propagates a NaN
-    whole = np.floor(x * (1.0 / _LOG_2) + 0.5)
+    x = select(x < least, least, x)  # propagates a NaN
+    whole = floor_of(x * (1.0 / _LOG_2) + 0.5)
     r = x - whole * _LOG_2
     c, s = _EXP, r * r
     # three short chains: one of Horner's would wait eleven times for a product
     low = (c[0] + c[1] * r) + (c[2] + c[3] * r) * s
     middle = (c[4] + c[5] * r) + (c[6] + c[7] * r) * s
-    high = (c[8] + c[9] * r) + (c[10] + c[11] * r) * s
-    power = _float_of_bits((np.int64(whole) + _BIAS) << _MANTISSA_BITS)
-    return (low + s * s * (middle + s * s * high)) * power
+    high = (c[8] + c[9] * r) + ((c[10] + c[11] * r) + (c[12] + c[13] * r) * s) * s
+    return (low + s * s * (middle + s * s * high)) * _power_of_two(whole)
 
 
 @helper
 def log_of_normal(x):
     """Return log(x) of a positive normal number."""
-    bits = _bits_of_float(x)
-    exponent = (bits - _ROOT_HALF) >> _MANTISSA_BITS
-    mantissa = _float_of_bits(bits - (exponent << _MANTISSA_BITS))  # between the square roots of 1/2 and 2
+    mantissa = select(x != x, x, _mantissa_of(x))  # propagates a NaN
     t = (mantissa - 1.0) / (mantissa + 1.0)
     u = t * t
     c, s = _LOG, u * u
     low = (c[0] + c[1] * u) + (c[2] + c[3] * u) * s
     high = (c[4] + c[5] * u) + (c[6] + c[7] * u) * s
-    return t * (low + s * s * (high + s * s * c[8])) + np.float64(exponent) * _LOG_2
+    return t * (low + s * s * (high + s * s * c[8])) + _exponent_of(x) * _LOG_2

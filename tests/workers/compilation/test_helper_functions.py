@@ -6,6 +6,8 @@ import pickle
 
 import numba
 import numpy as np
+import pytest
+from numba.core import errors
 
 from distls.workers.compilation.jit import helper, kernel
 
@@ -40,3 +42,57 @@ def test_a_pickled_helper_is_a_helper() -> None:
     again = pickle.loads(pickle.dumps(_twice))
     assert type(again) is type(_twice)
     assert again(2.0) == 4.0
+
+
+@helper
+def _largest(values, part):
+    most = part[0]
+    for row in range(len(values)):
+        own = values[row]
+        for c in range(len(own)):
+            most = max(most, own[c])
+    return most
+
+
+@helper
+def _tail(values):
+    return 1, values[1:]
+
+
+@helper
+def _fresh(n):
+    return np.zeros(n).sum()
+
+
+def test_a_helper_counts_no_references() -> None:
+    values = np.arange(6.0).reshape(2, 3)
+    assert numba.njit(lambda v: _largest(v, v[0]))(values) == 5.0
+    (compiled,) = _largest.overloads.values()
+    assert "NRT_" not in compiled.library.get_llvm_str()
+
+
+def test_a_helper_returns_no_array() -> None:
+    with pytest.raises(errors.TypingError, match="_tail returns an array, which helpers cannot"):
+        numba.njit(lambda v: _tail(v)[0])(np.zeros(2))
+
+
+def test_a_helper_makes_no_array() -> None:
+    with pytest.raises(errors.TypingError, match="zeros"):
+        numba.njit(lambda n: _fresh(n))(2)
+
+
+def test_a_kernel_counts_references_though_a_helper_calls_it_first() -> None:
+    @kernel
+    def tail(values):
+        return values[1:]
+
+    @helper
+    def last(values):
+        return tail(values)[0]
+
+    values = np.arange(2.0)
+    assert numba.njit(lambda v: last(v))(values) == 1.0
+    made = tail(values)
+    del values
+    assert made[0] == 1.0
+    assert made.base is not None

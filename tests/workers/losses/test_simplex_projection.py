@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from distls.workers.losses.crammer_singer import _project
 masses = np.array({_MASSES})
-njit(lambda v: _project(v))(masses)
+njit(lambda v: _project(v, len(v)))(masses)
 assert abs(masses.sum() - 1.0) < 1e-12, masses
 assert (masses >= 0.0).all(), masses
 """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import helper, inlined, kernel
+from distls.workers.compilation.jit import inlined, kernel
 from distls.workers.ingestion.parsing import vw_token_kernels as tokens
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value
@@ -85,7 +85,7 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
     return code, token, n, in_order
 
 
-@helper
+@kernel  # numba's sorting needs reference counts
 def _sort(keys: NDArray[np.uint64]) -> None:
     keys.sort()
 

@@ -127,10 +127,9 @@ def _row_plus(indices, data, start, stop, s, g, factor, like, fit_intercept, out
 
 
 @helper
-def _two_loop_recursion(s_history, y_history, rho, stored, following, epsilon, p):
-    """Overwrite p by B p: the two loops over the stored pairs, newest first, then oldest first."""
-    rank = len(rho)
-    share, ratio = np.empty(rank), 0.0
+def _two_loop_recursion(s_history, y_history, rho, stored, following, epsilon, p, share):
+    """Overwrite p by B p: the two loops over the stored pairs, newest first, then oldest first; share is scratch."""
+    rank, ratio = len(rho), 0.0
     for age in range(stored):
         at = (following - 1 - age) % rank
         share[at] = rho[at, 0] * dot(s_history[at], p)
@@ -201,7 +200,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
     if intercept:
         _load(b, intercepts)
     z, g, after = np.empty(k), np.empty(k), np.empty(k)
-    step, bend = np.empty(len(theta)), np.empty(len(theta))
+    step, bend, share = np.empty(len(theta)), np.empty(len(theta)), np.empty(len(rho))
     loss_sum, errors = 0.0, 0
     indices, data = row_arrays(rows)
     for position in range(len(order)):
@@ -215,7 +214,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
         errors += is_wrong(predicted, y, i)
         _row_plus(indices, data, start, stop, s, g, alpha, theta, intercept, step)
         _two_loop_recursion(
-            s_history, y_history, rho, int(clock[STORED]), int(clock[NEXT]), settings.epsilon, step
+            s_history, y_history, rho, int(clock[STORED]), int(clock[NEXT]), settings.epsilon, step, share
         )
         step *= -settings.eta0 * settings.tau / (settings.tau + clock[T])
         add_multiple(1.0, step, theta)

@@ -173,15 +173,14 @@ def _learn_gauss_newton(columns, values, weight, h, diagonal):
 
 
 @helper
-def _learn_paper(columns, values, before, after, s, tau, r, alpha, diagonal):
+def _learn_paper(columns, values, before, after, s, tau, r, alpha, diagonal, steps):
     """Move B towards the row's secants (Figure 2, lines 6 to 8), from its gradients before and after its step.
 
-    The step was by s times the gradient, so that the change of the gradient counts s times too.
+    The step was by s times the gradient, so that the change of the gradient counts s times too; steps is scratch.
     """
     kind, share, top = diagonal.dtype.type, 2.0 / r, 1.0 / alpha
     least = _LEAST_B * top
     k, length = diagonal.shape[1], len(columns)
-    steps = np.empty((length, k))
     for p in range(length):
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(k):
@@ -301,7 +300,8 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         if learning and metric == _PAPER:
             _gradient_at(indices, data, start, stop, w, b, y, i, settings, z, other)
             columns, values = indices[start:stop], data[start:stop]
-            _learn_paper(columns, values, g, other, s, tau, 1.0 + t // skip, alpha, diagonal)
+            steps = np.empty((stop - start, len(b)))
+            _learn_paper(columns, values, g, other, s, tau, 1.0 + t // skip, alpha, diagonal, steps)
         t += 1.0
         since += 1
         if since == skip:
