@@ -210,9 +210,14 @@ def _margin_step(m, q, b):
     log_other = log_of_normal(select(1.0 - b < _TINY, _TINY, 1.0 - b))
     # h is convex below zero and concave above: on the root's side, Newton steps do not pass it twice
     side = select(m > q * (b - 0.5), 1.0, -1.0)
-    # where sigmoid(-x) = b: nearer than m, which is on the other side of the root
-    x = select(q * b * (1.0 - b) > 1.0, log_other - log_own, m)
-    x = select(side * x < 0.0, 0.0, x)
+    x, far = m, q * b * (1.0 - b) > 1.0
+    # the branches are predicted: what follows need not wait for them
+    if any_of(far):
+        # where sigmoid(-x) = b: nearer than m, which is on the other side of the root
+        x = select(far, log_other - log_own, m)
+    beyond = side * x < 0.0
+    if any_of(beyond):
+        x = select(beyond, 0.0, x)
     if any_of(x != m):
         small = exp_of_negative(-abs(x))
     share = select(x > 0.0, small, 1.0) / (1.0 + small)
@@ -223,7 +228,9 @@ def _margin_step(m, q, b):
             break
         # those that are near stay: what becomes of an output does not depend on the others
         x = select(far, x - excess / (1.0 + q * share * (1.0 - share)), x)
-        x = select(side * x < 0.0, 0.0, x)
+        beyond = side * x < 0.0
+        if any_of(beyond):
+            x = select(beyond, 0.0, x)
         small = exp_of_negative(-abs(x))
         share = select(x > 0.0, small, 1.0) / (1.0 + small)
     # at share = sigmoid(-x) the negative entropy is -log(1 + exp(-x)) - x share

@@ -79,6 +79,12 @@ class Softmax(Loss):
 Softmax.log_loss = Softmax()
 
 
+@helper
+def _log_of_sum(total):
+    """Return the logarithm of a sum of exponentials, of which the largest is 1; NaN propagates."""
+    return select(total != total, total, log_of_normal(total))
+
+
 @row_gradient_of(Softmax)
 def _row(z, scale, y, g):
     best = first_max(z)
@@ -87,7 +93,7 @@ def _row(z, scale, y, g):
     for c in range(len(g)):
         g[c] *= inverse
     g[y] -= g.dtype.type(1.0)
-    value = log_of_normal(total) + scale * (np.float64(z[best]) - np.float64(z[y]))
+    value = _log_of_sum(total) + scale * (np.float64(z[best]) - np.float64(z[y]))
     return value, GRADIENT_IN_G, best
 
 
@@ -195,7 +201,7 @@ def _dual_step(z, y, i, q, a, d, work):
     top, total, gain = np.float64(z[best]), splat(0.0), splat(0.0)
     for first in range(0, len(z), LANES):
         total = total + exp_of_negative(load(z, first, _NEVER) - top)
-    value = log_of_normal(sum_of_lanes(total)) + top - np.float64(z[own])
+    value = _log_of_sum(sum_of_lanes(total)) + top - np.float64(z[own])
     _new_masses(z, q, work)
     before, after = _negative_entropy(old), _negative_entropy(new)
     for first in range(0, len(z), LANES):
@@ -225,7 +231,7 @@ def _exponentials(z, i, scratch):
 @elementwise_helper
 def _log_loss(z, i, y, scratch):
     total, highest = _exponentials(z, i, scratch)
-    return log_of_normal(total) + highest - np.float64(z[i, y])
+    return _log_of_sum(total) + highest - np.float64(z[i, y])
 
 
 @add_score_gradient_of(Softmax)
