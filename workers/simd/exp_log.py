@@ -1,7 +1,7 @@
 """exp and log of a float64 or a `Vector`, inlined: a call of the library's saves all vector registers.
 
-Polynomials without tables or branches. Results are within 1e-15 of the library's, relative to the larger of the result and
-1 for logarithms; far from 0 an exponential is less exact, by as much as x is rounded.
+Polynomials without tables or branches. Results are within 1e-15 of the library's, relative to the larger of the result
+and 1 for logarithms; far from 0 an exponential is less exact, by as much as x is rounded.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls

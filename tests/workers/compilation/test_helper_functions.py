@@ -8,6 +8,8 @@ import numba
 import numpy as np
 import pytest
 from numba.core import errors
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Flags
 
 from distls.workers.compilation.jit import helper, kernel
 
@@ -29,13 +31,25 @@ def test_python_may_call_a_helper_before_and_after_kernels_do() -> None:
     assert _twice(np.float32(3)) == 6.0
 
 
-def test_a_helper_has_no_wrapper_for_python() -> None:
+def test_a_helper_has_no_code_of_its_own() -> None:
     # not a kernel that the cache on disk has, for which no helper is compiled
     assert numba.njit(lambda x: _twice(x))(0.5) == 1.0
     (compiled,) = (each for args, each in _twice.overloads.items() if str(args) == "(float64,)")
-    assert "cpython" not in compiled.library.get_llvm_str()
+    library = compiled.library
+    assert "cpython" not in library.get_llvm_str()
+    assert not library._codegen._engine.is_symbol_defined(compiled.fndesc.llvm_func_name)
     assert _twice(0.5) == 1.0
-    assert "cpython" in next(iter(_twice.for_python.overloads.values())).library.get_llvm_str()
+    own = next(iter(_twice.for_python.overloads.values()))
+    assert "cpython" in own.library.get_llvm_str()
+    assert own.library._codegen._engine.is_symbol_defined(own.fndesc.llvm_func_name)
+
+
+def test_numba_has_the_steps_that_helpers_leave_out() -> None:
+    assert all(
+        hasattr(JITCodeLibrary, name)
+        for name in ("_optimize_functions", "_optimize_final_module", "_finalize_final_module")
+    )
+    assert "no_compile" in Flags.options
 
 
 def test_a_pickled_helper_is_a_helper() -> None:
