@@ -31,7 +31,7 @@ from distls.workers.linear_algebra.score_kernels import (
     scores,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import GRADIENT_IN_G, add_row_gradient
+from distls.workers.losses.row_functions import GRADIENT_IN_G, add_row_gradient, set_row_gradient
 from distls.workers.losses.targets import LossSums, class_losses
 
 __all__ = ["add_gradient", "add_gradients", "evaluate_rows"]
@@ -232,13 +232,10 @@ def _place_gradients(y, weight, runner_ups, gradients, out, grad_b):
     for i in range(len(y)):
         s, label = row_weight(weight, i), np.intp(y[i])
         for m in range(count):
-            runner_up, own = np.intp(runner_ups[m, i]), out[i, m * k : (m + 1) * k]
-            add_row_gradient(s, runner_up, label, gradients[m, i], grad_b[m])
-            in_g = runner_up == GRADIENT_IN_G
-            for c in range(k):
-                own[c] = s * gradients[m, i, c] if in_g else 0.0
-            if not in_g and runner_up != label:
-                own[runner_up], own[label], any_pair = s, -s, True
+            runner_up, g = np.intp(runner_ups[m, i]), gradients[m, i]
+            add_row_gradient(s, runner_up, label, g, grad_b[m])
+            set_row_gradient(s, runner_up, label, g, out[i, m * k : (m + 1) * k])
+            any_pair = any_pair or runner_up not in (GRADIENT_IN_G, label)
     return any_pair
 
 

@@ -48,6 +48,7 @@ __all__ = [
     "row_update",
     "score_change",
     "score_change_of",
+    "set_row_gradient",
     "step_curvature",
     "step_curvature_of",
     "target_gradient",
@@ -173,6 +174,16 @@ def add_row_gradient(factor, runner_up, y, g, out):
     elif runner_up != y:
         out[runner_up] += factor
         out[y] -= factor
+
+
+@helper
+def set_row_gradient(factor, runner_up, y, g, out):
+    """Set the k values `out`, which may be g itself, to ``factor * gradient`` likewise."""
+    by, in_g = out.dtype.type(factor), runner_up == GRADIENT_IN_G
+    for c in range(len(out)):
+        out[c] = by * g[c] if in_g else out.dtype.type(0.0)
+    if not in_g and runner_up != y:
+        out[runner_up], out[y] = by, -by
 
 
 @helper

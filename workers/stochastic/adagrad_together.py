@@ -18,7 +18,12 @@ from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import GRADIENT_IN_G, add_row_gradient, code_of, target_gradient
+from distls.workers.losses.row_functions import (
+    GRADIENT_IN_G,
+    code_of,
+    set_row_gradient,
+    target_gradient,
+)
 from distls.workers.simd.adaptive_steps import (
     FACTORS,
     LANES,
@@ -72,15 +77,6 @@ def _fold(lines, j):
             for c in range(WEIGHTS, lines.shape[1]):
                 lines[j, c, m] *= lines[j, FACTORS, m]
             lines[j, FACTORS, m] = lines.dtype.type(1.0)
-
-
-@helper
-def _spread(runner_up, label, g):
-    """Set g to the gradient that `row_gradient` has returned."""
-    if runner_up != GRADIENT_IN_G:
-        for c in range(len(g)):
-            g[c] = g.dtype.type(0.0)
-        add_row_gradient(g.dtype.type(1.0), runner_up, label, g, g)
 
 
 @kernel
@@ -139,7 +135,7 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
             square = s * s * squared_norm(runner_up, label, g)
             squares[m], etas[m] = kind(square), kind(settings.eta0[m] * s)
             moved |= square != 0.0  # true of a NaN, which must reach the weights
-            _spread(runner_up, label, g)
+            set_row_gradient(1.0, runner_up, label, g, g)
             for c in range(k):
                 gradients[c, m] = g[c]
             if settings.fit_intercept and square != 0.0:

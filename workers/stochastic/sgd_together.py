@@ -25,7 +25,13 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import GRADIENT_IN_G, add_row_gradient, code_of, target_gradient
+from distls.workers.losses.row_functions import (
+    GRADIENT_IN_G,
+    add_row_gradient,
+    code_of,
+    set_row_gradient,
+    target_gradient,
+)
 from distls.workers.simd.rounding import rounded
 from distls.workers.stochastic.sgd_kernels import (
     PEGASOS,
@@ -58,16 +64,6 @@ class SideSettings(NamedTuple):
     fit_intercept: bool
     tail_from: float
     loss: Loss
-
-
-@helper
-def _spread(factor, in_g, runner_up, label, g, out):
-    """Set the k values `out` of a model to ``factor`` times its gradient, as `row_gradient` returns it."""
-    by = out.dtype.type(factor)
-    for c in range(len(out)):
-        out[c] = by * g[c] if in_g else out.dtype.type(0.0)
-    if not in_g and runner_up != label:
-        out[runner_up], out[label] = by, -by
 
 
 @helper
@@ -134,12 +130,12 @@ def sgd_side_by_side_block(  # noqa: C901  (one loop, as in `sgd_block`)
             in_g, change = runner_up == GRADIENT_IN_G, rounded(share * step)
             any_in_g |= in_g
             any_pair |= not in_g and runner_up != label
-            _spread(change, in_g, runner_up, label, g, wide[1, m * k : (m + 1) * k])
+            set_row_gradient(change, runner_up, label, g, wide[1, m * k : (m + 1) * k])
             if settings.fit_intercept:
                 add_row_gradient(share * step_b, runner_up, label, g, b[m])
             if averaging:
                 any_summed |= hs[m] > 0.0
-                _spread(change * hs[m], in_g, runner_up, label, g, wide[2, m * k : (m + 1) * k])
+                set_row_gradient(change * hs[m], runner_up, label, g, wide[2, m * k : (m + 1) * k])
                 hs[m] += sigma
             sigmas[m] = sigma
         _add(indices, data, start, stop, any_in_g, any_pair, wide[1], u)
