@@ -228,8 +228,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
     idle : bool array (n_columns of the shard,), or (0,): set where a zero column stays zero at strength `below` too
     """
     indices, data = row_arrays(x)
-    k = w.shape[1]
-    width = padded(k)
+    k, width = w.shape[1], padded(w.shape[1])
     g, h, d, part = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
     own, scratch, v = np.zeros(k), np.zeros(k), np.zeros(k)
     for j in order:

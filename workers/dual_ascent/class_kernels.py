@@ -106,7 +106,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
     k = w.shape[1]
     z, d, sign, trained = np.empty(k, w.dtype), np.zeros(k, w.dtype), np.full(k, -1.0), np.zeros(k)
     for c in range(k):
-        trained[c] = float(active[c])
+        trained[c] = 1.0 if active[c] else 0.0
     indices, data = row_arrays(rows)
     flat = w.reshape(w.size)
     for at in range(len(order)):
