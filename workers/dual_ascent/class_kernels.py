@@ -130,7 +130,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
             change = store(select(on, t * new, old), duals[i], first) - old
             store(step * change, d, first)
             # true of a NaN too, which must reach the weights
-            moved = moved + select(change != 0.0, splat(1.0), 0.0)
+            moved = moved + select(change != 0.0, 1.0, 0.0)
             _add_sums(sums, first, on, s, value, before, t * m * old)
             store(load(b, first, 0.0) + settings.bias * step * change, b, first)
         for p in range(label_ptr[i], label_ptr[i + 1]):

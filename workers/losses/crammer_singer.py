@@ -84,16 +84,15 @@ def _project(v, k):
         store(own, v, first)
         top = select(own > top, own, top)
     highest, threshold, count = max_of_lanes(top), -1.0, k + 1.0
-    for first in range(
-        0, k, LANES
-    ):  # below the largest, as numbers may be so large that one less is the same
+    # below the largest, as numbers may be so large that one less is the same
+    for first in range(0, k, LANES):
         store(load(v, first, 0.0) - highest, v, first)
     while True:  # the threshold rises, so that ever fewer are above it, but for rounding
         total, above = splat(0.0), splat(0.0)
         for first in range(0, k, LANES):
             own = load(v, first, 0.0)
             total = total + select(own > threshold, own, 0.0)
-            above = above + select(own > threshold, splat(1.0), 0.0)
+            above = above + select(own > threshold, 1.0, 0.0)
         number = sum_of_lanes(above)
         if number >= count or number == 0.0:
             break
@@ -117,7 +116,7 @@ def _dual_step(z, y, i, q, a, d, work):
     if value <= 0.0 and before == 0.0:  # beyond its margin, and without duals: it stays so
         return 0.0, 0.0, 0.0, 0, predicted
     for first in range(0, k, LANES):
-        short = load(z, first, 0.0) + select(is_lane(own - first), splat(0.0), 1.0)
+        short = load(z, first, 0.0) + select(is_lane(own - first), 0.0, 1.0)
         store(load(masses, first, 0.0) + short / q, masses, first)
     _project(masses, k)
     moved = set_masses(masses, own, a, d)

@@ -146,10 +146,10 @@ def _signs(y, i, first, k):
 def _signs_overload(y, i, first, k):
     def of_class(y, i, first, k):
         own = np.int64(y[i]) if k > 1 else np.int64(y[i]) - 1
-        return select(is_lane(own - first), splat(1.0), -1.0)
+        return select(is_lane(own - first), 1.0, -1.0)
 
     def of_indicators(y, i, first, k):
-        return select(load(y[i], first, 0.0) > 0.5, splat(1.0), -1.0)
+        return select(load(y[i], first, 0.0) > 0.5, 1.0, -1.0)
 
     return of_class if y.ndim == 1 else of_indicators
 
@@ -172,7 +172,7 @@ def separable_dual_step(margin_step: Any, *losses: type[Loss]) -> None:
             before = before + select(inside, before_c, 0.0)
             after = after + select(inside, after_c, 0.0)
             # true of a NaN too, which must reach the weights
-            moved = moved + select(inside, select(change != 0.0, splat(1.0), 0.0), 0.0)
+            moved = moved + select(inside, select(change != 0.0, 1.0, 0.0), 0.0)
         best = first_max(z) if k > 1 else (1 if z[0] > 0.0 else 0)
         return sum_of_lanes(value), sum_of_lanes(before), sum_of_lanes(after), int(sum_of_lanes(moved)), best
 

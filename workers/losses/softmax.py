@@ -133,7 +133,7 @@ def set_masses(masses, own, a, d):
         is_own, old = is_lane(own - first), load(a, first, 0.0)
         rounded = store(select(is_own, old, -load(masses, first, 0.0)), a, first)
         change = store(rounded - old, d, first)
-        moved = moved + select(change != 0.0, splat(1.0), 0.0)
+        moved = moved + select(change != 0.0, 1.0, 0.0)
         total = total - select(is_own, 0.0, rounded)
     a[own] = a.dtype.type(sum_of_lanes(total))
     d[own] = a.dtype.type(np.float64(a[own]) - own_before)

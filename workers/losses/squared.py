@@ -98,7 +98,7 @@ def _targets(y, i, first):
 @overload(_targets)
 def _targets_overload(y, i, first):
     def of_class(y, i, first):
-        return select(is_lane(np.int64(y[i]) - first), splat(1.0), 0.0)
+        return select(is_lane(np.int64(y[i]) - first), 1.0, 0.0)
 
     return of_class if y.ndim == 1 else lambda y, i, first: load(y[i], first, 0.0)
 
@@ -120,7 +120,7 @@ def _dual_step(z, y, i, q, a, d, work):
         target, old = _targets(y, i, first), load(a, first, 0.0)
         residual = target - load(z, first, 0.0)
         new = store((residual + q * old) / (1.0 + q), a, first)
-        moved = moved + select(store(new - old, d, first) != 0.0, splat(1.0), 0.0)
+        moved = moved + select(store(new - old, d, first) != 0.0, 1.0, 0.0)
         value = value + 0.5 * residual * residual
         before = before + (0.5 * old - target) * old
         after = after + (0.5 * new - target) * new

@@ -41,7 +41,7 @@ def slack_curvature(z, i, c, factor, h):
     """Add `factor` to h where ``z_ir + c > 0``; return their number."""
     row, total = z[i], splat(0.0)
     for first in range(0, len(row), LANES):
-        within = select(load(row, first, _NEVER) + c > 0.0, splat(1.0), 0.0)
+        within = select(load(row, first, _NEVER) + c > 0.0, 1.0, 0.0)
         total = total + within
         store(load(h, first, 0.0) + factor * within, h, first)
     return sum_of_lanes(total)
