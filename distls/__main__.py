@@ -8,8 +8,6 @@ from typing import NoReturn
 from distls.storage.errors import WorkerError
 from distls.storage.machine import check_addresses
 
-__all__ = ["main"]
-
 
 def main() -> NoReturn:
     """Run the command line and exit with its code; below the least limit on addresses, with a line that says so."""

@@ -32,8 +32,6 @@ from distls.storage.markup import card
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.worker_checks import trouble_with
 
-__all__ = ["Footprint", "PerRowCost", "Plan", "check_workers", "make_plan"]
-
 # A worker with all libraries and the kernels loaded from the disk cache has about 140 MiB (benchmarks/peaks.py with
 # --megabytes 4); some jobs were seen to need up to 70 more than their other parts (docs/measured.md).
 LOADED_BYTES = 140 * MIB

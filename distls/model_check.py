@@ -19,8 +19,6 @@ from distls.workers.prediction.basis_functions import Basis, basis_function_name
 from distls.workers.prediction.label_cuts import check_label_cuts
 from distls.workers.prediction.probability_map import check_calibration
 
-__all__ = ["check_model"]
-
 # A limit on the loops over a forged model's powers, far above any useful one.
 _MOST_FUNCTIONS = 1000
 _Power = Annotated[int, msgspec.Meta(gt=0, le=2**16)]

@@ -32,8 +32,6 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.losses.loss_registry import link_names, loss_named, losses_with
 from distls.workers.penalties.penalty_registry import penalties_with, penalty_named, penalty_value
 
-__all__ = ["Problem", "balanced_weights", "class_weights", "l1_ratio_of", "loss_of"]
-
 # The losses whose gradients are those of the links and inner updates of the least-squares methods.
 _LOSSES = {
     "identity": "squared",

@@ -20,11 +20,11 @@ import test_sizes
 # The files of the product that an addition touches, counted by hand along CONTRIBUTING.md, "How to add": with each come
 # an oracle or tests, and rows of docs. From outside, all but an option take a file of their own and one call.
 TOUCHED = {
-    "a loss": ("workers/losses/NAME.py", "workers/losses/loss_registry.py"),
-    "a penalty": ("workers/penalties/NAME.py", "workers/penalties/row_kernels.py"),
-    "a stochastic method": ("workers/stochastic/NAME.py", "distls/methods/stochastic.py"),
+    "a loss": ("distls/workers/losses/NAME.py", "distls/workers/losses/loss_registry.py"),
+    "a penalty": ("distls/workers/penalties/NAME.py", "distls/workers/penalties/row_kernels.py"),
+    "a stochastic method": ("distls/workers/stochastic/NAME.py", "distls/methods/stochastic.py"),
     "a format": (
-        "workers/ingestion/formats/NAME.py", "distls/ingestion/formats/NAME.py",
+        "distls/workers/ingestion/formats/NAME.py", "distls/ingestion/formats/NAME.py",
         "distls/ingestion/formats/format_registry.py",
     ),
     "an option of a method": ("distls/methods/FAMILY.py", "the file of the method that uses it"),
@@ -41,7 +41,7 @@ def module_rows(modules: dict[str, Path]) -> dict[str, object]:
     subjects = defaultdict(set)
     for path in named:
         # a family has the same name in every layer, and so may a file of it
-        subjects[path.rpartition("/")[2]].add(path.partition("/")[2].rpartition("/")[0])
+        subjects[path.rpartition("/")[2]].add(_subject(path))
     return {
         "modules": len(named),
         "folders": len(folders),
@@ -53,6 +53,12 @@ def module_rows(modules: dict[str, Path]) -> dict[str, object]:
             name for name, of in subjects.items() if len(of) > 1 and name not in families
         ),
     }
+
+
+def _subject(path: str) -> str:
+    """Return the folder of a module below its layer: `distls`, `distls/workers` or `distls/storage`."""
+    parts = path.split("/")[1:-1]
+    return "/".join(parts[1:] if parts[:1] in (["storage"], ["workers"]) else parts)
 
 
 def line_rows(modules: dict[str, Path]) -> dict[str, object]:

@@ -25,7 +25,7 @@ from distls.workers.runtime.rng import Purpose
 from distls.workers.synthetic.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = (".ci", "benchmarks", "deploy", "distls", "docs", "storage", "tests", "workers")
+FOLDERS = (".ci", "benchmarks", "deploy", "distls", "docs", "tests")
 BUILT = {"_build", "generated"}  # folders of the site that its build writes
 DOCUMENTS = sorted(
     path

@@ -11,47 +11,48 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = {"storage": "distls.storage", "workers": "distls.workers", "distls": "distls"}
+# folders whose modules are rooms of their own
+TOPS = ("distls", "distls/storage", "distls/workers")
 
 # The rooms from the bottom up: a module imports from its own room and from rooms above it in this list, never from
-# one below. A room is a folder; modules that lie directly in one of the three top folders are rooms of their own, and
+# one below. A room is a folder; modules that lie directly in one of the three layers are rooms of their own, and
 # so is the face of a package, what its `__init__` imports.
 ROOMS = [
-    "storage/errors",
-    "storage/rows",
-    "storage/machine",
-    "storage/markup",
-    "storage",
-    "storage/filesystem",
-    "storage/sources",
-    "storage/dataset",
-    "storage/model",
-    "storage/temporary",
-    "workers",
-    "workers/compilation",
-    "workers/runtime",
-    "workers/simd",
-    "workers/linear_algebra",
-    "workers/losses",
-    "workers/penalties",
-    "workers/rounds",
-    "workers/duals",
-    "workers/features",
-    "workers/prediction",
-    "workers/evaluation",
-    "workers/least_squares",
-    "workers/stochastic",
-    "workers/stochastic/second_order",
-    "workers/coordinate_descent",
-    "workers/dual_ascent",
-    "workers/columns",
-    "workers/synthetic",
-    "workers/ingestion/parsing",
-    "workers/ingestion/records",
-    "workers/ingestion/formats",
-    "workers/ingestion",
-    "workers/dask_log_preload",
-    "workers/forkserver_preload",
+    "distls/storage/errors",
+    "distls/storage/rows",
+    "distls/storage/machine",
+    "distls/storage/markup",
+    "distls/storage",
+    "distls/storage/filesystem",
+    "distls/storage/sources",
+    "distls/storage/dataset",
+    "distls/storage/model",
+    "distls/storage/temporary",
+    "distls/workers",
+    "distls/workers/compilation",
+    "distls/workers/runtime",
+    "distls/workers/simd",
+    "distls/workers/linear_algebra",
+    "distls/workers/losses",
+    "distls/workers/penalties",
+    "distls/workers/rounds",
+    "distls/workers/duals",
+    "distls/workers/features",
+    "distls/workers/prediction",
+    "distls/workers/evaluation",
+    "distls/workers/least_squares",
+    "distls/workers/stochastic",
+    "distls/workers/stochastic/second_order",
+    "distls/workers/coordinate_descent",
+    "distls/workers/dual_ascent",
+    "distls/workers/columns",
+    "distls/workers/synthetic",
+    "distls/workers/ingestion/parsing",
+    "distls/workers/ingestion/records",
+    "distls/workers/ingestion/formats",
+    "distls/workers/ingestion",
+    "distls/workers/dask_log_preload",
+    "distls/workers/forkserver_preload",
     "distls/execution",
     "distls/execution/dask",
     "distls/execution/",
@@ -87,21 +88,21 @@ ROOMS = [
 
 # library -> the only rooms that may import it
 PLACES = {
-    "zarr": ("storage/",),
-    "numcodecs": ("storage/",),
-    "google_crc32c": ("storage/",),
-    "h5py": ("storage/sources/",),
-    "numba": ("workers/",),
-    "obstore": ("storage/filesystem/object_store.py",),
-    "pyarrow": ("workers/ingestion/formats/",),
-    "llvmlite": ("workers/",),
+    "zarr": ("distls/storage/",),
+    "numcodecs": ("distls/storage/",),
+    "google_crc32c": ("distls/storage/",),
+    "h5py": ("distls/storage/sources/",),
+    "numba": ("distls/workers/",),
+    "obstore": ("distls/storage/filesystem/object_store.py",),
+    "pyarrow": ("distls/workers/ingestion/formats/",),
+    "llvmlite": ("distls/workers/",),
     # the executor, and the ingest of what are Dask's own arrays
     "dask": ("distls/execution/dask/", "distls/ingestion/formats/dask_arrays.py"),
     "distributed": ("distls/execution/dask/",),
     "sklearn": (
         "distls/estimators/",
         "distls/interchange/sklearn_pipeline.py",
-        "workers/ingestion/formats/document_records.py",
+        "distls/workers/ingestion/formats/document_records.py",
     ),
     "onnx": ("distls/interchange/onnx_graph.py",),
     "mlflow": ("distls/training/trackers.py",),
@@ -113,14 +114,9 @@ PLACES = {
 
 
 def _modules() -> dict[str, Path]:
-    """Return the source files by path from the root, each once."""
-    found = {}
-    for folder in LAYERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            relative = path.relative_to(ROOT)
-            if relative.parts[:2] not in {("distls", "storage"), ("distls", "workers")}:
-                found[relative.as_posix()] = path
-    return found
+    """Return the source files by path from the root."""
+    paths = sorted((ROOT / "distls").rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): path for path in paths}
 
 
 MODULES = _modules()
@@ -145,20 +141,15 @@ def _below(name: str, *prefixes: str) -> bool:
 
 def test_the_walk_sees_the_code() -> None:
     for expected in (
-        "storage/dataset/chunks.py",
-        "workers/linear_algebra/score_kernels.py",
+        "distls/storage/dataset/chunks.py",
+        "distls/workers/linear_algebra/score_kernels.py",
         "distls/solvers/stochastic/stochastic.py",
     ):
         assert expected in MODULES
-    assert "numba" in {name.split(".")[0] for name in _imports(MODULES["workers/compilation/jit.py"])}
+    assert "numba" in {name.split(".")[0] for name in _imports(MODULES["distls/workers/compilation/jit.py"])}
 
 
-NAMES = {
-    ".".join(
-        [LAYERS[path.split("/")[0]], *path.removesuffix(".py").removesuffix("/__init__").split("/")[1:]]
-    ): path
-    for path in MODULES
-}
+NAMES = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in MODULES}
 
 
 def _room(path: str) -> str:
@@ -166,7 +157,7 @@ def _room(path: str) -> str:
     folder, _, name = path.rpartition("/")
     if name == "__init__.py":
         return folder + "/" if folder + "/" in ROOMS else folder
-    return path.removesuffix(".py") if folder in LAYERS else folder
+    return path.removesuffix(".py") if folder in TOPS else folder
 
 
 def _targets(name: str) -> str | None:

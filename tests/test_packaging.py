@@ -1,4 +1,4 @@
-"""One import package from three folders: the package list, the links and the folders agree."""
+"""One import package: the package list and the folders agree, and the top level names its parts by links."""
 
 from __future__ import annotations
 
@@ -12,18 +12,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-PREFIXES = {"distls": "distls", "storage": "distls.storage", "workers": "distls.workers"}
 
 
 def _python_folders() -> dict[str, Path]:
-    """Return each folder with Python files by the package it must be; the two links are not followed."""
-    found = {}
-    for folder, prefix in PREFIXES.items():
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            relative = path.parent.relative_to(ROOT / folder).parts
-            if folder != "distls" or relative[:1] not in {("storage",), ("workers",)}:
-                found[".".join([prefix, *relative])] = path.parent
-    return found
+    """Return each folder with Python files by the package it must be."""
+    folders = {path.parent for path in (ROOT / "distls").rglob("*.py")}
+    return {".".join(folder.relative_to(ROOT).parts): folder for folder in sorted(folders)}
 
 
 def test_every_python_folder_is_a_listed_package() -> None:
@@ -35,20 +29,19 @@ def test_every_package_has_an_init_file(package: str, folder: Path) -> None:
     assert (folder / "__init__.py").is_file(), f"{package}: {folder} has no __init__.py"
 
 
-def test_package_dir_maps_the_three_folders() -> None:
-    assert SETUPTOOLS["package-dir"] == {package: folder for folder, package in PREFIXES.items()}
+def test_the_package_has_no_links() -> None:
+    assert [path for path in (ROOT / "distls").rglob("*") if path.is_symlink()] == []
 
 
 @pytest.mark.parametrize("name", ["storage", "workers"])
-def test_links_are_there_and_relative(name: str) -> None:
-    link = ROOT / "distls" / name
+def test_the_top_level_links_into_the_package(name: str) -> None:
+    link = ROOT / name
     assert link.is_symlink()
-    assert link.readlink() == Path("..", name)
+    assert link.readlink() == Path("distls", name)
 
 
 def _sources() -> list[Path]:
-    folders = ("distls", "storage", "workers", "tests", "benchmarks")
-    return sorted({path.resolve() for name in folders for path in (ROOT / name).rglob("*.py")})
+    return sorted(path for name in ("distls", "tests", "benchmarks") for path in (ROOT / name).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", _sources(), ids=lambda path: str(path.relative_to(ROOT)))

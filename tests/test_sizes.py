@@ -20,10 +20,7 @@ _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, toke
 
 
 def _sources() -> Iterator[Path]:
-    for folder in ("storage", "workers", "distls"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.relative_to(ROOT).parts[:2] not in {("distls", "storage"), ("distls", "workers")}:
-                yield path
+    yield from sorted((ROOT / "distls").rglob("*.py"))
 
 
 def _code_lines(text: str) -> set[int]:

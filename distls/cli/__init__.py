@@ -14,8 +14,6 @@ from distls.cli import cluster, completion, data, reporting, scoring, train, tra
 from distls.cli.interrupts import INTERRUPTED, leave, refuse_interrupts
 from distls.cli.support import cli
 
-__all__ = ["cli", "main"]
-
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""

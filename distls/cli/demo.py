@@ -24,10 +24,9 @@ from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import FitResult, fit
+from distls.training.fitting import fit
 from distls.training.run_folder import Run
-
-__all__ = ["run_demo"]
+from distls.training.setting_fit import FitResult
 
 _PASSES = 5
 # Much less than the decoded data, so that training really is out of core.

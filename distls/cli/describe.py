@@ -18,8 +18,6 @@ from distls.storage.model.model import LinearModel, load_model, used_rows
 from distls.training.run_folder import Run, is_run
 from distls.workers.duals.stored_duals import published_duals
 
-__all__ = ["MOST_CLASSES", "SHOWN_CLASSES", "describe", "info_lines"]
-
 MOST_CLASSES = 1000  # whose strongest features the JSON has
 _SHOWN_NAMES, _SHOWN_FEATURES = 20, 10
 # Fields of a run's status that are shown if present.

@@ -10,8 +10,6 @@ from distls.evaluation.class_details import ClassDetails, ProbabilityQuality
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.workers.evaluation.ranked_scores import WithBound
 
-__all__ = ["calibration_lines", "evaluation_lines"]
-
 # With more classes, labels or outputs, a table has the worst of them, and there is no confusion matrix.
 _SHOWN_CLASSES = 20
 _WORST = 10

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-__all__ = ["INTERRUPTED", "Interrupts", "forget_interrupts", "leave", "refuse_interrupts"]
-
 # The exit code.
 INTERRUPTED = 3
 # Signals within this time count as one: supervisors signal a process and again its group, people press twice, and

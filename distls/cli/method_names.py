@@ -7,8 +7,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["METHOD", "MethodCommand", "method_or_path", "parameter_option"]
-
 
 class _MethodName(click.ParamType[str]):
     """The name of a method, which is checked with its parameters."""

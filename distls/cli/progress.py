@@ -15,8 +15,6 @@ from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status
 from distls.training.callbacks import LineProgress, judged_text
 
-__all__ = ["BarProgress", "fit_progress", "work_progress"]
-
 Report = Callable[[int, int, str], None]
 
 

@@ -26,11 +26,6 @@ from distls.training.setting_fit import FitResult
 if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
 
-__all__ = [
-    "cluster_plan_lines", "columns_line", "dataset_line", "objective_line", "plan_lines",
-    "result_lines", "run_lines",
-]  # fmt: skip
-
 _VACUOUS = 0.5  # part of the objective above which a bound says next to nothing
 _SAME = (
     "loss",

@@ -39,8 +39,6 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES
 from distls.workers.runtime.buffers import release_buffers
 
-__all__ = ["add_columns", "check_columns", "cut_columns"]
-
 Progress = Callable[[int, int, str], None]
 
 DEFAULT_SHARD_BYTES = 16 * MIB

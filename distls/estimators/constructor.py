@@ -9,8 +9,6 @@ from typing import Any, TypeVar, dataclass_transform
 
 from distls.methods.method import unknown_parameter
 
-__all__ = ["estimator"]
-
 T = TypeVar("T")
 
 _EXECUTOR = """

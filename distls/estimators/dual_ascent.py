@@ -19,10 +19,9 @@ from distls.problem import class_weights
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
-from distls.training.fitting import FitResult, warn_caller
+from distls.training.fitting import warn_caller
+from distls.training.setting_fit import FitResult
 from distls.workers.losses.loss_registry import loss_named
-
-__all__ = ["DualLinearSVC", "DualLogisticRegression", "DualRidge"]
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:

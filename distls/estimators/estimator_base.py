@@ -29,20 +29,11 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, save_model
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
-from distls.training.fitting import FitResult, fit
+from distls.training.fitting import fit
+from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
 from distls.workers.prediction.predictor import score_pieces, scored_as
 from distls.workers.prediction.probability_map import model_probabilities
-
-__all__ = [
-    "DIVERGED",
-    "DatasetClassifier",
-    "DatasetEstimator",
-    "LinearCoefficients",
-    "dataset_given",
-    "rows_of",
-    "set_model",
-]
 
 DIVERGED = "the weights are no longer finite; try a larger alpha or t0, or scale the data"
 

@@ -24,8 +24,6 @@ from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.training.run_folder import Run, is_run
 
-__all__ = ["load_estimator"]
-
 _CLASSIFIERS: dict[str, type[Any]] = {
     "mcid": MCIDClassifier,
     "sgd": StochasticClassifier,

@@ -9,10 +9,6 @@ from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.storage.errors import ParameterError
 
-__all__ = [
-    "CalibratedLeastSquaresClassifier", "GeneralizedLeastSquaresClassifier", "StagewiseClassifier",
-]  # fmt: skip
-
 
 @estimator
 class _LeastSquaresClassifier(DatasetClassifier):

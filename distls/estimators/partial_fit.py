@@ -20,8 +20,6 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import Partition
 
-__all__ = ["StreamingEstimator"]
-
 
 class StreamingEstimator(DatasetEstimator):
     """An estimator of a stochastic method, which can also learn from blocks of rows as they come."""

@@ -20,8 +20,6 @@ from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
 
-__all__ = ["CSGDRegressor", "DatasetRegressor", "GeneralizedLeastSquaresRegressor"]
-
 
 @estimator
 class DatasetRegressor(RegressorMixin, DatasetEstimator):

@@ -15,8 +15,6 @@ from distls.training.fit_warnings import guessing_warning
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 
-__all__ = ["SmallFit", "fit_small"]
-
 
 class SmallFit(NamedTuple):
     """A model at the optimum."""

@@ -21,8 +21,6 @@ from distls.workers.losses.loss import Loss
 from distls.workers.losses.shared_parts import class_signs
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["MOST_READS", "Optimum", "SmallProblem", "find_optimum", "is_small"]
-
 Array = NDArray[np.float64]
 
 MOST_READS = 200  # of the rows; a problem that takes more is left to dual ascent

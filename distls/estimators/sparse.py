@@ -16,8 +16,6 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
 from distls.workers.losses.loss_registry import has_probabilities
 
-__all__ = ["SparseMulticlassClassifier"]
-
 
 @estimator
 class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):

@@ -18,10 +18,6 @@ from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.workers.losses.loss_registry import has_probabilities
 
-__all__ = [
-    "AdalineClassifier", "MCIDClassifier", "SGDQNClassifier", "StochasticClassifier", "StreamingClassifier",
-]  # fmt: skip
-
 
 @estimator
 class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassifier):

@@ -16,8 +16,6 @@ from distls.storage.errors import WorkerError
 from distls.storage.filesystem.memory_folder import SHARED_VARIABLE, temporary_place
 from distls.storage.filesystem.paths import Place
 
-__all__ = ["folder_for_rows", "folder_here"]
-
 _ROW_BYTES = 64.0  # of labels, weights and row numbers
 _REMEDY = (
     f"arrays are written to a folder for temporary files that every worker must reach: set {SHARED_VARIABLE} to a "

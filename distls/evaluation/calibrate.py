@@ -55,15 +55,6 @@ from distls.workers.prediction.probability_map import CALIBRATIONS, CalibrationK
 from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = [
-    "Calibrated",
-    "calibrate",
-    "calibrate_model",
-    "check_calibrable",
-    "check_held_out",
-    "store_calibrated",
-]
-
 Floats = NDArray[np.float64]
 # Scores that are gathered on the driver, 256 MiB in float64; with more the rows are read for every evaluation. It does
 # not depend on the machine, so that the bits do not either.

@@ -21,16 +21,6 @@ from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = [
-    "BOUNDS",
-    "balance_of",
-    "certificate_kind",
-    "certificate_of",
-    "dual_certificate",
-    "rounding_of",
-    "tightened",
-]
-
 # Largest sum of an intercept's mean gradients that counts as zero but for rounding.
 _BALANCED = 1e-8
 BOUNDS = ("duality_gap", "strong_convexity")  # the kinds that bound F - F*

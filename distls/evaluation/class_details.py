@@ -14,8 +14,6 @@ from distls.workers.evaluation.class_metrics_task import MetricsSum
 from distls.workers.evaluation.probability_sums import BINS, ProbabilitySums
 from distls.workers.evaluation.ranked_scores import RankedScores, WithBound, average_precision, roc_auc
 
-__all__ = ["ClassDetails", "ProbabilityQuality", "Ranking"]
-
 Floats = NDArray[np.float64]
 _TOP = (1, 3, 5, 10)
 

@@ -17,15 +17,6 @@ from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import has_probabilities, losses_with
 from distls.workers.prediction.predictor import scored_as
 
-__all__ = [
-    "check_evaluable",
-    "check_model_scores",
-    "check_probabilities",
-    "check_scorable",
-    "check_targets",
-    "class_codes",
-]
-
 
 def check_scorable(
     dataset: Dataset,

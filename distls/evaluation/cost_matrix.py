@@ -14,8 +14,6 @@ from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.evaluation.class_metrics_task import RANKED_CLASSES
 
-__all__ = ["read_costs"]
-
 _SHAPE = (
     "expected a first line with a blank and the predicted classes, then a line for each class with its costs"
 )

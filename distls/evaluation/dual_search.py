@@ -26,8 +26,6 @@ from distls.storage.filesystem.paths import Place
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 
-__all__ = ["DualSearch"]
-
 _MOST_PASSES = 50  # of one search
 # The gap of the ascent's own weights, as a part of the tolerance: what is left of it is the fit's own excess.
 _GOAL = 0.5

@@ -31,8 +31,6 @@ from distls.workers.duals.stored_duals import published_duals
 from distls.workers.ingestion.formats.data_frames import is_frame
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["evaluate", "prove"]
-
 
 def evaluate(
     model: str | Place | LinearModel,

@@ -42,8 +42,6 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Evaluator"]
-
 
 class Evaluator:
     """Evaluates a fit between rounds: objective, certificate, and the error on other data sets.

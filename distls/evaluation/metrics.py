@@ -15,9 +15,6 @@ from distls.storage.dataset.metadata import Label
 from distls.storage.markup import card
 from distls.workers.evaluation.probability_sums import sum_at
 
-__all__ = ["AnyEvaluation", "Evaluation", "LabelEvaluation", "RegressionEvaluation"]
-
-
 # Attributes by which an evaluation shows itself, as far as it has them.
 _SAID = {
     "n_rows": "{:,} rows",

@@ -35,17 +35,6 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.rounds.ledger import add_sums
 
-__all__ = [
-    "measure_classes",
-    "measure_labels",
-    "predictor_of",
-    "reading_lanes",
-    "reduce_rows",
-    "reference",
-    "score",
-    "score_targets",
-]
-
 
 def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
     """Return the reference to `dataset` that is sent to workers."""

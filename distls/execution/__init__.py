@@ -18,11 +18,6 @@ from distls.execution.serial import SerialExecutor
 from distls.storage.errors import ParameterError
 from distls.storage.machine import available_cores, check_addresses
 
-__all__ = [
-    "SMALL_BYTES", "ClusterOptions", "OpenExecutor", "current_dask_executor", "executor_of", "open_executor",
-]  # fmt: skip
-
-
 # Decoded bytes up to which a job stays in this process: there are two partitions of the usual size at most, so that two
 # workers could do something at once, and starting them takes a second or two.
 SMALL_BYTES = 32 * 2**20

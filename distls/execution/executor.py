@@ -8,8 +8,6 @@ from typing import Any, Protocol, TypeVar
 
 from distls.workers.rounds.reduction_tree import ReductionTree
 
-__all__ = ["Executor", "Group", "group_items", "move_groups", "run_group"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Node = tuple[int, int, Any]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from distls.storage.machine import available_memory
 
-__all__ = ["MIB", "MemoryBudget", "human", "parse_bytes"]
-
 MIB = 2**20
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from distls.execution.executor import group_items, run_group
 
-__all__ = ["SMALL", "Traffic", "traffic_of"]
-
 # Bytes of a shared value that travels with each task.
 SMALL = 2**16
 

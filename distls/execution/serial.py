@@ -9,8 +9,6 @@ from distls.execution.executor import Item, Result, run_group
 from distls.workers.rounds.reduction_tree import ReductionTree
 from distls.workers.runtime.process import task_settings
 
-__all__ = ["SerialExecutor"]
-
 
 class SerialExecutor:
     """Runs tasks one after the other."""

@@ -20,8 +20,6 @@ from typing import Any, Generic, TypeVar
 from distls.execution.executor import Executor, Item, Result
 from distls.workers.rounds.shared_reads import MergeEach, ReadTogether, read_key
 
-__all__ = ["Turn", "side_by_side"]
-
 T = TypeVar("T")
 
 

@@ -15,17 +15,6 @@ from distls.storage.filesystem.atomic import describe_os_error, remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 
-__all__ = [
-    "Notify",
-    "Scorable",
-    "are_sources",
-    "check_source_options",
-    "check_there",
-    "in_memory",
-    "opened_like",
-    "pass_on",
-]
-
 Scorable = str | Place | Dataset | Sequence[str | Place]
 Notify = Callable[[str], None]
 

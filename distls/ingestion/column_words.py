@@ -9,8 +9,6 @@ from distls.storage.errors import CorruptDataError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.document_records import DocumentReadOptions
 
-__all__ = ["column_names"]
-
 
 def column_names(survey: Survey, staging: StagingArea) -> tuple[str, ...]:
     """Return the names of all columns, empty if words are not kept; of columns without a word their numbers.

@@ -22,8 +22,6 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 
-__all__ = ["IngestReport", "ingest"]
-
 
 def ingest(
     sources: Any,

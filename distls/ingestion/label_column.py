@@ -15,8 +15,6 @@ from distls.ingestion.request.source_start import first_lines, source_file
 from distls.workers.ingestion.formats.data_frames import is_frame
 from distls.workers.ingestion.formats.parquet_files import read_parquet_head
 
-__all__ = ["found_label_column"]
-
 
 def found_label_column(sources: Sequence[Any], format: str, named: dict[str, Any]) -> str | None:
     """Return the first of the usual names that a table has, None if it has none or the sources are no table.

@@ -19,9 +19,6 @@ from distls.storage.rows import index_dtype
 from distls.workers.ingestion.assemble_task import PartitionItem, Piece
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["allot_split", "chunk_starts", "origin_facts", "partition_items"]
-
-
 # -- hold-out --------------------------------------------------------------------------------------------
 
 

@@ -21,8 +21,6 @@ from distls.storage.filesystem.locks import DATASET_LOCK
 from distls.storage.filesystem.paths import Place
 from distls.storage.temporary.transpose_spill import SpillArea
 
-__all__ = ["check_free", "check_same_plan", "plan_document", "plan_files"]
-
 _UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
 
 

@@ -52,8 +52,6 @@ from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 from distls.workers.ingestion.transforms import needs_moments, stored_width, transforms_digest
 from distls.workers.runtime.buffers import release_buffers
 
-__all__ = ["IngestReport", "IngestRun", "Progress"]
-
 Progress = Callable[[int, int, str], None]
 
 

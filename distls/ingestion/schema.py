@@ -18,8 +18,6 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
-__all__ = ["MANY_CLASSES", "Schema", "Survey", "decide_schema"]
-
 MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
 
 

@@ -16,8 +16,6 @@ from distls.workers.ingestion.formats.table_columns import (
     is_number,
 )
 
-__all__ = ["SurveyRun", "surveyed_options"]
-
 # Limits on the distinct values of a column: not declared to be a category, or declared.
 _MOST_GUESSED = 1000
 _SHOWN = 20  # columns named in a notice

@@ -25,15 +25,6 @@ from distls.workers.ingestion.transforms import (
     parse_transforms,
 )
 
-__all__ = [
-    "FittedTransforms",
-    "Mapped",
-    "asks_for_choice",
-    "choose_transforms",
-    "fit_transforms",
-    "take_over_transforms",
-]
-
 Steps = tuple[dict[str, Any], ...]
 Items = list[PartitionItem]
 # mapped(function, spec, groups) yields function(spec, group) for each group, in order

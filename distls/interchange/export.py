@@ -16,8 +16,6 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import link_names
 
-__all__ = ["TARGETS", "Exported", "export"]
-
 # name -> function of the model, which returns the bytes of the file and the rows that it expects
 TARGETS = {
     "onnx": "distls.interchange.onnx_graph:to_onnx",

@@ -15,8 +15,6 @@ from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, save_model
 
-__all__ = ["SOURCES", "import_model"]
-
 SOURCES = ("liblinear", "vw")
 _NAMES = {"liblinear": "LIBLINEAR", "vw": "Vowpal Wabbit"}
 # solver -> loss of two classes, of more

@@ -14,19 +14,6 @@ from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
 from distls.workers.prediction.label_cuts import label_cuts
 
-__all__ = [
-    "Folded",
-    "binary_output",
-    "check_plain",
-    "class_array",
-    "column_names",
-    "expected_rows",
-    "folded",
-    "has_one_output",
-    "label_threshold",
-    "output_names",
-]
-
 _LINEAR = ("min_count", "idf", "scale", "standardize")
 
 

@@ -12,8 +12,6 @@ from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
 
-__all__ = ["to_onnx"]
-
 _OPSET, _IR = 17, 8  # of 2022; later runtimes read them
 _LARGEST = 2**31 - 2**20  # bytes of a message of protocol buffers, some left for the graph
 

@@ -25,8 +25,6 @@ from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import FITTED
 
-__all__ = ["to_csv", "to_liblinear"]
-
 
 def to_csv(model: FittedModel) -> tuple[bytes, str]:
     """Return the weights of the used columns as a table, the intercept first, and what rows it is for."""

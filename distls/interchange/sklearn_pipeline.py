@@ -34,8 +34,6 @@ from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import Feature
 
-__all__ = ["pipeline_of", "to_skops"]
-
 
 def to_skops(model: FittedModel) -> tuple[bytes, str]:
     """Return a pipeline in the format of skops, which is read without running code, and what it expects.

@@ -14,8 +14,6 @@ from distls.interchange.vw_text import CONSTANT as _CONSTANT
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 
-__all__ = ["to_vw"]
-
 _MOST_BITS = 31
 # vw clips predictions to the labels it was trained on, and here it was trained on none
 _OPTIONS = "--quiet --sgd --min_prediction=-1e30 --max_prediction=1e30"

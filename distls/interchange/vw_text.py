@@ -12,8 +12,6 @@ import numpy as np
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 
-__all__ = ["read_vw"]
-
 CONSTANT = 11_650_396  # the feature that vw adds to each example: its weight is the intercept
 _LARGEST_BITS = 31
 # an optional name, the number of the weight, its value, and what the learner keeps with it

@@ -20,8 +20,6 @@ from distls.methods.parameters import (
     penalty_with,
 )
 
-__all__ = ["ALPHA", "COORDINATE_DESCENT_METHODS", "FIT_INTERCEPT", "LOSS_ALIASES"]
-
 _PAPER = (
     "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
     "Classification"

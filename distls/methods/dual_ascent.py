@@ -21,8 +21,6 @@ from distls.methods.parameters import (
     one_of,
 )
 
-__all__ = ["DUAL_ASCENT_METHODS"]
-
 _LOSSES = {"log": "softmax", "hinge": "crammer_singer", "squared_hinge": "ovr_squared_hinge"}
 
 DUAL_ASCENT_METHODS = (

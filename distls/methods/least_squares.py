@@ -21,8 +21,6 @@ from distls.methods.parameters import (
     one_of,
 )
 
-__all__ = ["LEAST_SQUARES_METHODS"]
-
 _PAPER = "Agarwal, Kakade, Karampatziakis, Song, Valiant 2014, Least Squares Revisited"
 
 _GLS = (

@@ -13,8 +13,6 @@ from distls.storage.errors import ParameterError
 if TYPE_CHECKING:
     from distls.workers.stochastic.step_choice import ChooseSteps
 
-__all__ = ["Method", "Parameter", "Params", "load_place", "unknown_parameter"]
-
 # One value for each parameter of a method, as its parsers return them: JSON values
 Params = dict[str, Any]
 

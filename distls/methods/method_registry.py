@@ -14,16 +14,6 @@ from distls.methods.method import Method
 from distls.methods.stochastic import FOBOS, STOCHASTIC_METHODS
 from distls.storage.errors import ParameterError
 
-__all__ = [
-    "METHODS",
-    "WHICH_TO_TAKE",
-    "Method",
-    "expand_grid",
-    "method_named",
-    "parse_values",
-    "register_method",
-]
-
 METHODS: dict[str, Method] = {}
 
 WHICH_TO_TAKE = """\

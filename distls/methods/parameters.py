@@ -8,13 +8,6 @@ from typing import Any
 
 from distls.methods.method import Parameter
 
-__all__ = [
-    "ALPHAS", "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "FOLDS", "INIT", "LANES_READ", "ONE_BLOCK",
-    "OVR_LOSSES", "SHUFFLE", "Parser", "basis", "boolean", "colon_list", "dtype", "fit_intercept", "init", "integer",
-    "lanes", "link", "loss_with", "number", "number_or", "one_of", "penalty_with", "settings_text",
-    "shown_value",
-]  # fmt: skip
-
 # Predictions may leave [0, 1] before they are calibrated; their higher powers show little else.
 _MOST_POWERS = 12
 BLOCK_SIZE = 1024  # generated features by default

@@ -10,8 +10,6 @@ from distls.methods.method import Params
 from distls.methods.method_registry import method_named
 from distls.storage.dataset.dataset import Dataset
 
-__all__ = ["AUTO", "Recommendation", "recommended"]
-
 AUTO = "auto"
 
 _FEW_FEATURES = 1000  # whose second moments cost less than the passes that they save

@@ -28,8 +28,6 @@ from distls.methods.stochastic_parameters import (
     strengths,
 )
 
-__all__ = ["FOBOS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
-
 # The one solver of all stochastic methods, which differ in their steps.
 STOCHASTIC_SOLVER = "distls.solvers.stochastic.stochastic:Stochastic"
 _stochastic = partial(Method, solver=STOCHASTIC_SOLVER, path=True, side_by_side=True)

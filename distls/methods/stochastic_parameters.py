@@ -21,11 +21,6 @@ from distls.methods.parameters import (
     one_of,
 )
 
-__all__ = [
-    "DIVIDING_ALPHA", "LANES_AND_ROWS", "NO_PAPER_INTERCEPT", "ONE_LANE", "averaging", "steps_by_schedule",
-    "strengths",
-]  # fmt: skip
-
 _DTYPE = dtype("float32", "type of the weights")
 _ROUND_BYTES = Parameter(
     "round_bytes", 4 * 2**30, integer(1), "most stored bytes a lane reads between two averagings"

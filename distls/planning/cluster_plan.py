@@ -14,16 +14,13 @@ from typing import Any
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.network import Traffic, traffic_of
 from distls.memory_plan import Plan
-from distls.methods.method_registry import Method, method_named
+from distls.methods.method import Method
+from distls.methods.method_registry import method_named
 from distls.planning.extrapolation import resized
 from distls.planning.fit_plan import one_thread_seconds, planned
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
-
-__all__ = [
-    "Cluster", "ClusterPlan", "parse_bandwidth", "parse_seconds", "parse_shape", "plan_cluster",
-]  # fmt: skip
 
 # Largest value of the parameter `lanes`.
 MOST_LANES = 4096

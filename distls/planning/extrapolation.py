@@ -15,8 +15,6 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, ShardTable
 
-__all__ = ["resized"]
-
 # Decoded bytes of a partition, unless those of the data at hand are larger.
 _PARTITION = 16 * MIB
 

@@ -21,8 +21,6 @@ from distls.training.regularization_path import has_path, number_of_fits
 from distls.training.side_by_side import budget_of, fits_at_once
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["one_thread_seconds", "plan_fit", "planned"]
-
 
 def plan_fit(
     method: str,

@@ -34,8 +34,6 @@ from distls.workers.prediction.predict_task import Predicted, PredictJob, predic
 from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 
-__all__ = ["predict"]
-
 _REMEDY = "nothing was written under that name; make room and predict again"
 
 

@@ -28,8 +28,6 @@ from distls.workers.evaluation.agreement_task import (
     merge_agreement,
 )
 
-__all__ = ["Comparison", "compare"]
-
 _MOST_RUNS = 8  # as many as there are colours
 _SHOWN_ROWS = 50  # rows in dispute
 _CHUNK = 2**20  # weights whose products are summed at a time

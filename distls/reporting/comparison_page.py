@@ -11,8 +11,6 @@ from distls.reporting.page_tables import sortable, tiles
 from distls.reporting.plots import Drawn, curve_of, line_plot
 from distls.storage.markup import joined, tag
 
-__all__ = ["render_comparison"]
-
 
 def render_comparison(comparison: Comparison) -> str:
     """Return the page of a comparison."""

@@ -8,8 +8,6 @@ from typing import Any
 from distls.reporting.comparison import Comparison
 from distls.solvers.loop import relative_bound
 
-__all__ = ["RUN_COLUMNS", "comparison_lines", "run_cells", "said"]
-
 RUN_COLUMNS = ("run", "status", "passes", "seconds", "objective", "above optimum", "evaluation")
 _SHOWN_ROWS = 10  # --json and the page have more
 

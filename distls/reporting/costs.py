@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["SHARES", "costs_of", "memory_of", "seconds_of"]
-
 # What the process-seconds of training are made of, in the order in which they are drawn.
 SHARES = ("kernels", "waiting for data", "other work in tasks", "averaging in the driver", "outside tasks")
 

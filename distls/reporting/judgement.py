@@ -15,8 +15,6 @@ from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.model.model import LinearModel
 
-__all__ = ["ClassRow", "Judgement", "judge"]
-
 _CONFUSIONS = 3  # shown of each class
 
 

@@ -14,8 +14,6 @@ from distls.storage.errors import DistlsError
 from distls.storage.filesystem.paths import Place
 from distls.storage.markup import tag
 
-__all__ = ["LiveReport"]
-
 _SECONDS = 5  # between two loads of the page
 _LOOPBACK = "127.0.0.1"
 

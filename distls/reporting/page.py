@@ -15,8 +15,6 @@ from distls.storage.filesystem.atomic import os_errors_described, text_file
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.markup import Markup, joined, plain, tag
 
-__all__ = ["Page", "check_target", "write_page"]
-
 _MARK = "<!-- a report of distls; it may be overwritten by another -->"
 
 

@@ -9,10 +9,6 @@ from distls.evaluation.metrics import Evaluation
 from distls.reporting.judgement import ClassRow
 from distls.storage.markup import Markup, joined, tag
 
-__all__ = [
-    "class_table", "facts", "feature_lists", "matrix", "note", "share", "sortable", "tiles", "worst_classes",
-]  # fmt: skip
-
 _MOST_ROWS = 100  # of a table in the page; --json has all
 _MATRIX = 26  # classes of a matrix
 

@@ -11,11 +11,6 @@ from distls.reporting.costs import SHARES, memory_of, seconds_of
 from distls.reporting.run_record import thinned
 from distls.storage.errors import BadInputError
 
-__all__ = [
-    "COLOURS", "Curve", "Drawn", "check_bokeh", "curve_of", "line_plot", "memory_plot", "reliability_plot",
-    "seconds_plot",
-]  # fmt: skip
-
 Record = dict[str, Any]
 
 # Of nearly the same contrast, 3:1 and more, on white and on black.

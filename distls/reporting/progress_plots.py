@@ -9,8 +9,6 @@ from distls.reporting.plots import COLOURS, Curve, Drawn, curve_of, line_plot
 from distls.reporting.run_record import RunRecord
 from distls.solvers.loop import relative_bound
 
-__all__ = ["path_plots", "progress_plots"]
-
 Record = dict[str, Any]
 
 

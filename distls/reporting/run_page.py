@@ -31,8 +31,6 @@ from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.markup import Markup, joined, tag
 from distls.storage.model.model import LinearModel, used_rows
 
-__all__ = ["render_report"]
-
 _CLASSES = 20  # whose features are shown
 _FEATURES, _FEW, _FEATURES_OF_MANY = 10, 8, 6  # shown of each of a few classes, and of each of many
 _SETTINGS = 200  # shown of those tried

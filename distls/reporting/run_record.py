@@ -15,8 +15,6 @@ from distls.storage.filesystem.safe_read import making_sense, refuse_links
 from distls.storage.model.model import LinearModel, load_model
 from distls.training.run_folder import Run, RunConfig, is_run
 
-__all__ = ["RunRecord", "fit_command", "read_run", "thinned"]
-
 Record = dict[str, Any]
 
 

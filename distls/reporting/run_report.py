@@ -13,8 +13,6 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MismatchError
 from distls.storage.filesystem.paths import Place, place_of
 
-__all__ = ["Report", "make_report", "write_report"]
-
 
 @dataclass(frozen=True)
 class Report:

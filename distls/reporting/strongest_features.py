@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.model.model import LinearModel
 
-__all__ = ["largest_places", "strongest_features"]
-
 
 def strongest_features(
     model: LinearModel, outputs: list[int], most: int

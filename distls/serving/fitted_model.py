@@ -25,8 +25,6 @@ from distls.workers.prediction.probability_map import ProbabilityMap
 if TYPE_CHECKING:
     from distls.serving.row_encoder import RowEncoder
 
-__all__ = ["FittedModel", "fitted_model", "load_model"]
-
 
 @dataclass(frozen=True, repr=False)
 class FittedModel(LinearModel):

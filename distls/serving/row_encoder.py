@@ -37,8 +37,6 @@ from distls.workers.ingestion.records.pack_records import PackOptions, checked_r
 from distls.workers.ingestion.records.row_block import RowBlock
 from distls.workers.ingestion.transforms import apply_transforms, source_width
 
-__all__ = ["RowEncoder"]
-
 _BLOCK_BYTES = 2**26  # of rows that are encoded and scored at a time
 _BLOCK_TEXTS = 4096
 _MOST_TABLES = 64  # orders of columns that are remembered

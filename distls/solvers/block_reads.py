@@ -19,8 +19,6 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
-__all__ = ["BlockReader", "lane_count"]
-
 
 def lane_count(asked: int | None, n_blocks: int) -> int:
     """Return the number of lanes, by default; raise ParameterError if there are fewer partitions than asked for."""

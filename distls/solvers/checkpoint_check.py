@@ -18,8 +18,6 @@ from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel
 
-__all__ = ["check_state"]
-
 _MOST_PASSES = 2.0**53
 
 _SCALARS: dict[str, Callable[[Any], bool]] = {

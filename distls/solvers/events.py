@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from distls.solvers.solver import State, Status
 
-__all__ = ["Callback", "FitStart", "RoundEvent", "SilentCallback"]
-
 
 @dataclass(frozen=True)
 class FitStart:

@@ -16,8 +16,6 @@ from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
 from distls.storage.filesystem.safe_read import making_sense
 
-__all__ = ["Limits", "Progress", "Solution", "progress_of", "relative_bound", "solve"]
-
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
 # Passes are sums of fractions, so a limit is compared with a tolerance.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["next_momentum"]
-
 
 def next_momentum(t: float) -> float:
     """Return Nesterov's t after t; 1 after 0."""

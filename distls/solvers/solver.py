@@ -23,20 +23,6 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
 
-__all__ = [
-    "Fitted",
-    "Nearer",
-    "Record",
-    "Refit",
-    "RoundReport",
-    "Solver",
-    "SolverFactory",
-    "StartsPath",
-    "State",
-    "Status",
-    "solver_factory",
-]
-
 Record = dict[str, Any]  # JSON values by name, as files of a run hold them
 # Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
 Nearer = Callable[[Executor], tuple[LinearPredictor | None, int]]

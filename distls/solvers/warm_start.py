@@ -11,8 +11,6 @@ from distls.problem import Problem
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 
-__all__ = ["check_initial", "initial_weights"]
-
 
 def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
     """Raise MismatchError unless a fit can start from the model."""

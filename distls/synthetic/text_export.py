@@ -14,8 +14,6 @@ from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.workers.synthetic.text_export_task import ExportJob, export_block
 
-__all__ = ["export_text"]
-
 
 def export_text(
     dataset: str | Place | Dataset,

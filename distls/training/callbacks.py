@@ -12,8 +12,6 @@ from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, State, Status
 from distls.training.run_folder import Run
 
-__all__ = ["Checkpointer", "EventLog", "History", "LineProgress", "describe_round", "judged_text"]
-
 _FIRST_ROUNDS = 20  # that each have a line of progress: of all fits of a run together
 
 

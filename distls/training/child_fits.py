@@ -25,8 +25,6 @@ from distls.training.side_by_side import budget_of, fits_at_once
 
 _DIGITS = 9  # of passes, which are sums of fractions
 
-__all__ = ["Children", "chain_starts", "differing", "first_interrupted", "named", "train_children"]
-
 
 class Children:
     """The child runs of a run, which are trained one after the other, and what they have cost."""

@@ -13,8 +13,8 @@ from distls.evaluation.calibrate import check_calibrable, check_held_out
 from distls.evaluation.certificates import certificate_kind
 from distls.evaluation.compatibility import check_evaluable
 from distls.execution.memory_budget import MemoryBudget
-from distls.methods.method import Params
-from distls.methods.method_registry import Method, expand_grid, method_named
+from distls.methods.method import Method, Params
+from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.recommendation import AUTO, recommended
 from distls.problem import Problem
@@ -28,8 +28,6 @@ from distls.storage.model.model import load_model
 from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_folder import Run, RunConfig
-
-__all__ = ["FitRequest", "Setting"]
 
 
 @dataclass(frozen=True)

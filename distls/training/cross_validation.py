@@ -24,8 +24,6 @@ from distls.training.setting_fit import FitOptions, FitResult
 from distls.workers.evaluation.fold_task import FoldCounts, fold_lane
 from distls.workers.rounds.ledger import add_sums
 
-__all__ = ["fold_views", "train_folds"]
-
 
 class FoldView(NamedTuple):
     """A data set without a fold, and the fold alone."""

@@ -17,8 +17,6 @@ from distls.storage.errors import DistlsError
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.loss_registry import loss_named
 
-__all__ = ["fit_warnings", "guessing_warning"]
-
 # Parts of the objective that a first step, or the optimum, could still take off; fits that are as good as their
 # optimum on other data have up to 2 % and 1 % (measured on dense tables and on text).
 _STEP_LEFT = 0.03

@@ -42,8 +42,6 @@ from distls.training.side_by_side import budget_of, fits_at_once
 # Fits of a path, each with a run of its own, at most about.
 _PATH_FITS = 100
 
-__all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train", "warn_caller"]
-
 
 def fit(
     method: str,

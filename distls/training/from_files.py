@@ -25,13 +25,10 @@ from distls.storage.errors import BadInputError, DistlsError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.training.configuration import FitRequest
-from distls.training.fitting import FitResult
 from distls.training.fitting import train as train_request
 from distls.training.run_folder import Run
-from distls.training.setting_fit import FitOptions
+from distls.training.setting_fit import FitOptions, FitResult
 from distls.workers.ingestion.formats.data_frames import is_frame
-
-__all__ = ["Trained", "train"]
 
 
 @dataclass(frozen=True)

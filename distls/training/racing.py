@@ -8,8 +8,6 @@ import numpy as np
 
 from distls.methods.method import Params
 
-__all__ = ["Race"]
-
 # Differences that are told apart no further: of the error itself, and as a part of it
 _PRECISION, _PART = 0.003, 0.07
 # Errors of numbers and of label sets are no counts: what one differs from another by chance, as a part of it

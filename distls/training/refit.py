@@ -19,8 +19,6 @@ from distls.storage.filesystem.paths import Place
 from distls.workers.ingestion.join_task import Joined, JoinJob, join_lane
 from distls.workers.rounds.ledger import add_sums
 
-__all__ = ["check_joinable", "joined_rows"]
-
 
 def check_joinable(data: Dataset, held: Dataset) -> None:
     """Raise MismatchError, by metadata, unless held-out rows can be fitted along with the training rows."""

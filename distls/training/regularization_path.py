@@ -11,25 +11,13 @@ from numpy.typing import NDArray
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
-from distls.methods.method import Params
-from distls.methods.method_registry import Method
+from distls.methods.method import Method, Params
 from distls.problem import Problem
 from distls.solvers.solver import StartsPath
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.prediction.predictor import LinearPredictor
-
-__all__ = [
-    "has_path",
-    "needs_intercept",
-    "number_of_alphas",
-    "number_of_fits",
-    "path_start",
-    "settings_of_path",
-    "typical_alpha",
-    "warm_started",
-]
 
 PATH_PARAMETERS = ("alphas", "folds", "prune")  # of alpha=path only
 _DEFAULT_ALPHAS = 10

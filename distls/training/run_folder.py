@@ -36,8 +36,6 @@ from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, making_sense, parse_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 
-__all__ = ["Run", "RunConfig", "RunStatus", "is_run"]
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 _FORMAT_VERSION = 1  # of config.json

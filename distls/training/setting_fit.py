@@ -36,8 +36,6 @@ from distls.training.run_folder import Run
 from distls.workers.duals.stored_duals import publish_duals, published_duals
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["FitOptions", "FitResult", "train_setting"]
-
 
 @dataclass(frozen=True, repr=False)
 class FitResult:

@@ -10,8 +10,6 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.storage.errors import MemoryPlanError
 from distls.training.configuration import Setting
 
-__all__ = ["budget_of", "fits_at_once"]
-
 _MOST = 64  # whose results a reduction holds at once
 
 

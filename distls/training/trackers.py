@@ -12,8 +12,6 @@ from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, State, Status
 from distls.storage.errors import ParameterError
 
-__all__ = ["MLflowTracker", "TensorBoardTracker", "round_metrics"]
-
 _NOT_METRICS = ("round", "n_lanes")
 _ENDS = {Status.DIVERGED: "FAILED", Status.RUNNING: "FAILED", Status.INTERRUPTED: "KILLED"}
 

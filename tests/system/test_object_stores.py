@@ -27,8 +27,9 @@ from distls.storage.errors import CorruptDataError, DistlsError
 from distls.storage.filesystem.paths import StorePath, place_of
 from distls.storage.model.model import load_model
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import FitResult, fit, resume
+from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
+from distls.training.setting_fit import FitResult
 
 ROWS = 2000
 PARTITION = 2**17

@@ -25,8 +25,6 @@ from distributed.client import ClosedClientError, FutureCancelledError
 
 from distls.storage.errors import DistlsError, WorkerError
 
-__all__ = ["CUT", "MESSAGE_SECONDS", "SHORT_LOGS", "Connection", "Lost", "PlainClient", "hasten", "release"]
-
 Answer = TypeVar("Answer")
 
 # A nanny restarts its worker within seconds; an operator, or whoever restarts a scheduler, needs longer.

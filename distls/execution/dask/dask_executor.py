@@ -28,8 +28,6 @@ from distls.storage.errors import WorkerError
 from distls.workers.rounds.reduction_tree import ReductionTree
 from distls.workers.runtime.process import task_settings
 
-__all__ = ["DaskExecutor"]
-
 # Attempts after lost data, closed connections and dead workers before the job gives up.
 _ATTEMPTS = 5
 # Workers that take longer to end are killed as this process ends.

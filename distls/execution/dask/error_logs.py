@@ -12,8 +12,6 @@ from distributed.client import AllExit
 
 from distls.execution.dask.connection import CUT
 
-__all__ = ["ignore_defects", "report_defects", "set_log_level", "watch_loop"]
-
 
 def watch_loop(client: Client, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
     """Set the handler of unhandled errors in the event loop of a client, and of a local cluster."""

@@ -19,8 +19,6 @@ from typing import Protocol, TypeVar
 
 from distls.execution.dask.listener_folder import choose_listener_folder
 
-__all__ = ["SINGLE_THREADED", "interrupts_held", "start_fork_server", "started", "unguarded_script"]
-
 Made = TypeVar("Made", bound="Closable")
 
 SINGLE_THREADED = {

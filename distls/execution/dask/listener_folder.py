@@ -13,8 +13,6 @@ from pathlib import Path
 
 from distls.storage.filesystem.private_folder import private_folder, temporary_home
 
-__all__ = ["choose_listener_folder", "sweep"]
-
 # The name that multiprocessing gives it, in a folder of temporary files.
 _PREFIX = "pymp-"
 # The address of a socket has at most 108 bytes, of which the names in that folder take some 30.

@@ -31,8 +31,6 @@ from distls.execution.dask.forkserver import (
 from distls.storage.errors import WorkerError
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 
-__all__ = ["PatientNanny", "first_cause", "local_cluster", "start_local", "started_as_suits"]
-
 # Files that the process of a scheduler has open, besides those of the data, and more of them for each worker.
 _OPEN_FILES, _OF_EACH_WORKER = 44, 10
 _LOG = logging.getLogger(__name__)

@@ -20,8 +20,6 @@ from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.compilation.processor import processor
 
-__all__ = ["connect", "of_client", "of_current_client", "security_of"]
-
 _LOG = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 20

@@ -22,8 +22,6 @@ from distls.execution.dask.tls import Certificates, private_files
 from distls.execution.memory_budget import MemoryBudget
 from distls.storage.errors import ParameterError, WorkerError
 
-__all__ = ["StandingCluster", "start_standing", "temporary_certificates"]
-
 _POLL_SECONDS = 0.2
 _CLOSE_SECONDS = 10
 

@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 from distls.storage.errors import ParameterError
 
-__all__ = ["Certificates", "certificates_of", "private_files", "why_refused"]
-
 _ANSWER_SECONDS = 3
 
 

@@ -23,8 +23,6 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["AnnDataFormat", "AnnDataOptions"]
-
 _LABELS = "labels is for npy, npz and idx sources; labels of AnnData are in a column of obs"
 
 

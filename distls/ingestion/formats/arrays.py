@@ -19,8 +19,6 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["ARRAY_REFUSES", "ArrayOptions", "IdxFormat", "NpyFormat", "NpzFormat"]
-
 ARRAY_REFUSES = {
     "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
     "multilabel": "multilabel is for svmlight text; an array of labels has one a row",

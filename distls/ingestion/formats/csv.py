@@ -25,8 +25,6 @@ from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_delimited
 
-__all__ = ["CsvFormat", "CsvOptions"]
-
 _NAMES = (".csv", ".tsv")
 
 

@@ -12,8 +12,6 @@ from distls.workers.ingestion.formats.table_columns import are_documents, is_num
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import CONVERT
 
-__all__ = ["Head", "looks_like_table", "read_head", "read_heads"]
-
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500

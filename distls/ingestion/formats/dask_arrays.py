@@ -18,8 +18,6 @@ from distls.workers.ingestion.formats.data_frames import (
 )
 from distls.workers.ingestion.formats.parquet_files import FrameSource
 
-__all__ = ["RowChunks", "computed_frames"]
-
 # bytes of a DataFrame up to which what the first reading has computed is kept, for categories and rows
 _MOST_KEPT = 32 * 2**20
 

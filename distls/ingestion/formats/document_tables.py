@@ -16,14 +16,6 @@ from distls.workers.ingestion.formats.document_tables import CSV_DOCUMENT_READER
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 
-__all__ = [
-    "LABEL_NAMES",
-    "DocumentTable",
-    "looks_like_labelled_lines",
-    "names_documents",
-    "open_document_table",
-]
-
 # Names of fields and columns of labels, in the order in which they are tried.
 LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _TABLE_NAMES = (".csv", ".tsv")

@@ -35,8 +35,6 @@ from distls.workers.ingestion.formats.documents import DOCUMENT_READER
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["DocumentFormat", "DocumentOptions", "known_hashing"]
-
 _JSON_NAMES = (".jsonl", ".ndjson")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NAMED = 2**22  # columns that are named by their words, all in the driver's memory

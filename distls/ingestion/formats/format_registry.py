@@ -23,17 +23,6 @@ from distls.ingestion.request.source_start import start_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
-__all__ = [
-    "ReadRequest",
-    "folder_format",
-    "format_names",
-    "format_of",
-    "option_defaults",
-    "option_infos",
-    "recognised",
-    "register",
-]
-
 _BUILT_IN: tuple[Format[Any], ...] = (
     *(SvmlightFormat(), VwFormat(), DocumentFormat(), CsvFormat(), ParquetFormat(), AnnDataFormat()),
     *(NpzFormat(), NpyFormat(), IdxFormat()),

@@ -20,8 +20,6 @@ from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.data_frames import arrow_table, column_labels, frame_source, is_frame
 from distls.workers.ingestion.formats.parquet_files import FrameSource
 
-__all__ = ["frame_columns", "is_source_frame", "plan_frame"]
-
 _NAME = "X"  # in messages, as of arrays
 _FORMATS = ("parquet", "text")
 

@@ -26,8 +26,6 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 if TYPE_CHECKING:
     from distls.ingestion.formats.dask_arrays import RowChunks
 
-__all__ = ["plan_arrays", "unwrapped"]
-
 _CHUNK_BYTES = 2**27
 _EXPECTED = "expected an array, a sparse matrix, a DataFrame or a dask array of numbers"
 

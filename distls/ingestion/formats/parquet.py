@@ -25,8 +25,6 @@ from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_row_group
 
-__all__ = ["ParquetFormat", "ParquetOptions", "check_like_kinds", "read_parquet_heads", "row_group_items"]
-
 _PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
 _PANDAS_INDEX = "__index_level_"

@@ -15,8 +15,6 @@ from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.batch import ReadOptions
 
-__all__ = ["SvmlightFormat", "SvmlightOptions"]
-
 _NAMES = (".svm", ".svmlight", ".libsvm")
 _LABEL = rb"[+-]?[0-9.]+([eE][+-]?[0-9]+)?(,[+-]?[0-9.]+)*"
 _LINE = re.compile(rb"\s*(" + _LABEL + rb")?(\s+qid:[0-9]+)?(\s*[0-9]+:[^\s:]+)*\s*")

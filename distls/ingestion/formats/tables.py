@@ -14,18 +14,6 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, feature_names, first_columns
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = [
-    "TABLE_REFUSES",
-    "TEXT_NAMES",
-    "ColumnFinder",
-    "choose_columns",
-    "declared_columns",
-    "is_table",
-    "label_of",
-    "like_columns",
-    "table_facts",
-]
-
 # Names of columns and fields with documents, in the order in which they are tried.
 TEXT_NAMES = ("text", "document", "sentence", "content", "body")
 _SHOWN = 20  # column names listed in a message

@@ -17,8 +17,6 @@ from distls.workers.ingestion.formats.vw import VW_READER, VwReadOptions, only_n
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["VwFormat", "VwOptions"]
-
 _DEFAULT_BITS = 18  # Vowpal Wabbit's own
 _REFUSES = {
     "labels": "labels is for array sources; Vowpal Wabbit text has its own",

@@ -14,8 +14,6 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
-__all__ = ["Format", "SourceStart"]
-
 OptionsT = TypeVar("OptionsT", bound=FormatOptions)
 
 

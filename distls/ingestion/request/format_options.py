@@ -11,17 +11,6 @@ from typing import Any, TypeVar
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import is_number
 
-__all__ = [
-    "HEADER",
-    "ID_COLUMN",
-    "SEPARATOR",
-    "FormatOptions",
-    "LabelColumn",
-    "OptionInfo",
-    "TableColumns",
-    "option",
-]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel, load_model
 
-__all__ = ["Like", "ModelLike", "description_of", "like_model", "open_like"]
-
 
 @dataclass(frozen=True)
 class ModelLike:

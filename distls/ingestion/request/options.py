@@ -12,8 +12,6 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.workers.ingestion.transforms import parse_transforms
 
-__all__ = ["IngestOptions"]
-
 
 @dataclass(frozen=True)
 class IngestOptions:

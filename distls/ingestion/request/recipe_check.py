@@ -13,8 +13,6 @@ from distls.storage.dataset.feature_names import NAME_ARRAYS
 from distls.storage.dataset.metadata import Positive, Width
 from distls.storage.filesystem.safe_read import convert_json
 
-__all__ = ["check_source", "check_transforms"]
-
 # -- transforms ------------------------------------------------------------------------------------------
 
 

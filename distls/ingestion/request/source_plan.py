@@ -17,8 +17,6 @@ from distls.workers.ingestion.records.reader import Reader, SourceItem
 from distls.workers.ingestion.records.row_block import ArrayHeader
 from distls.workers.ingestion.survey_task import SurveySpec
 
-__all__ = ["ColumnSurvey", "SourcePlan", "file_identity", "shared_options", "text_ids", "text_plan"]
-
 RANGE_BYTES = 32 * 2**20
 
 _MAX_BUCKETS = 2**17

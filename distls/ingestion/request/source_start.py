@@ -13,8 +13,6 @@ from distls.storage.errors import BadInputError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile
 
-__all__ = ["first_lines", "source_file", "start_of", "whole_lines"]
-
 
 def _no_folder(path: Path) -> bool:
     return False

@@ -41,8 +41,6 @@ from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
-__all__ = ["BcdState", "BlockCoordinateDescent"]
-
 # Bytes of active columns above which the message of a failed plan proposes a smaller active_mib.
 _WORTH_NAMING = 16 * MIB
 # float64 arrays of a lane's own columns in its result: new weights, a copy while they are joined, indices.

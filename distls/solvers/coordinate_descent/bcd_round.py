@@ -45,8 +45,6 @@ from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["BcdState", "Round", "RoundSetting"]
-
 Array = NDArray[np.float64]
 
 _T = Totals()

@@ -22,8 +22,6 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 
-__all__ = ["NearSearch", "active_column_bytes", "near_optimum_of", "target_bytes"]
-
 
 class NearSearch:
     """Looks for weights with a better dual point than those of a fit, in one lane, in memory.

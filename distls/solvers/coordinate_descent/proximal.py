@@ -50,8 +50,6 @@ from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Fista", "Proximal", "ProximalState", "Sparsa"]
-
 Array = NDArray[np.float64]
 
 _NORM, _START, _STEPS = "norm", "start", "steps"

@@ -14,8 +14,6 @@ from distls.solvers.momentum import next_momentum
 from distls.solvers.solver import State
 from distls.workers.penalties.penalty_registry import prox_rows
 
-__all__ = ["NONE", "FistaSteps", "ProximalState", "ProximalSteps", "Read", "SparsaSteps", "diverged"]
-
 Array = NDArray[np.float64]
 
 # An array that stands for none in a state.

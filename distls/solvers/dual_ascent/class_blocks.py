@@ -42,8 +42,6 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.ledger import Ledger
 
-__all__ = ["ClassBlockSolver", "ClassBlockState"]
-
 _WIDTH = 16  # classes: the arrays of a block are as wide as a multiple of it
 _LARGEST = 128  # classes of a block by default: more are no faster
 _WORTH_IT = 64  # classes that a block should have before memory is left for decoded partitions

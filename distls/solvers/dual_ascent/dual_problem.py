@@ -27,8 +27,6 @@ from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["DualProblem"]
-
 
 @dataclass(frozen=True, eq=False)
 class DualProblem:

@@ -21,8 +21,6 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
-__all__ = ["DualStarter", "lost_duals"]
-
 # Multiples of a run's duals at which the dual is known exactly: of log losses the best is well below 1.
 _SHARES = (0.25, 0.5, 0.75)
 _CAUTION = 0.6  # power of the best multiple that is taken (docs/decisions/0021)

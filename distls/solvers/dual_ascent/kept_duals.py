@@ -6,8 +6,6 @@ from distls.solvers.dual_ascent.sdca_state import SdcaState
 from distls.storage.temporary.row_state import RowState
 from distls.workers.duals.stored_duals import DualFile, dual_files
 
-__all__ = ["KeptDuals"]
-
 _CHECKPOINTS = 2  # as many as a run keeps
 
 

@@ -50,8 +50,6 @@ from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["Sdca"]
-
 _T = Totals()
 # More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021). With a partition for
 # each lane, no rows of two partitions would ever meet in a lane: many times the passes, so there is one lane fewer.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from distls.solvers.solver import State
 
-__all__ = ["SdcaState"]
-
 Array = NDArray[np.float64]
 
 

@@ -18,8 +18,6 @@ from distls.storage.errors import ParameterError
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of, recipe_of
 
-__all__ = ["DesignState", "OneBlock", "StageBlocks"]
-
 _PREFIX = "design_"
 
 

@@ -21,12 +21,6 @@ from distls.workers.features.design import RANDOM, Design, Projection
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 
-__all__ = [
-    "BLOCK_GRADIENT", "FEATURES", "FREQUENCY", "MASKS", "ORIGINAL", "RANKED", "SAMPLE_ROWS", "SCALE_ROWS",
-    "block_width", "check_features", "check_used", "convolution_of", "filter_design", "filters_per_stage",
-    "given_or_default", "image_shape", "preparation_bytes", "probe_design", "stages_per_pass", "work_bytes",
-]  # fmt: skip
-
 FREQUENCY, _REPLACED, BLOCK_GRADIENT = "frequency", "columns-replaced", "block-gradient"
 RANKED = ("gradient", BLOCK_GRADIENT)  # by the gradient of a round
 ORIGINAL = ("columns", _REPLACED, FREQUENCY, *RANKED)

@@ -53,11 +53,6 @@ from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = [
-    "column_order", "design_at", "design_for", "frequency_order", "gradient_order", "median_distance",
-    "principal_components", "stage_columns", "unit_scale",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 
 

@@ -33,8 +33,6 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Accelerated", "lipschitz_bounds", "points_of"]
-
 Array = NDArray[np.float64]
 
 # Rounds ahead of the weights at which the certificate has its dual point: where curvatures are far above alpha, the

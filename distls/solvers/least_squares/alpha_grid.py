@@ -15,10 +15,6 @@ from distls.storage.errors import ParameterError
 from distls.workers.least_squares.block_task import Moments
 from distls.workers.linear_algebra.packed_triangle import diagonal
 
-__all__ = [
-    "Grid", "Verdict", "alpha_grid", "check_folds", "choice_note", "fold_count", "grid_size", "total_of",
-]  # fmt: skip
-
 Array = NDArray[np.float64]
 
 _DEFAULT_FOLDS = 5

@@ -24,8 +24,6 @@ from distls.workers.least_squares.ridge_task import FoldSums, PathJob, held_out
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["ClosedForm", "ClosedFormState", "cross_validated"]
-
 Array = NDArray[np.float64]
 
 _LIPSCHITZ = 1.0  # of the identity

@@ -47,8 +47,6 @@ from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Cls", "ClsState"]
-
 # Eigenvalues of the basis G below this part of the largest are left out of the calibration: predictions of the
 # training rows hardly differ in their directions, and rounding errors there would distort those of other rows.
 _KNOWN_WELL = 1e-10

@@ -21,8 +21,6 @@ from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.losses.loss_registry import loss_named
 
-__all__ = ["generalized_least_squares"]
-
 # Points of a fit that a round sends and reads: the candidate, and the point ahead of it.
 _POINTS = 2
 # Matrices of Sigma's size in the driver: Sigma, its factor, and the copies they are made from; of a path also Sigma

@@ -29,8 +29,6 @@ from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["BASIS_NOTE", "GlsPasses", "may_need_basis", "rank_notes"]
-
 Array = NDArray[np.float64]
 
 # With alpha above this share of the mean square norm of the rows another basis is never needed.

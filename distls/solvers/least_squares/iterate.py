@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from distls.solvers.momentum import next_momentum
 from distls.solvers.solver import State
 
-__all__ = ["ROUNDING", "Evaluated", "GlsState", "Iterate", "propose"]
-
 Array = NDArray[np.float64]
 
 # Differences of the objective below this share of it are rounding.

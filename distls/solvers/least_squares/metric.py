@@ -18,8 +18,6 @@ from scipy import linalg
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.linear_algebra.shifted_solve import Shifted
 
-__all__ = ["Metric", "PathMetric", "second_moments"]
-
 Array = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["optimal_intercept"]
-
 Array = NDArray[np.float64]
 
 # Reads at most; changes that are combined where outputs depend on each other.

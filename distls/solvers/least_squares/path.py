@@ -32,8 +32,6 @@ from distls.workers.least_squares.block_task import Moments
 from distls.workers.least_squares.multi_point_task import PointMoments
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Path"]
-
 Array = NDArray[np.float64]
 
 # A fit of the search ends when its step is sure to lower the objective by no more than this share of it.

@@ -29,8 +29,6 @@ from distls.workers.features.design_recipe import recipe_of
 from distls.workers.least_squares.calibrated_task import residual_lane
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["StagedCls", "StagedClsState", "stagewise_regression"]
-
 Numbers = NDArray[np.int64]
 
 

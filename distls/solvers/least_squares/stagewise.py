@@ -48,8 +48,6 @@ from distls.workers.losses.loss_registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Stagewise"]
-
 Array = NDArray[np.float64]
 
 # In the driver: the weights of all stages before and after a round and in the model, with the copy that is saved;

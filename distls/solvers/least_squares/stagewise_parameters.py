@@ -7,8 +7,6 @@ from typing import Any
 from distls.solvers.features import generator_parameters
 from distls.storage.errors import ParameterError
 
-__all__ = ["ALGORITHM_2", "LOGISTIC", "ORDERS", "with_defaults"]
-
 # Orders of the original features, and what the generator of blocks calls them.
 ORDERS = {
     "random": "columns",

@@ -16,8 +16,6 @@ from distls.workers.features.design_recipe import recipe_of
 from distls.workers.least_squares.block_task import Block
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["StagewiseState", "append_block", "assemble", "base_of", "block_of", "has_shapes"]
-
 Array = NDArray[np.float64]
 
 

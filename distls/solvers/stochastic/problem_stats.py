@@ -10,8 +10,6 @@ from distls.problem import Problem
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.stochastic.step_choice import ProblemStats
 
-__all__ = ["stats_of_problem", "stats_of_rows"]
-
 
 def stats_of_problem(problem: Problem, generated: int | None = None) -> ProblemStats:
     """Return the statistics of a problem; `generated` features are dense, of mean square one."""

@@ -15,8 +15,6 @@ from distls.workers.stochastic.lane_task import StochasticJob, Trial, try_update
 from distls.workers.stochastic.step_choice import Candidate, trial_rows
 from distls.workers.stochastic.update import Arrays
 
-__all__ = ["try_candidates"]
-
 
 def try_candidates(
     candidates: tuple[Candidate, ...], job: StochasticJob, start: Arrays, problem: Problem, executor: Executor

@@ -52,8 +52,6 @@ from distls.workers.stochastic.lane_task import (
 from distls.workers.stochastic.step_choice import ChooseSteps
 from distls.workers.stochastic.update import Arrays, Update
 
-__all__ = ["Stochastic"]
-
 # A lane reads at least this many bytes, and this multiple of the weights, between averagings (docs/decisions/0013).
 _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
 # Relative spreads of lanes above which they are averaged more often, and below which less often.

@@ -12,8 +12,6 @@ from distls.solvers.features.fitted_designs import DesignState
 from distls.workers.rounds.averaging import add_scaled
 from distls.workers.stochastic.update import Arrays
 
-__all__ = ["StochasticState"]
-
 
 @dataclass
 class StochasticState(DesignState):

@@ -18,8 +18,6 @@ from distls.workers.rounds.row_weights import row_weights
 from distls.workers.stochastic.step_choice import StepChoice
 from distls.workers.stochastic.update import Learner, Update
 
-__all__ = ["Stream"]
-
 
 @dataclass
 class Stream:

@@ -20,8 +20,9 @@ from distls.reporting.run_report import make_report
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError
-from distls.training.fitting import FitResult, fit
+from distls.training.fitting import fit
 from distls.training.run_folder import Run
+from distls.training.setting_fit import FitResult
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.training.configuration import Setting
-from distls.training.fitting import FitResult, fit
+from distls.training.fitting import fit
+from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
 from distls.workers.runtime.rng import Purpose, rng

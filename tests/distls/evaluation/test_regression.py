@@ -37,8 +37,9 @@ from distls.storage.errors import DistlsError, FormatError, MismatchError, Param
 from distls.storage.model.model import load_model, save_model
 from distls.training.callbacks import describe_round
 from distls.training.configuration import FitRequest
-from distls.training.fitting import FitResult, fit
+from distls.training.fitting import fit
 from distls.training.run_folder import Run
+from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
 from reference.least_squares import ridge_gap
 

@@ -10,7 +10,8 @@ from helpers import labelled_rows, write_dataset
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
-from distls.training.fitting import FitResult, fit
+from distls.training.fitting import fit
+from distls.training.setting_fit import FitResult
 
 EVIL = "<script>alert(1)</script>"
 

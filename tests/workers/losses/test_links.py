@@ -7,7 +7,7 @@ import pytest
 
 from distls.workers.losses import loss_registry
 from distls.workers.losses.links import Array, Cauchit, Link, Poisson, Probit
-from distls.workers.losses.row_functions import GRADIENT_IN_G
+from distls.workers.losses.loss import GRADIENT_IN_G
 from distls.workers.losses.targets import LossSums, class_losses
 
 LINKS = [Probit(), Cauchit(), Poisson()]

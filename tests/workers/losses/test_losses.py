@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from distls.workers.losses.links import LogOfProbability
+from distls.workers.losses.loss import GRADIENT_IN_G
 from distls.workers.losses.loss_registry import LOSSES, has_probabilities, losses_with, probabilities
 from distls.workers.losses.ovr_log import NormalizedSigmoids
-from distls.workers.losses.row_functions import GRADIENT_IN_G, has_row_function, row_gradient
+from distls.workers.losses.row_functions import has_row_function, row_gradient
 from reference import mcid
 
 NAMES = sorted(name for name, loss in LOSSES.items() if has_row_function(loss, "row_gradient"))

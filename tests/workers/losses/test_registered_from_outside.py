@@ -16,8 +16,8 @@ from distls import evaluate, fit, predict
 from distls.columns.sharding import add_columns
 from distls.storage.errors import ParameterError
 from distls.workers.losses import loss_registry as losses
-from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.row_functions import GRADIENT_IN_G, row_gradient, row_gradient_of
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
+from distls.workers.losses.row_functions import row_gradient, row_gradient_of
 from distls.workers.losses.shared_parts import negated_at_class
 from distls.workers.penalties import penalty_registry as penalties
 from distls.workers.penalties.penalty import Array, Penalty

@@ -1,0 +1,335 @@
+"""A dataset: one zarr group, written by ingest and then read-only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import google_crc32c
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool, read_arrays, write_arrays
+from distls.storage.dataset.column_shards import ColumnShards, open_columns
+from distls.storage.dataset.exchangeability import Exchangeability, label_deviation, largest_deviation
+from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
+from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
+from distls.storage.dataset.partitions import PartitionRecord, check_table, decoded_bytes, read_partition
+from distls.storage.dataset.row_origins import (
+    OriginFacts,
+    OriginRecord,
+    RowOrigins,
+    open_origins,
+    publish_origins,
+)
+from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
+from distls.storage.filesystem.atomic import remove_tree, write_json
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.filesystem.retry import read_patiently
+from distls.storage.filesystem.safe_read import convert_json, read_json
+from distls.storage.markup import card
+from distls.storage.rows import Partition
+
+STAGING = ".ingest"
+# Of what is small and may be whole elsewhere, while the rows are probably sound.
+_REMEDY = (
+    "keep it, check the disk or the store and copy it again; if no copy is whole, ingest the data set again"
+)
+
+
+class _Attributes(msgspec.Struct):
+    distls: dict[str, Any]
+    exchangeability: Any = None  # not in data sets of earlier versions
+
+
+class _Group(msgspec.Struct):
+    attributes: _Attributes
+
+
+class Fold(NamedTuple):
+    """Which rows of a data set are seen: those of a fold, or all with those of the fold at weight zero."""
+
+    number: int
+    folds: int
+    alone: bool  # the rows of the fold, else the others
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset:
+    """An open dataset: metadata only; partitions are read on demand.
+
+    Attributes
+    ----------
+    path : Place
+    meta : DatasetMeta
+    table : PartitionTable
+    fingerprint : str
+        Sha256 of metadata and partition checksums.
+    fold : Fold or None
+        Of a view for cross-validation, which `meta` describes; `read` returns all rows even then.
+    exchangeability : Exchangeability or None
+        Whether the rows are in random order; None if that was not measured.
+    """
+
+    path: Place
+    meta: DatasetMeta
+    table: PartitionTable
+    fingerprint: str
+    fold: Fold | None = None
+    exchangeability: Exchangeability | None = None
+
+    def __len__(self) -> int:
+        """Return the number of row partitions."""
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        size = f"{self.meta.n_rows:,} rows x {self.meta.n_features:,} features"
+        return f"<Dataset {self.path}: {size}, {self._targets()}, {len(self):,} partition{'s' * (len(self) != 1)}>"
+
+    def _repr_html_(self) -> str:
+        meta = self.meta
+        names = ", ".join(str(label) for label in meta.classes[:10]) + (
+            "" if len(meta.classes) <= 10 else ", ..."
+        )
+        filled = 100 * meta.nnz / max(meta.n_rows * meta.n_features, 1)
+        rows = [
+            ("rows", f"{meta.n_rows:,}"), ("features", f"{meta.n_features:,}"),
+            ("targets", f"{self._targets()}{f': {names}' if names else ''}"),
+            ("layout", f"{meta.layout}, {meta.dtype}, {filled:.3g} % non-zero"),
+            ("partitions", f"{len(self):,}, {int(self.stored_bytes.sum()) / 2**20:,.1f} MiB stored"),
+            ("transforms", ", ".join(str(t.get("name")) for t in meta.transforms) or "none"),
+            ("fingerprint", self.fingerprint[:16]),
+        ]  # fmt: skip
+        return card(f"Dataset {self.path}", rows)
+
+    def _targets(self) -> str:
+        """Return what the targets are, in words."""
+        kinds = {"class": "classes", "multilabel": "labels"}
+        if self.meta.target in kinds:
+            return f"{len(self.meta.classes):,} {kinds[self.meta.target]}"
+        return {"none": "no labels", "continuous": "numbers to predict"}.get(
+            self.meta.target, self.meta.target
+        )
+
+    def read(self, index: int, pool: BufferPool | None = None) -> Partition:
+        """Read row partition `index`, verified; its arrays live in `pool` (default: fresh buffers)."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.path}: partition {index} of {len(self)}")
+        return read_partition(self.path, self.meta, self.table, index, pool or BufferPool())
+
+    @cached_property
+    def decoded_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each partition in memory, shape (n_partitions,)."""
+        return np.asarray(decoded_bytes(self.meta, self.table))
+
+    @cached_property
+    def stored_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each partition on disk, shape (n_partitions,)."""
+        return self.table.stored_bytes
+
+    @cached_property
+    def first_rows(self) -> NDArray[np.int64]:
+        """Number of the first row of each partition among all rows, and of all rows, shape (n_partitions + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.table.rows)]).astype(np.int64, copy=False)
+
+    @cached_property
+    def columns(self) -> ColumnShards | None:
+        """The column shards, None if there are none or they are unfinished; raises as `open_columns`."""
+        return open_columns(self.path, self.meta, self.fingerprint)
+
+    @cached_property
+    def origins(self) -> RowOrigins | None:
+        """File, number and id of each row in its source; None if they were not kept; raises as `open_origins`."""
+        return open_origins(self.path, self.table.rows, self.fingerprint)
+
+    def features(self) -> dict[str, NDArray[Any]]:
+        """Read the arrays of ``features/``: fitted transforms, column counts and the like."""
+        return read_features(self.path, self.meta.features)
+
+    def feature_names(self) -> list[str] | None:
+        """Read the names of the features; None when the source had none."""
+        named = set(NAME_ARRAYS) <= self.meta.features.keys()
+        return unpack_names(self.features(), str(self.path)) if named else None
+
+
+def is_dataset(path: Place) -> bool:
+    """Return whether `path` holds a finished dataset (of any version)."""
+    try:
+        read_json(path / "zarr.json", _Group, path)
+    except StorageError:  # an object store that fails says nothing about the dataset
+        raise
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def open_dataset(path: str | Place) -> Dataset:
+    """Open a dataset and check its metadata; no partition is read.
+
+    Raises
+    ------
+    FormatError
+        `path` is not a dataset, or of another format version.
+    IncompleteError
+        An ingest into `path` did not finish.
+    CorruptDataError
+        The metadata does not match its fingerprint.
+    """
+    root = place_of(path)
+    dataset = read_patiently(lambda: _open(root), root, of_store=isinstance(root, StorePath))
+    check_table(dataset.meta, dataset.table, str(root))
+    return dataset
+
+
+def _open(root: Place) -> Dataset:
+    attributes = _attributes(root)
+    stored = attributes.distls
+    recorded = stored.pop("fingerprint", None)
+    meta = DatasetMeta.from_json(stored, str(root))
+    try:
+        table = PartitionTable.from_arrays(read_arrays(root / "partitions", root))
+        fingerprint = fingerprint_of(meta, table)
+    except (FormatError, StorageError):
+        raise
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise CorruptDataError(f"{root}: the partition table cannot be read ({why}); {_REMEDY}") from None
+    if fingerprint != recorded:
+        raise CorruptDataError(f"{root}: metadata and fingerprint do not match; {_REMEDY}")
+    return Dataset(root, meta, table, fingerprint, exchangeability=_measured(attributes.exchangeability))
+
+
+def _measured(stored: Any) -> Exchangeability | None:
+    # advice, which no fingerprint covers: what is not understood is not there
+    with contextlib.suppress(ValueError):
+        return convert_json(stored, Exchangeability)
+    return None
+
+
+def _attributes(root: Place) -> _Attributes:
+    try:
+        return read_json(root / "zarr.json", _Group, root).attributes
+    except (FormatError, StorageError):
+        raise
+    except FileNotFoundError:
+        if (root / STAGING).exists():
+            raise IncompleteError(
+                f"{root}: an ingest into it did not finish; run the same ingest again to resume it, or remove it"
+            ) from None
+        if (root / "rows").exists():
+            # a split, whose staged files are elsewhere, or a generated data set
+            raise IncompleteError(
+                f"{root}: writing it did not finish; run the same ingest again, or remove it and generate it again"
+            ) from None
+        if root.exists():
+            raise FormatError(f"{root}: not a distls data set (no zarr.json)") from None
+        raise FormatError(f"{root}: no such data set") from None
+    except NotADirectoryError:
+        raise FormatError(
+            f"{root}: a file, not a distls data set; ingest it first, or let `distls train` do both"
+        ) from None
+    except PermissionError:
+        raise FormatError(f"{root}: permission denied") from None
+    except OSError as error:
+        raise FormatError(f"{root}: zarr.json cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
+
+
+def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a dataset's ``features/`` group, verified; empty when it has none.
+
+    Raises CorruptDataError if an array is missing or changed, or one is there that the metadata does not list.
+    """
+    folder = root / "features"
+    try:
+        arrays = read_arrays(folder, root) if folder.exists() else {}
+    except (FormatError, StorageError):
+        raise
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise CorruptDataError(
+            f"{root}: features cannot be read ({why}); ingest the data set again"
+        ) from None
+    found = _checksums_of(arrays)
+    for name in sorted(found.keys() | checksums.keys()):
+        if found.get(name) != checksums.get(name):
+            raise CorruptDataError(
+                f"{root}: features, array {name}: its checksum does not match the metadata; ingest the data set again"
+            )
+    return arrays
+
+
+def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
+    # of the little-endian bytes: the same on any machine
+    little = ((name, a.astype(a.dtype.newbyteorder("<"), copy=False)) for name, a in arrays.items())
+    return {name: google_crc32c.value(np.ascontiguousarray(a).tobytes()) for name, a in little}
+
+
+def publish(
+    root: Place,
+    meta: DatasetMeta,
+    records: Iterable[PartitionRecord],
+    features: dict[str, NDArray[Any]],
+    origins: tuple[OriginFacts, Sequence[OriginRecord]] | None = None,
+) -> Dataset:
+    """Write the partition table, the features and the metadata, whose counts are set from the records.
+
+    There is a record for each partition 0, 1, ..., in any order. `features` has fitted transforms and column
+    statistics; `origins` those of the rows, one record a partition in its order, as `write_origins` returned them.
+    """
+    ordered = sorted(records, key=lambda record: record.index)
+    if [record.index for record in ordered] != list(range(len(ordered))):
+        raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
+    table = PartitionTable.of(ordered)
+    meta = msgspec.structs.replace(_with_counts(meta, ordered), features=_checksums_of(features))
+    write_arrays(root / "partitions", table.to_arrays())
+    # an earlier attempt may have written others
+    remove_tree(root / "features")
+    if features:
+        write_arrays(root / "features", features)
+    fingerprint = fingerprint_of(meta, table)
+    if origins is not None:
+        publish_origins(root, *origins, dataset_fingerprint=fingerprint)
+    measured = _exchangeability(meta, ordered)
+    attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
+    if measured is not None:
+        attributes["exchangeability"] = msgspec.to_builtins(measured)
+    # last: it makes the dataset complete
+    write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    remove_tree(root / STAGING)
+    return Dataset(root, meta, table, fingerprint, exchangeability=measured)
+
+
+def _exchangeability(meta: DatasetMeta, records: list[PartitionRecord]) -> Exchangeability | None:
+    """Compare the partitions; None if there is nothing to compare."""
+    if meta.target == "continuous":
+        labels = largest_deviation([r.targets for r in records])
+    else:
+        labels = label_deviation([r.label_counts for r in records], [r.rows for r in records])
+    features = largest_deviation([r.features for r in records])
+    return None if labels is None and features is None else Exchangeability(labels, features)
+
+
+def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMeta:
+    n_rows = sum(r.rows for r in records)
+    return msgspec.structs.replace(
+        meta,
+        n_rows=n_rows,
+        nnz=sum(r.nnz for r in records),
+        label_counts=_column_sums([r.label_counts for r in records], len(meta.classes), int),
+        label_weights=_column_sums([r.label_weights for r in records], len(meta.classes), float),
+        weight_sum=float(sum(r.weight_sum for r in records)),
+        mean_square_norm=sum(r.square_norm for r in records) / max(n_rows, 1),
+    )
+
+
+def _column_sums(rows: list[list[Any]], width: int, kind: type) -> list[Any]:
+    totals = np.zeros(width, dtype=np.float64 if kind is float else np.int64)
+    for row in rows:
+        totals += np.asarray(row, dtype=totals.dtype)
+    return [kind(total) for total in totals]

@@ -1,0 +1,240 @@
+"""Where the rows of a dataset came from: the group ``origins/``, with each row's file, number and id.
+
+Rows are shuffled and held out when they are ingested; from this group they can be joined to their source again. It is
+not part of the dataset's fingerprint, whose content it does not change.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import (
+    BufferPool,
+    read_array,
+    read_arrays,
+    write_array,
+    write_arrays,
+    write_group,
+)
+from distls.storage.dataset.metadata import digest_of
+from distls.storage.dataset.partitions import are_offsets
+from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
+from distls.storage.filesystem.atomic import atomic_directory, write_json
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import convert_json, read_json
+
+ORIGINS = "origins"
+ORIGINS_VERSION = 1
+
+
+class RowIds(NamedTuple):
+    """Ids of rows: row i has ``text[ends[i]:ends[i + 1]]``, UTF-8."""
+
+    text: NDArray[np.uint8]
+    ends: NDArray[np.int64]  # shape (n_rows + 1,)
+
+    def texts(self) -> list[str]:
+        """Return the ids."""
+        joined = self.text.tobytes()
+        return [joined[a:b].decode() for a, b in itertools.pairwise(self.ends.tolist())]
+
+
+def pack_ids(ids: Sequence[str]) -> RowIds:
+    """Return ids in the form in which they are stored."""
+    encoded = [text.encode() for text in ids]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return RowIds(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
+
+
+def take_ids(ids: RowIds, rows: NDArray[np.int64]) -> RowIds:
+    """Return the ids of `rows`, any subset in any order."""
+    sizes = np.diff(ids.ends)[rows]
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64, copy=False)
+    # position of every byte: its id's start in the source plus its rank within the id
+    source = np.repeat(ids.ends[:-1][rows] - ends[:-1], sizes) + np.arange(ends[-1])
+    return RowIds(ids.text[source], ends)
+
+
+class RowSources(NamedTuple):
+    """The origins of consecutive rows of a dataset."""
+
+    rows: NDArray[Any]  # unsigned, shape (n_rows,): number of the row in its file, from 0
+    files: NDArray[np.uint32] | None  # codes into the list of files; None: there is one
+    ids: RowIds | None
+
+
+class OriginFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Facts that all partitions share."""
+
+    dtype: Literal["uint32", "uint64"]  # of the numbers
+    files: list[str]  # names; empty for arrays in memory
+    ids: bool
+    in_order: bool  # row i of the dataset is row i of its only file
+    format_version: int = ORIGINS_VERSION
+
+
+class OriginRecord(msgspec.Struct, frozen=True):
+    """Encoded sizes and checksums of one partition's origins, as reported by their writer."""
+
+    sizes: dict[str, int]
+    checksums: dict[str, int]
+    id_bytes: int = 0
+
+
+class _Attributes(msgspec.Struct):
+    distls_origins: dict[str, Any]
+
+
+class _Group(msgspec.Struct):
+    attributes: _Attributes
+
+
+@dataclass(frozen=True)
+class RowOrigins:
+    """The open origins of a dataset; those of a partition are read on demand."""
+
+    path: Place  # of the dataset
+    facts: OriginFacts
+    n_rows: NDArray[np.int64]  # of each partition
+    table: dict[str, NDArray[Any]]
+
+    def read(self, index: int) -> RowSources:
+        """Read the origins of partition `index`, verified, into fresh arrays.
+
+        Raises CorruptDataError, naming the array, if one is missing, truncated, changed or inconsistent.
+        """
+        where = f"{self.path}: origins of partition {index}"
+        n_rows, n_bytes = int(self.n_rows[index]), int(self.table["id_bytes"][index])
+        folder, pool = self.path / ORIGINS / f"{index:08d}", BufferPool()
+        arrays = {
+            name: read_array(
+                folder,
+                name,
+                (size,),
+                dtype,
+                "none",
+                (int(self.table[f"{name}.size"][index]), int(self.table[f"{name}.crc32c"][index])),
+                pool,
+                where,
+                _remedy(self.path),
+                self.path,
+            )
+            for name, (size, dtype) in _layout(self.facts, n_rows, n_bytes).items()
+        }
+        ids = None
+        if self.facts.ids:
+            ids = RowIds(arrays["id_text"], arrays["id_ends"])
+            if not are_offsets(ids.ends, len(ids.text), n_bytes):
+                raise CorruptDataError(f"{where}, array id_ends: inconsistent; {_remedy(self.path)}")
+        files = arrays.get("file")
+        if files is not None and files.max(initial=0) >= len(self.facts.files):
+            raise CorruptDataError(f"{where}, array file: out of range; {_remedy(self.path)}")
+        return RowSources(arrays["row"], files, ids)
+
+
+def _layout(facts: OriginFacts, n_rows: int, n_bytes: int) -> dict[str, tuple[int, np.dtype[Any]]]:
+    """Return array name -> (length, dtype) of a partition."""
+    layout: dict[str, tuple[int, np.dtype[Any]]] = {"row": (n_rows, np.dtype(facts.dtype))}
+    if len(facts.files) > 1:
+        layout["file"] = (n_rows, np.dtype(np.uint32))
+    if facts.ids:
+        layout |= {"id_text": (n_bytes, np.dtype(np.uint8)), "id_ends": (n_rows + 1, np.dtype(np.int64))}
+    return layout
+
+
+def write_origins(root: Place, index: int, sources: RowSources) -> OriginRecord:
+    """Write the origins of one partition's rows atomically, replacing an earlier attempt."""
+    arrays: dict[str, NDArray[Any]] = {"row": sources.rows}
+    if sources.files is not None:
+        arrays["file"] = sources.files
+    if sources.ids is not None:
+        arrays |= {"id_text": sources.ids.text, "id_ends": sources.ids.ends}
+    with atomic_directory(root / ORIGINS / f"{index:08d}", sync=False) as folder:
+        write_group(folder, {})
+        written = {name: write_array(folder / name, array, "none") for name, array in arrays.items()}
+    return OriginRecord(
+        {name: size for name, (size, _) in written.items()},
+        {name: checksum for name, (_, checksum) in written.items()},
+        0 if sources.ids is None else len(sources.ids.text),
+    )
+
+
+def publish_origins(
+    root: Place, facts: OriginFacts, records: Iterable[OriginRecord], dataset_fingerprint: str
+) -> None:
+    """Complete the group: the table of the partitions, in their order, and the description."""
+    ordered = list(records)
+    table: dict[str, NDArray[Any]] = {"id_bytes": np.array([r.id_bytes for r in ordered], dtype=np.int64)}
+    for name in _layout(facts, 0, 0):
+        if any(name not in record.sizes for record in ordered):
+            raise IncompleteError(f"{root}: origins of rows are missing; run the same ingest again")
+        table[f"{name}.size"] = np.array([r.sizes[name] for r in ordered], dtype=np.int64)
+        table[f"{name}.crc32c"] = np.array([r.checksums[name] for r in ordered], dtype=np.uint32)
+    table = dict(sorted(table.items()))
+    write_arrays(root / ORIGINS / "table", table)
+    attributes = {**msgspec.to_builtins(facts), "dataset_fingerprint": dataset_fingerprint}
+    attributes["digest"] = digest_of(attributes, table)
+    group = {"zarr_format": 3, "node_type": "group", "attributes": {"distls_origins": attributes}}
+    write_json(root / ORIGINS / "zarr.json", group)
+
+
+def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> RowOrigins | None:
+    """Open the origins of a dataset with partitions of `n_rows`; None if there are none.
+
+    Raises FormatError or CorruptDataError for another format version, origins of another dataset, or damaged ones.
+    """
+    folder = root / ORIGINS
+    try:
+        attributes = read_json(folder / "zarr.json", _Group, root).attributes.distls_origins
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        if isinstance(error, (FormatError, StorageError)):
+            raise
+        raise _unreadable(root, error) from None
+    if attributes.get("format_version") != ORIGINS_VERSION:
+        raise FormatError(
+            f"{root}: origins of rows of format version {attributes.get('format_version')}, "
+            f"this distls reads version {ORIGINS_VERSION}"
+        )
+    try:
+        table = dict(sorted(read_arrays(folder / "table", root).items()))
+        digest = attributes.pop("digest")
+        if digest != digest_of(attributes, table):
+            raise ValueError("their table and its digest do not match")
+        if attributes.pop("dataset_fingerprint") != fingerprint:
+            raise ValueError("they are those of another data set")
+        facts = convert_json(attributes, OriginFacts)
+        _check_table(facts, table, n_rows)
+    except (FormatError, StorageError):
+        raise
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise _unreadable(root, error) from None
+    return RowOrigins(root, facts, n_rows, table)
+
+
+def _check_table(facts: OriginFacts, table: dict[str, NDArray[Any]], n_rows: NDArray[np.int64]) -> None:
+    wanted: dict[str, type[np.generic]] = {"id_bytes": np.int64}
+    for name in _layout(facts, 0, 0):
+        wanted |= {f"{name}.size": np.int64, f"{name}.crc32c": np.uint32}
+    sound = table.keys() == wanted.keys() and all(
+        array.shape == n_rows.shape and array.dtype == wanted[name] for name, array in table.items()
+    )
+    if not sound or np.any(table["id_bytes"] < 0):
+        raise ValueError("their table does not fit the metadata")
+
+
+def _remedy(root: Place) -> str:
+    return f"ingest the data set again, or remove {root / ORIGINS} to do without the origins of its rows"
+
+
+def _unreadable(root: Place, error: Exception) -> CorruptDataError:
+    why = " ".join(str(error).split())
+    return CorruptDataError(f"{root}: the origins of its rows cannot be read ({why}); {_remedy(root)}")

@@ -1,0 +1,55 @@
+"""A text file that grows by lines, such as the events of a run."""
+
+from __future__ import annotations
+
+import time
+
+from distls.storage.filesystem.atomic import write_bytes
+from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.safe_read import read_bytes
+
+_STORE_SECONDS = 1.0
+
+
+class Lines:
+    """Lines of a file, created with the first one; `limit` is the most bytes that are read.
+
+    An object of a store cannot grow: it is rewritten, at most once a second and by `flush`.
+    """
+
+    def __init__(self, path: Place, limit: int | None = None) -> None:
+        self.path, self._limit = path, limit
+        self._lines: list[str] | None = None
+        self._unsent, self._sent = False, 0.0
+
+    def append(self, line: str) -> None:
+        """Add one line, given without its end."""
+        if not isinstance(self.path, StorePath):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            return
+        if self._lines is None:
+            self._lines = self.read()
+        self._lines.append(line)
+        self._unsent = True
+        if time.monotonic() - self._sent >= _STORE_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what an object store does not have yet."""
+        if self._unsent and self._lines is not None:
+            self.replace(self._lines)
+
+    def read(self) -> list[str]:
+        """Return all whole lines, without their ends; a line cut off by a crash is left out."""
+        self.flush()
+        try:
+            return read_bytes(self.path, self.path.parent, limit=self._limit).decode().split("\n")[:-1]
+        except FileNotFoundError:
+            return []
+
+    def replace(self, lines: list[str]) -> None:
+        """Replace all lines."""
+        write_bytes(self.path, "".join(line + "\n" for line in lines).encode(), sync=False)
+        if isinstance(self.path, StorePath):
+            self._lines, self._unsent, self._sent = list(lines), False, time.monotonic()

@@ -1,0 +1,198 @@
+"""Atomic writes: temporary name, sync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import io
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, TextIO, cast
+
+from distls.storage.errors import DistlsError, StorageError
+from distls.storage.filesystem.paths import Place, StorePath
+
+
+def canonical_json(value: Any) -> str:
+    """Serialise to the one JSON text that a value has: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def write_json(path: Place, value: Any) -> None:
+    """Write `value` as JSON, atomically and synced."""
+    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> None:
+    """Write `parts`, one after the other, to `path` through a temporary name: `path` is either old or whole."""
+    if isinstance(path, StorePath):
+        path.write_parts(*parts)
+        return
+    with _replacing(path, "wb", sync=sync) as file:
+        for part in parts:
+            file.write(part)
+    if sync:
+        _sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, mode: str, *, sync: bool = True, **options: Any) -> Iterator[IO[Any]]:
+    """Yield a file under a temporary name that becomes `path` when the block ends without error."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        with temporary.open(mode, **options) as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_directory(target: Place, *, sync: bool = True) -> Iterator[Place]:
+    """Yield a temporary sibling folder that becomes `target` (replacing it) when the block ends without error."""
+    if isinstance(target, StorePath):
+        # objects are replaced one by one: the caller must mark the folder as complete
+        yield target
+        return
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if sync:
+            for path in sorted(temporary.rglob("*")):
+                (_sync_directory if path.is_dir() else _sync)(path)
+            _sync_directory(temporary)
+        replace_directory(temporary, target)
+        if sync:
+            _sync_directory(target.parent)
+    finally:
+        # what was not renamed: the failed attempt, or the folder it was exchanged with
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def replace_directory(source: Place, target: Place) -> None:
+    """Rename `source` to `target`; an earlier `target` stays whole on failure, and may be left as `source` else."""
+    # in an object store the group is copied, its metadata last; until then there is no `target`
+    if isinstance(source, StorePath) or isinstance(target, StorePath):
+        _copy_group(source, target)
+        remove_tree(source)
+    elif not target.exists():
+        source.rename(target)
+    elif not _exchange(source, target):
+        old = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.old")
+        target.rename(old)
+        try:
+            source.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _copy_group(source: Place, target: Place) -> None:
+    """Copy a zarr group within an object store, or into one."""
+    (target / _MARK).unlink(missing_ok=True)
+    remove_tree(target)
+    if isinstance(source, StorePath):
+        names = [place.relative_to(source) for place in source.objects()]
+    else:
+        names = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
+    for name in sorted(names, key=lambda name: name == _MARK):
+        copy = target / name
+        assert isinstance(copy, StorePath)
+        copy.copy_from(source / name)
+
+
+_MARK = "zarr.json"
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names atomically; return whether the system could."""
+    # where it could not, replace_directory leaves a moment without `target`
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    return rename is not None and not rename(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE)
+    )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: Path) -> None:
+    # not every file system can sync a folder; the rename itself stays atomic
+    with contextlib.suppress(OSError):
+        _sync(path)
+
+
+def remove_tree(folder: Place) -> None:
+    """Remove a folder and what is in it, as far as that can be done."""
+    if isinstance(folder, StorePath):
+        with contextlib.suppress(OSError):
+            folder.remove()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def subfolders(folder: Place) -> list[Place]:
+    """Return the folders in a folder, sorted."""
+    if isinstance(folder, StorePath):
+        return [*folder.folders()]
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+@contextlib.contextmanager
+def text_file(target: Place) -> Iterator[TextIO]:
+    """Yield a text file that is there, whole and synced, when the block ends without error."""
+    if isinstance(target, StorePath):
+        with target.upload() as upload:
+            text = io.TextIOWrapper(cast(IO[bytes], upload), encoding="utf-8", newline="")
+            yield text
+            text.flush()
+        return
+    with _replacing(target, "w", newline="", encoding="utf-8") as file:
+        yield cast(TextIO, file)
+
+
+_CAUSES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file grew past the allowed size",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOENT: "no such file or directory",
+}
+
+
+@contextlib.contextmanager
+def os_errors_described(doing: str, remedy: str) -> Iterator[None]:
+    """Turn an OSError of the block into the StorageError of `describe_os_error`, whose cause it is."""
+    try:
+        yield
+    except DistlsError:  # some are OSErrors too, with a message of their own
+        raise
+    except OSError as error:
+        raise describe_os_error(error, doing, remedy) from error
+
+
+def describe_os_error(error: OSError, doing: str, remedy: str) -> StorageError:
+    """Turn an OSError into the one-line StorageError that says what failed, where, why and what to do."""
+    cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
+    where = f" ({error.filename})" if error.filename else ""
+    return StorageError(f"{doing}: {cause}{where}; {remedy}")

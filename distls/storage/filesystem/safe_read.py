@@ -1,0 +1,283 @@
+"""Read untrusted files: regular, of bounded size, and inside the folder they belong to; see docs/security.md.
+
+Other files could block, exhaust the memory, or lead elsewhere. An object store has neither links nor devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import DistlsError, FormatError
+from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.retry import read_patiently
+
+T = TypeVar("T")
+
+LARGEST_JSON = 64 * 2**20  # a dataset of a million classes with long names has 50 MiB of metadata
+# Each takes at least 64 bytes in memory; the three lists of a dataset with 2 million classes stay below.
+_MOST_VALUES = 2**23
+# Ours are four levels deep; a few hundred would overflow the stack when they are written again.
+_DEEPEST = 64
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# Do not wait for the writer of a FIFO, nor become the owner of a terminal.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+def open_regular(path: Path, within: Place | None = None) -> int:
+    """Open a regular file in `within` (default: its folder) for reading; the caller closes the descriptor.
+
+    Raises FormatError for a FIFO, a device or the like, or a link out of `within`, which may be a link itself.
+    """
+    descriptor = os.open(path, _FLAGS)
+    try:
+        _check_regular(descriptor, path)
+        _check_inside(descriptor, path, within if isinstance(within, Path) else path.parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_regular(descriptor: int, path: Path) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(21, os.strerror(21), str(path))
+    if not stat.S_ISREG(mode):
+        raise FormatError(f"{path}: not a regular file; a file of distls is never a pipe, socket or device")
+
+
+def _check_inside(descriptor: int, path: Path, folder: Path) -> None:
+    """Refuse an open file that is not in `folder`."""
+    # the name of the open file, as a link in its path may be changed at any time
+    try:
+        found = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # no /proc
+        found = os.path.realpath(path)
+    if found.startswith(_resolved(str(folder))):
+        return
+    # a link to the folder may have changed since it was cached
+    _resolved.cache_clear()
+    if not found.startswith(_resolved(str(folder))):
+        raise _leads_out(path, folder)
+
+
+@lru_cache(64)
+def _resolved(folder: str) -> str:
+    return os.path.join(os.path.realpath(folder), "")
+
+
+def _leads_out(path: Place | str, folder: Place) -> FormatError:
+    return FormatError(
+        f"{path}: a link leads out of {folder}; all its files must be inside it: copy them there"
+    )
+
+
+def refuse_links(folder: Place, within: Place | None = None) -> None:
+    """Raise FormatError for links in `folder` that lead out of `within` (default: `folder`), and for special files."""
+    if isinstance(folder, StorePath):
+        return  # a store has no links
+    root = os.path.join(os.path.realpath(within or folder), "")
+    if not os.path.join(os.path.realpath(folder), "").startswith(root):
+        raise _leads_out(folder, within or folder)
+    for entry in _entries(folder):
+        if entry.is_symlink():
+            if not os.path.realpath(entry.path).startswith(root):
+                raise _leads_out(entry.path, within or folder)
+        elif not entry.is_file(follow_symlinks=False):
+            raise FormatError(f"{entry.path}: not a regular file; remove it")
+
+
+def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    """Yield everything below a folder except folders; links are not followed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _entries(entry.path)
+            else:
+                yield entry
+
+
+def read_bytes(path: Place, within: Place | None = None, *, limit: int | None = None) -> bytes:
+    """Return a file's bytes; raise FormatError if it has more than `limit` or `open_regular` refuses it."""
+    if isinstance(path, StorePath):
+
+        def room(size: int) -> NDArray[np.uint8]:
+            _check_size(path, size, limit)
+            return np.empty(size, np.uint8)
+
+        return path.read_whole(room).tobytes()
+
+    def read() -> bytes:
+        with open(open_regular(path, within), "rb", buffering=0) as file:
+            _check_size(path, os.fstat(file.fileno()).st_size, limit)
+            return file.read()
+
+    return read_patiently(read, path)
+
+
+def _check_size(path: Any, size: int, limit: int | None) -> None:
+    if limit is not None and size > limit:
+        raise FormatError(
+            f"{path}: {size} bytes, more than the {limit} that such a file of distls has at most"
+        )
+
+
+def read_array_file(path: Place, within: Place | None = None) -> NDArray[np.uint8]:
+    """Return a file's bytes as a writable array; raises as `read_bytes`."""
+    if isinstance(path, StorePath):
+        return path.read_whole(lambda size: np.empty(size, np.uint8))
+
+    def read() -> NDArray[np.uint8]:
+        with open(open_regular(path, within), "rb", buffering=0) as file:
+            return np.fromfile(file, np.uint8)
+
+    return read_patiently(read, path)
+
+
+@contextlib.contextmanager
+def making_sense(where: str) -> Iterator[None]:
+    """Turn exceptions of code that inspects untrusted values into a FormatError of one line."""
+    try:
+        yield
+    except DistlsError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # our messages are ValueErrors; those of Python mean little without their type
+        why = _one_line(error) if type(error) is ValueError else f"{type(error).__name__}: {_one_line(error)}"
+        raise FormatError(f"{where}: not written by distls ({why})") from None
+
+
+@contextlib.contextmanager
+def opened_ranges(path: Place, within: Place) -> Iterator[Callable[[int, memoryview], int]]:
+    """Yield a function that fills memory from an offset on and returns how many bytes there were.
+
+    Raises as `open_regular`.
+    """
+    if isinstance(path, StorePath):
+        yield lambda at, into: _copied(path.read_range(at, at + len(into)), into)
+        return
+    descriptor = open_regular(path, within)
+    try:
+        yield lambda at, into: _read_up_to(descriptor, at, into)
+    finally:
+        os.close(descriptor)
+
+
+def _copied(found: memoryview, into: memoryview) -> int:
+    into[: len(found)] = found
+    return len(found)
+
+
+def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
+    done = 0
+    while done < len(into):
+        got = os.preadv(descriptor, [into[done:]], at + done)
+        if not got:
+            break
+        done += got
+    return done
+
+
+# -- JSON ------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Place, kind: type[T], within: Place | None = None) -> T:
+    """Read a JSON file as a value of type `kind`, mostly a `msgspec.Struct`; raises as `read_bytes`, `parse_json`."""
+    return parse_json(read_bytes(path, within, limit=LARGEST_JSON), kind)
+
+
+def read_finished(path: Place, kind: type[T], within: Place) -> T | None:
+    """Read a JSON file as `read_json`, or return None if it is missing or torn, so that its work must be done again."""
+    try:
+        return read_json(path, kind, within)
+    except FormatError:  # a ValueError too, but not one of a torn file
+        raise
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def parse_json(content: bytes, kind: type[T]) -> T:
+    """Decode a JSON text as a value of type `kind`: finite numbers, valid Unicode, bounded in depth and in values.
+
+    Raises ValueError if it is no JSON, exceeds a bound, or is not of that type.
+    """
+    # before memory is allocated for any of them
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:
+        raise ValueError(f"more than {_MOST_VALUES} JSON values")
+    try:
+        value = _decode(content, kind)
+    except RecursionError:
+        raise _too_deep() from None
+    except msgspec.MsgspecError as error:
+        raise ValueError(_one_line(error)) from None
+    _check_depth(value)
+    return value
+
+
+def _decode(content: bytes, kind: type[T]) -> T:
+    if not _SURROGATE.search(content):
+        return msgspec.json.decode(content, type=kind)
+    # msgspec refuses lone surrogates, which stand for the bytes of file names that are not UTF-8
+    value = json.loads(content.decode(), parse_constant=_finite, parse_float=_finite)
+    json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return msgspec.convert(value, kind)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is not a finite number")
+    return value
+
+
+def convert_json(value: object, kind: type[T], name: str = "") -> T:
+    """Convert a value decoded by `parse_json` to type `kind`, or raise a ValueError that begins with `name`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.MsgspecError as error:  # not a ValueError before msgspec 0.21
+        raise ValueError(f"{name}: {_one_line(error)}" if name else _one_line(error)) from None
+
+
+def _one_line(error: Exception) -> str:
+    # it may quote names of the file
+    return " ".join(str(error).split())[:200]
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _members(outer) if type(inner) not in _PLAIN]
+        if not level:
+            return
+    raise _too_deep()
+
+
+# asked of millions of labels: the check of an instance is fifty times slower
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _members(value: Any) -> Iterable[Any]:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.astuple(value)
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"JSON values nested more than {_DEEPEST} deep")

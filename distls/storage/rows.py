@@ -1,0 +1,110 @@
+"""In-memory blocks, the decoded form of partitions and column shards.
+
+Rows and columns, sparse and dense, are NamedTuples of arrays, which numba accepts as arguments and dispatches on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class CsrRows(NamedTuple):
+    """Sparse rows: row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[...]``."""
+
+    indptr: NDArray[np.int64]  # shape (n_rows + 1,)
+    # uint16 (n_features <= 65,536) or uint32 array of shape (nnz,), increasing within a row
+    indices: NDArray[Any]
+    data: NDArray[Any]  # float32 or float64 array of shape (nnz,), without explicit zeros
+
+
+class DenseRows(NamedTuple):
+    """Dense rows, C-ordered."""
+
+    values: NDArray[Any]  # float32 or float64 array of shape (n_rows, n_features)
+
+
+Rows = CsrRows | DenseRows
+
+
+class Partition(NamedTuple):
+    """One stored block of rows with its targets."""
+
+    x: Rows
+    # int32 class codes (n_rows,), float64 targets (n_rows, n_targets), a CsrRows of label codes (multi-label; data
+    # all ones), or None (unlabelled)
+    y: Any
+    sample_weight: NDArray[np.float32] | None = None  # shape (n_rows,), or None (all ones)
+
+
+class CscColumns(NamedTuple):
+    """Sparse columns over all rows: column j holds ``data[indptr[j]:indptr[j+1]]`` in rows ``indices[...]``."""
+
+    indptr: NDArray[np.int64]  # shape (n_columns + 1,)
+    # uint16 (n_rows <= 65,536) or uint32 array of shape (nnz,), increasing within a column
+    indices: NDArray[Any]
+    data: NDArray[Any]  # float32 or float64 array of shape (nnz,), without explicit zeros
+
+
+class DenseColumns(NamedTuple):
+    """Dense columns over all rows, each contiguous."""
+
+    values: NDArray[Any]  # float32 or float64 array of shape (n_columns, n_rows), C-ordered
+
+
+Columns = CscColumns | DenseColumns
+
+
+class ColumnShard(NamedTuple):
+    """One stored block of columns."""
+
+    first: int  # number of its first column among all features
+    x: Columns
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the shard: `first`, `first` + 1, ..."""
+        return n_columns_of(self.x)
+
+
+def index_dtype(n_features: int) -> np.dtype[Any]:
+    """Return the smallest unsigned type that numbers `n_features` columns, or rows: uint16 or uint32."""
+    return np.dtype(np.uint16 if n_features <= 65_536 else np.uint32)
+
+
+def n_columns_of(x: Columns) -> int:
+    """Return the number of columns of a block."""
+    return len(x.indptr) - 1 if isinstance(x, CscColumns) else len(x.values)
+
+
+def n_rows_of(x: Rows) -> int:
+    """Return the number of rows of a block."""
+    return len(x.indptr) - 1 if isinstance(x, CsrRows) else len(x.values)
+
+
+def take_rows(x: Rows, order: NDArray[np.integer[Any]]) -> Rows:
+    """Copy the rows `order` (any subset, any order) into a new block of the same kind."""
+    if isinstance(x, DenseRows):
+        return DenseRows(x.values[order])
+    counts = np.diff(x.indptr)[order]
+    indptr = np.zeros(len(order) + 1, dtype=np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    # position of every value: its row's start in the source plus its rank within the row
+    source = np.repeat(x.indptr[:-1][order] - indptr[:-1], counts) + np.arange(indptr[-1])
+    return CsrRows(indptr, x.indices[source], x.data[source])
+
+
+def concatenate_rows(blocks: Sequence[Rows]) -> Rows:
+    """Copy consecutive blocks of one layout into one."""
+    if isinstance(blocks[0], DenseRows):
+        return DenseRows(np.concatenate([block[0] for block in blocks]))
+    sparse = [block for block in blocks if isinstance(block, CsrRows)]
+    lengths = np.concatenate([np.diff(x.indptr) for x in sparse])
+    return CsrRows(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64, copy=False),
+        np.concatenate([x.indices for x in sparse]),
+        np.concatenate([x.data for x in sparse]),
+    )

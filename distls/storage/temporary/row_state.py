@@ -1,0 +1,105 @@
+"""State that a solver keeps for each row (predictions, residuals), in RUN/state: a file per partition and version.
+
+A round writes a version; the one before it stays until the next round, so that a round can be repeated. Files are
+replaced atomically, carry a checksum and are not synced: a solver can recompute them from its weights.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import StateLostError
+from distls.storage.filesystem.atomic import write_bytes
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import read_array_file
+from distls.storage.model.bundle import parse_npy
+
+_KEPT_VERSIONS = 2
+_CHECKSUM_BYTES = 4
+_NAME = re.compile(r"(\d{8})-(\d{6,})\.npy")
+
+
+class RowState:
+    """The folder RUN/state on a worker, or a folder in it, created with the first array."""
+
+    def __init__(self, state: str | Place, kind: str = "") -> None:
+        self._state = place_of(state)
+        self.folder = self._state / kind if kind else self._state
+
+    def _path(self, index: int, version: int) -> Place:
+        return self.folder / f"{index:08d}-{version:06d}.npy"
+
+    def write(self, index: int, version: int, array: NDArray[Any]) -> None:
+        """Store the array of partition `index` as `version`, and delete all but the version before it."""
+        self.put(index, version, array)
+        self.drop(index, version - _KEPT_VERSIONS)
+
+    def put(self, index: int, version: int, array: NDArray[Any]) -> None:
+        """Store the array of partition `index` as `version`."""
+        # a C-ordered array is not copied
+        array = np.ascontiguousarray(array)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+        body = array.reshape(-1).view(np.uint8)
+        for folder in (self._state, self.folder):  # without parents: a run that was removed is not made again
+            folder.mkdir(exist_ok=True)
+        checksum = _extended(google_crc32c.value(header.getvalue()), body).to_bytes(_CHECKSUM_BYTES, "little")
+        write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
+
+    def drop(self, index: int, version: int) -> None:
+        """Delete the array of partition `index` that was stored as `version`, if there is one."""
+        self._path(index, version).unlink(missing_ok=True)
+
+    def stored(self) -> set[tuple[int, int]]:
+        """Return (index, version) of all arrays in the folder."""
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        found = (_NAME.fullmatch(name) for name in names)
+        return {(int(match[1]), int(match[2])) for match in found if match}
+
+    def read(
+        self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
+    ) -> NDArray[Any]:
+        """Return a writable copy of the array of partition `index` that was stored as `version`.
+
+        Raises StateLostError if it is missing, damaged, or of another shape or type than given.
+        """
+        path = self._path(index, version)
+        try:
+            # a torn read looks like damage; a second one costs less than computing the state anew
+            array = self._whole(path)
+            array = self._whole(path) if array is None else array
+        except FileNotFoundError:
+            raise StateLostError(f"{path}: missing") from None
+        if array is None:
+            raise StateLostError(f"{path}: its bytes do not match its checksum")
+        # kernels rely on them, and the run may be another user's
+        if (shape is not None and array.shape != shape) or (dtype is not None and array.dtype != dtype):
+            raise StateLostError(f"{path}: {array.dtype} of shape {array.shape} where others are expected")
+        return array
+
+    def _whole(self, path: Place) -> NDArray[Any] | None:
+        """Return the array of a file, None if the bytes do not match their checksum."""
+        content = read_array_file(path, self.folder)
+        payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+        sound = _extended(0, payload).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
+        return parse_npy(payload) if sound else None
+
+    def holds(
+        self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
+    ) -> bool:
+        """Return whether `read` finds the array of partition `index`."""
+        try:
+            self.read(index, version, shape, dtype)
+        except StateLostError:
+            return False
+        return True
+
+
+def _extended(checksum: int, content: NDArray[np.uint8]) -> int:
+    return google_crc32c.extend(checksum, content) if content.size else checksum

@@ -1,0 +1,138 @@
+"""The temporary files of a transposition, under DATASET/.columns: plan, groups of rows, finished shards.
+
+Files appear atomically, and the same command resumes with those it finds. The file of a group is a concatenation of
+the workers' arrays, little-endian.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import CorruptDataError
+from distls.storage.filesystem.atomic import (
+    canonical_json,
+    os_errors_described,
+    remove_tree,
+    write_bytes,
+    write_json,
+)
+from distls.storage.filesystem.locks import DATASET_LOCK, locked
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import opened_ranges, read_finished
+
+_FOLDER = ".columns"
+
+
+@dataclass(frozen=True)
+class SpillArea:
+    """The temporary files in the dataset at `dataset`."""
+
+    dataset: Place
+
+    @property
+    def folder(self) -> Place:
+        """DATASET/.columns."""
+        return self.dataset / _FOLDER
+
+    @property
+    def shards(self) -> Place:
+        """The group of finished shards, published as a whole."""
+        return self.folder / "columns"
+
+    def create(self) -> None:
+        """Make the folders."""
+        for name in ("columns", "groups", "records"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        """Delete everything."""
+        remove_tree(self.folder)
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Store the plan, synced."""
+        write_json(self.folder / "plan.json", plan)
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """Return the stored plan, or None."""
+        return read_finished(self.folder / "plan.json", dict[str, Any], self.dataset)
+
+    def end(self) -> None:
+        """Delete the plan: the rest is useless after the rename that follows."""
+        (self.folder / "plan.json").unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete the remains of a transposition that was killed after its rename."""
+        if self.folder.exists():
+            with contextlib.suppress(OSError), self.held():
+                # with a plan it can be resumed
+                if self.read_plan() is None:
+                    self.remove()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only process that writes the dataset, or raise StorageError."""
+        with locked(self.dataset / DATASET_LOCK, str(self.dataset)):
+            yield
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Turn an OSError into a StorageError that says how to go on."""
+        doing = f"{self.dataset}: its column shards are incomplete"
+        return os_errors_described(
+            doing, f"run `distls columns {self.dataset}` to go on, or remove {self.folder}"
+        )
+
+    # -- groups of rows ----------------------------------------------------------------------------------
+
+    def _group(self, number: int) -> Place:
+        return self.folder / "groups" / f"{number:08d}.bin"
+
+    def group_bytes(self, number: int) -> int:
+        """Return the size of a finished group's file; -1 when there is none."""
+        try:
+            return self._group(number).stat().st_size
+        except FileNotFoundError:
+            return -1
+
+    def write_group(self, number: int, *arrays: NDArray[Any]) -> None:
+        """Write the arrays of a group."""
+        write_bytes(self._group(number), *map(_little, arrays), sync=False)
+
+    @contextlib.contextmanager
+    def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
+        """Yield a function that fills an array from an offset in the group's file; raises CorruptDataError."""
+        with opened_ranges(self._group(number), self.dataset) as read:
+            yield lambda at, into: self._fill(read, at, into)
+
+    def _fill(self, read: Callable[[int, memoryview], int], at: int, into: NDArray[Any]) -> None:
+        view = into.reshape(-1).view(np.uint8).data
+        if read(at, view) < len(view):
+            raise self.damaged()
+
+    def damaged(self) -> CorruptDataError:
+        """Return the error of temporary files that were changed."""
+        return CorruptDataError(f"{self.folder}: damaged; remove it and run `distls columns {self.dataset}`")
+
+    # -- finished shards ---------------------------------------------------------------------------------
+
+    def _record(self, index: int) -> Place:
+        return self.folder / "records" / f"{index:08d}.json"
+
+    def write_record(self, index: int, record: dict[str, Any]) -> None:
+        """Record that shard `index` is written."""
+        write_bytes(self._record(index), canonical_json(record).encode(), sync=False)
+
+    def read_record(self, index: int) -> dict[str, Any] | None:
+        """Return what `write_record` stored, or None."""
+        return read_finished(self._record(index), dict[str, Any], self.dataset)
+
+
+def _little(array: NDArray[Any]) -> memoryview:
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return little.reshape(-1).view(np.uint8).data

@@ -1,0 +1,222 @@
+"""Stochastic dual coordinate ascent over the rows of a block (Shalev-Shwartz and Zhang 2013; proximal form 2014).
+
+At row i the dual is maximised over the row's own duals a_i (`distls.workers.losses.row_functions.dual_step`), and the
+weights follow: with ``U = sum_i s_i x_i a_i^T / (alpha n)`` they are ``W = shrink(U, l1) / (1 - l1)``, U itself for l2.
+A lane of K sees its own changes magnified by `spread` (CoCoA+: 1 <= spread <= K), as if the others did the same.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="arg-type"
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
+from distls.workers.linear_algebra.score_kernels import (
+    check_widths,
+    column_of,
+    places,
+    row_arrays,
+    row_axpy,
+    row_scores,
+    row_span,
+    row_weight,
+    single_score,
+    value_of,
+)
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import code_of, dual_step
+from distls.workers.losses.shared_parts import has_single_step, single_dual_step
+from distls.workers.simd.vectors import padded
+
+_ROWS_AHEAD = 8  # rows between prefetch and use
+_SPARSE = 4  # outputs are updated one by one if fewer than one in this many have moved
+
+
+class AscentSettings(NamedTuple):
+    """Settings of `ascend_rows`."""
+
+    step: float  # spread / (alpha n): what a row of weight one adds to U
+    l1: float  # share of l1 in the penalty, in [0, 1)
+    bias: float  # square of the constant feature behind the intercept, 0: none
+    loss: Loss  # with a `dual_step`
+
+
+class Totals(NamedTuple):
+    """Places of the sums in `totals`."""
+
+    loss: int = 0  # s_i times the loss of each row before its own step
+    before: int = 1  # s_i times the conjugate before and after it
+    after: int = 2
+    errors: int = 3  # rows predicted wrong before it
+    moved: int = 4  # rows whose duals have changed
+    # s_i times loss + conjugate + scores . duals before its step: the duality gap, if all rows were at one point
+    gap: int = 5
+
+
+_T = Totals()
+
+
+@helper
+def square_norm(rows, i):
+    """Square of the l2 norm of row `i`."""
+    total, (start, stop) = 0.0, places(rows, i)
+    for p in range(start, stop):
+        x = np.float64(value_of(rows, i, p))
+        total += x * x
+    return total
+
+
+@helper
+def _add_single(rows, i, step, w):
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        w[column_of(rows, p)] += step * w.dtype.type(value_of(rows, i, p))
+
+
+@helper
+def _add_moved(indices, data, start, stop, factor, d, w):
+    """Add ``factor * x (x) d`` to w, output by output where d is not zero."""
+    for c in range(len(d)):
+        if d[c] != 0.0:
+            step = w.dtype.type(factor) * d[c]
+            for p in range(start, stop):
+                w[np.intp(indices[p]), c] += step * w.dtype.type(data[p])
+
+
+@helper
+def _shrink_row(indices, start, stop, u, l1, w):
+    """Set the rows of w that belong to a row of the block to those of u, shrunk."""
+    kind = w.dtype.type
+    threshold, inverse, none = kind(l1), kind(1.0 / (1.0 - l1)), kind(0.0)
+    for p in range(start, stop):
+        j = np.intp(indices[p])
+        for c in range(w.shape[1]):
+            v = u[j, c]
+            kept = (v - threshold if v > none else v + threshold) * inverse
+            w[j, c] = none if abs(v) <= threshold else kept
+
+
+@helper
+def _add_totals(totals, loss, before, after, errors, moved, gap):
+    """Add to the sums that `Totals` names."""
+    totals[_T.loss] += loss
+    totals[_T.before] += before
+    totals[_T.after] += after
+    totals[_T.errors] += errors
+    totals[_T.moved] += moved
+    totals[_T.gap] += gap
+
+
+@helper
+def _add_intercept(b, duals, i, z):
+    """Add b to the scores z and return their product with the duals of row i."""
+    product = 0.0
+    for c in range(len(z)):
+        z[c] += z.dtype.type(b[c])
+        product += np.float64(z[c]) * np.float64(duals[i, c])
+    return product
+
+
+@helper
+def _add_changes(duals, i, d, s, shift, up, down, b):
+    """Enter the changes d of the duals of row i in their sums, and ``shift * d`` in the intercept."""
+    for c in range(len(d)):
+        new = np.float64(duals[i, c])
+        old = new - np.float64(d[c])
+        up[c] += s * (max(new, 0.0) - max(old, 0.0))
+        down[c] += s * (max(-new, 0.0) - max(-old, 0.0))
+        b[c] += shift * np.float64(d[c])
+
+
+@helper
+def _add_to_weights(indices, data, start, stop, step, d, moved, l1, u, w):
+    """Add ``step * x (x) d`` to the weights, of which `moved` outputs change; with l1 to u, and shrink."""
+    shrinks = len(u) > 0
+    target = u if shrinks else w
+    if _SPARSE * moved < len(d):
+        _add_moved(indices, data, start, stop, step, d, target)
+    else:
+        row_axpy(indices, data, start, stop, step, d, target)
+    if shrinks:
+        _shrink_row(indices, start, stop, u, l1, w)
+
+
+@kernel
+def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settings):
+    """Maximise the dual over the duals of each row in `order`, in that order.
+
+    Parameters
+    ----------
+    rows : CsrRows or DenseRows
+    y : int32 (n_rows,), class codes, or float64 (n_rows, k), numbers
+    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
+    order : int64 (m,), rows to visit
+    w : float32 or float64 (n_features, k), C-ordered; mutated
+    u : as w: U, mutated, with l1; (0, k) without, where it is w
+    b : float64 (k,), mutated if `bias`
+    duals : (n_rows, k) of the type of w, mutated
+    up, down : float64 (k,), the changes of ``sum_i s_i max(a_ic, 0)`` and ``sum_i s_i max(-a_ic, 0)`` are added
+    totals : float64 (6,), sums are added; see `Totals`
+    settings : AscentSettings
+    """
+    check_widths(w, b)
+    if duals.shape[1] != len(b) or (len(u) and u.shape != w.shape):
+        raise ValueError("the duals or U have another number of outputs")
+    k, n, kind = len(b), len(order), w.dtype.type
+    z, d, work = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty((4, padded(k)))
+    indices, data = row_arrays(rows)
+    every, single = w.reshape(w.size), k == 1 and len(u) == 0
+    alone = k == 1 and has_single_step(settings.loss)
+    start, stop, strength = np.int64(0), np.int64(0), 1.0 / (1.0 - settings.l1)
+    loss_sum, before_sum, after_sum, gap_sum, errors, rows_moved = 0.0, 0.0, 0.0, 0.0, 0, 0
+    for at in range(n):
+        i = np.intp(order[at])
+        ahead = min(at + _ROWS_AHEAD, n - 1)
+        # rows that follow each other are fetched by the processor itself
+        if order[ahead] != order[max(ahead - 2, 0)] + 2:
+            prefetch_row(rows, np.intp(order[ahead]))
+        s = row_weight(weight, i)
+        if s == 0.0:
+            continue
+        if single:
+            z[0] = single_score(rows, i, every)
+        else:
+            start, stop = row_span(rows, i, indices, data)
+            row_scores(indices, data, start, stop, w, z)
+        product, step = _add_intercept(b, duals, i, z), settings.step * s
+        # not zero, so that rows without features have a best dual too
+        q = max(step * (square_norm(rows, i) * strength + settings.bias), 1e-30)
+        if alone:
+            own = duals[i, 0]
+            changed, value, before, after = single_dual_step(settings.loss, z[0], y, i, q, own)
+            duals[i, 0] = kind(changed)
+            d[0] = duals[i, 0] - own
+            moved, best = int(d[0] != 0.0), int(z[0] > 0.0)
+        else:
+            value, before, after, moved, best = dual_step(settings.loss, z, y, i, q, duals[i], d, work)
+        loss_sum += s * value
+        before_sum += s * before
+        after_sum += s * after
+        gap_sum += s * (value + before + product)
+        errors += best != code_of(y, i)
+        if moved == 0:
+            continue
+        rows_moved += 1
+        _add_changes(duals, i, d, s, settings.bias * step, up, down, b)
+        if single:
+            _add_single(rows, i, kind(step) * d[0], every)
+        else:
+            _add_to_weights(indices, data, start, stop, step, d, moved, settings.l1, u, w)
+    _add_totals(totals, loss_sum, before_sum, after_sum, errors, rows_moved, gap_sum)
+
+
+@kernel
+def sum_squares(values):
+    """Return the sum of squares of an array of one dimension, added in float64."""
+    total = 0.0
+    for i in range(len(values)):
+        total += np.float64(values[i]) * np.float64(values[i])
+    return total

@@ -1,0 +1,254 @@
+"""The task that trains a block of classes from the first sweep to the last: one worker, no exchange with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.filesystem.paths import place_of
+from distls.storage.model.bundle import write_bundle
+from distls.storage.model.sparse_blocks import ARRAYS
+from distls.storage.rows import Partition, n_rows_of
+from distls.workers.dual_ascent.ascent_task import square_sum
+from distls.workers.dual_ascent.class_kernels import (
+    GAP,
+    LOSS,
+    NORM,
+    ClassSettings,
+    ascend_classes,
+    judge_classes,
+)
+from distls.workers.losses.targets import is_codes
+from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
+from distls.workers.rounds.kernel_types import KernelTypes, one_row
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
+from distls.workers.runtime.rng import Purpose, rng
+
+BLOCK_KIND = "classes"  # of the bundle of a trained block
+# What is known of a block's classes, added up: objective and gap, sweeps, classes whose gap is above the tolerance,
+# stored weights, and losses without the penalty.
+SUMS = ("objective", "gap", "sweeps", "open", "nnz", "loss")
+_WIDTH = 16  # the columns of a block are a multiple of this: whole vectors in whole cache lines
+_KEPT = 0.75  # trained classes are taken out of the arrays once no more than this part of the columns is left
+
+
+@dataclass(frozen=True)
+class ClassJob:
+    """What all blocks share."""
+
+    data: DatasetRef
+    settings: ClassSettings
+    alpha: float
+    class_weight: NDArray[np.float64] | None
+    n_features: int
+    n_classes: int
+    n_rows: int
+    dtype: str
+    sweeps: int  # at most
+    tol: float  # relative gap at which a class ends
+    prune: float  # weights smaller than this are not stored
+    shuffle: bool
+    seed: int
+    folder: str  # where blocks are written
+
+
+@dataclass
+class BlockResult:
+    """What the driver needs to know of a block."""
+
+    first: int
+    stop: int
+    sums: NDArray[np.float64]  # see SUMS
+    ledger: Ledger
+
+
+def block_name(first: int, stop: int) -> str:
+    """Return the name of the bundle of a trained block."""
+    return f"classes-{first:08d}-{stop:08d}"
+
+
+def train_block(job: ClassJob, _shared: None, span: tuple[int, int]) -> BlockResult:
+    """Train classes ``first`` to ``stop - 1`` and write their weights."""
+    with Ledger.of_task() as ledger:
+        block = Block(job, *span, ledger)
+        for sweep in range(job.sweeps):
+            block.sweep(sweep)
+            block.judge(last=sweep == job.sweeps - 1)
+            if not block.active.any():
+                break
+        return BlockResult(*span, block.written(), ledger)
+
+
+class Block:
+    """The classes of a block under training; arrays have a column for each, and for those that fill up the width."""
+
+    def __init__(self, job: ClassJob, first: int, stop: int, ledger: Ledger) -> None:
+        self._job, self._first, self._stop, self._ledger = job, first, stop, ledger
+        width = -(-(stop - first) // _WIDTH) * _WIDTH
+        self._codes = np.full(width, -1, np.int64)  # the class of each column
+        self._codes[: stop - first] = np.arange(first, stop)
+        self.active = self._codes >= 0
+        self._w, self._b = np.zeros((job.n_features, width), job.dtype), np.zeros(width)
+        self._blocks = range(len(open_ref(job.data)))
+        self._duals: dict[int, NDArray[Any]] = {}
+        self._running = np.zeros((3, width))
+        self._sweeps = 0
+        self._found: dict[int, tuple[NDArray[np.uint32], NDArray[Any], float]] = {}
+        self._sums = np.zeros(len(SUMS))
+
+    def sweep(self, number: int, blocks: range | None = None) -> None:
+        """Visit all rows once, or those of some partitions."""
+        job, order = self._job, np.array(self._blocks if blocks is None else blocks)
+        if job.shuffle:
+            rng(job.seed, Purpose.ORDER, number).shuffle(order)
+        self._running = np.zeros((3, len(self._codes)))
+        self._sweeps += 1
+        for index, part in stream(job.data, order.tolist(), self._ledger):
+            count = n_rows_of(part.x)
+            if index not in self._duals:
+                self._duals[index] = np.zeros((count, len(self._codes)), job.dtype)
+            rows = np.arange(count)
+            if job.shuffle:
+                rng(job.seed, Purpose.ROWS, number, index).shuffle(rows)
+            with self._ledger.in_kernels():
+                ascend_classes(
+                    part.x, *self._labels(part), row_weights(part, job.class_weight), rows, self._w, self._b,
+                    self._duals[index], self.active, self._running, job.settings,
+                )  # fmt: skip
+            self._ledger.count(index, count)
+
+    def _labels(self, part: Partition) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the columns of each row's classes, -1 for those of other blocks."""
+        columns = np.full(self._job.n_classes, -1, np.int32)
+        known = self._codes >= 0
+        columns[self._codes[known]] = np.flatnonzero(known)
+        if is_codes(part.y):
+            return np.arange(len(part.y) + 1), columns[part.y]
+        return part.y.indptr.astype(np.int64, copy=False), columns[part.y.indices]
+
+    def judge(self, *, last: bool) -> None:
+        """End the training of the classes that are near their optimum."""
+        job = self._job
+        # the sums at the visits estimate the gap: what is not near is not worth another read
+        near = self._running[GAP] <= job.tol * (self._running[LOSS] + 0.5 * self._running[NORM])
+        columns = np.flatnonzero(self.active & (near | last))
+        # some at a time: their weights are copied twice
+        step = max(len(self._codes) // 2, 1)
+        for first in range(0, len(columns), step):
+            self._judge(columns[first : first + step], last=last)
+        self._make_room()
+
+    def _judge(self, columns: NDArray[np.int64], *, last: bool) -> None:
+        job = self._job
+        w, b = np.take(self._w, columns, axis=1), self._b[columns]
+        by_class = np.ascontiguousarray(w.T)
+        norms, (losses, products, gaps) = self._norms(by_class, b), self._judged(w, b, columns)
+        objective = losses / job.n_rows + 0.5 * norms
+        gap = (gaps - products) / job.n_rows + norms
+        ended = (gap <= job.tol * objective) | last
+        if not ended.any():
+            return
+        self._sums[SUMS.index("open")] += np.count_nonzero(ended & (gap > job.tol * objective))
+        if job.prune > 0.0:
+            # objective and gap are those of the weights that are stored
+            for array in (w, by_class):
+                _prune(array, job.prune)
+            losses = self._judged(w, b, columns)[0]
+            pruned = losses / job.n_rows + 0.5 * self._norms(by_class, b)
+            objective, gap = pruned, gap + pruned - objective
+        for name, values in (("objective", objective), ("gap", gap), ("loss", losses / job.n_rows)):
+            self._sums[SUMS.index(name)] += values[ended].sum()
+        for c in np.flatnonzero(ended).tolist():
+            self._keep(int(columns[c]), by_class[c], float(b[c]))
+
+    def _judged(
+        self, w: NDArray[Any], b: NDArray[np.float64], columns: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the sums over all rows, shape (3, n_columns), at weights of some columns."""
+        job, sums = self._job, np.zeros((3, len(columns)))
+        for index, part in stream(job.data, list(self._blocks), self._ledger):
+            with self._ledger.in_kernels():
+                judge_classes(
+                    part.x, *self._labels(part), row_weights(part, job.class_weight), w, b, self._duals[index],
+                    columns, sums, job.settings,
+                )  # fmt: skip
+        return sums
+
+    def _norms(self, by_class: NDArray[Any], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return alpha times the squared norm of each class's weights, the intercept's among them."""
+        own = np.square(b) / self._job.settings.bias if self._job.settings.bias else np.zeros(len(b))
+        return np.asarray(self._job.alpha * (np.array([square_sum(w) for w in by_class]) + own))
+
+    def _keep(self, column: int, w: NDArray[Any], b: float) -> None:
+        """Take note of a class that has ended."""
+        used = np.flatnonzero(w)
+        self._found[int(self._codes[column])] = used.astype(np.uint32), w[used], b
+        self._sums[SUMS.index("nnz")] += len(used)
+        self._sums[SUMS.index("sweeps")] += self._sweeps
+        self.active[column] = False
+
+    def _make_room(self) -> None:
+        """Make the arrays smaller if few classes are left."""
+        left = np.flatnonzero(self.active)
+        width = -(-len(left) // _WIDTH) * _WIDTH
+        if 0 < width <= _KEPT * len(self._codes):
+            self._take(left, width)
+
+    def _take(self, left: NDArray[np.int64], width: int) -> None:
+        """Copy the columns of the classes that are left into arrays of another width."""
+
+        def taken(array: NDArray[Any]) -> NDArray[Any]:
+            made = np.zeros((len(array), width), array.dtype)
+            for first in range(0, len(array), 4096):  # indexing makes a copy of what it takes
+                rows = slice(first, first + 4096)
+                made[rows, : len(left)] = array[rows][:, left]
+            return made
+
+        codes, b = np.full(width, -1, np.int64), np.zeros(width)
+        codes[: len(left)], b[: len(left)] = self._codes[left], self._b[left]
+        self._codes, self._b, self.active = codes, b, codes >= 0
+        self._w = taken(self._w)
+        for index, duals in self._duals.items():
+            self._duals[index] = taken(duals)
+
+    def written(self) -> NDArray[np.float64]:
+        """Write the weights of all classes, and return the sums."""
+        job, codes = self._job, range(self._first, self._stop)
+        found = [self._found[code] for code in codes]
+        small = {
+            "indptr": np.concatenate([[0], np.cumsum([len(used) for used, _, _ in found])]).astype(np.int64),
+            "intercept": np.array([b for _, _, b in found]),
+            "sums": self._sums,
+        }
+        large = ((name, np.concatenate([each[k] for each in found])) for k, name in enumerate(ARRAYS[1:]))
+        folder = place_of(job.folder) / block_name(self._first, self._stop)
+        write_bundle(folder, BLOCK_KIND, {}, small, large)
+        return self._sums
+
+
+def _prune(weights: NDArray[Any], threshold: float) -> None:
+    """Set weights below the threshold to zero, a few rows at a time."""
+    for first in range(0, len(weights), 1024):
+        rows = weights[first : first + 1024]
+        rows[np.abs(rows) < weights.dtype.type(threshold)] = 0.0
+
+
+def warm_up(types: KernelTypes, settings: ClassSettings) -> None:
+    """Compile the kernels of a job, or load them from the disk cache, on a single row."""
+    x, w = one_row(types.layout, types.data, types.indices), np.zeros((1, _WIDTH), types.weights)
+    y = np.array([0, 1], np.int64), np.zeros(1, np.int32)
+    b, duals, sums = np.zeros(_WIDTH), np.zeros((1, _WIDTH), types.weights), np.zeros((3, _WIDTH))
+    active = np.ones(_WIDTH, bool)
+    ascend_classes(x, *y, np.empty(0), np.zeros(1, np.int64), w, b, duals, active, sums, settings)
+    judge_classes(x, *y, np.empty(0), w, b, duals, np.arange(_WIDTH), sums, settings)
+    square_sum(w)
+
+
+def probe_block(job: ClassJob, classes: int, index: int) -> None:
+    """Visit the rows of one partition once for a block of so many classes, and forget it."""
+    with Ledger.of_task() as ledger:
+        Block(replace(job, shuffle=False), 0, classes, ledger).sweep(0, range(index, index + 1))

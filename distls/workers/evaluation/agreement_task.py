@@ -1,0 +1,76 @@
+"""The task of a comparison: on how many rows several models of the same classes disagree, and on which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import Rows, n_rows_of
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger, add_sums
+
+
+@dataclass(frozen=True)
+class AgreementJob:
+    """Compare the predicted classes of several models."""
+
+    data: DatasetRef
+    codes: NDArray[np.int32]  # the models' code of each class of the data, -1 for an unknown label
+    first_rows: NDArray[np.int64]  # number of the first row of each partition
+    shown: int  # rows in dispute to return, the first ones
+
+
+@dataclass
+class AgreementSum:
+    """Sums over rows, for m models."""
+
+    errors: NDArray[np.int64]  # (m,)
+    apart: NDArray[np.int64]  # (m, m): rows for which two models predict different classes
+    disputed: int  # rows for which not all predict the same
+    # (n, 2 + m): row number, code of its class, predicted codes; increasing, the first `shown` disputed rows
+    rows: NDArray[np.int64]
+    shown: int
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+def agreement_lane(job: AgreementJob, predictors: Sequence[LinearPredictor], lane: Lane) -> AgreementSum:
+    """Compare the models on one lane's rows."""
+    m = len(predictors)
+    found = np.empty((0, 2 + m), np.int64)
+    total = AgreementSum(np.zeros(m, np.int64), np.zeros((m, m), np.int64), 0, found, job.shown)
+    for index, part in stream(job.data, lane.blocks, total.ledger):
+        truth = job.codes[part.y]
+        predicted = np.stack([_classes(predictor, part.x) for predictor in predictors])
+        total.errors += (predicted != truth).sum(axis=1)
+        total.apart += (predicted[:, None] != predicted[None]).sum(axis=2)
+        disputed = np.flatnonzero((predicted != predicted[0]).any(axis=0))
+        total.disputed += len(disputed)
+        first = disputed[: job.shown]
+        table = [first + job.first_rows[index], truth[first], *predicted[:, first]]
+        total.rows = _first(total.rows, np.stack(table, axis=1), job.shown)
+        total.ledger.count(index, n_rows_of(part.x))
+    return total
+
+
+def _classes(predictor: LinearPredictor, x: Rows) -> NDArray[np.int64]:
+    """Return the code of each row's highest score."""
+    codes = np.empty(n_rows_of(x), np.int64)
+    for rows, scores in score_pieces(predictor, x):
+        codes[rows] = scores.argmax(axis=1)
+    return codes
+
+
+def _first(left: NDArray[np.int64], right: NDArray[np.int64], shown: int) -> NDArray[np.int64]:
+    """Return the rows of both tables with the lowest numbers."""
+    both = np.concatenate([left, right])
+    return both[np.argsort(both[:, 0], kind="stable")[:shown]]
+
+
+def merge_agreement(left: AgreementSum, right: AgreementSum) -> AgreementSum:
+    """Add two sums."""
+    return add_sums(left, right, rows=_first(left.rows, right.rows, left.shown), shown=left.shown)

@@ -1,0 +1,158 @@
+"""The tasks that calibrate probabilities on held-out rows: scores of rows, and sums of the objective over them.
+
+Scores are few numbers a row. If they are few enough they are gathered once, else every evaluation of the objective
+reads the rows again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import n_rows_of
+from distls.workers.evaluation.ranked_scores import RankedScores, merge_ranked, ranked
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.probability_map import margins
+from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger, add_sums
+
+Floats = NDArray[np.float64]
+_BATCH = 2**17  # margins for which gradients are held
+_DIFFERENCES = 2**15  # distinct differences of scores that are kept for isotonic regression
+
+
+@dataclass(frozen=True)
+class CalibrationJob:
+    """Calibrate on rows with classes."""
+
+    data: DatasetRef
+    scored: str  # as `scored_as` returns it
+    kind: str
+    codes: NDArray[np.int32]  # the model's code of each class of the data
+    first_piece: bool = False  # of a block whose margins are asked for: a sample of its rows
+
+
+class Margins(NamedTuple):
+    """Margins of a block of rows, in the type of the scores, and the rows' codes."""
+
+    values: NDArray[Any]
+    y: NDArray[np.int32]
+
+
+class Objective(NamedTuple):
+    """The objective of scale and offset: a loss of ``scale * (z - mean) / spread + offset``.
+
+    `sigmoids`: the sum over outputs of log losses, each with its own targets for rows of its class and for others;
+    else the log loss of the softmax. Targets are not quite 1 and 0 (Platt 1999), so that the minimum is finite.
+    """
+
+    sigmoids: bool
+    mean: Floats  # (k,), or (1,) where the one output is the difference of two scores
+    spread: Floats
+    high: Floats  # targets of rows of the class, and of others
+    low: Floats
+
+
+def margins_of_block(job: CalibrationJob, predictor: LinearPredictor, index: int) -> Margins:
+    """Return the margins of partition `index`."""
+    ((_, part),) = stream(job.data, [index])
+    dtype = predictor.coefficients.dtype
+    found = itertools.islice(score_pieces(predictor, part.x), 1 if job.first_piece else None)
+    pieces = [margins(job.scored, job.kind, scores).astype(dtype) for _, scores in found]
+    empty = np.empty((0, len(predictor.intercept)), dtype)
+    values = np.concatenate(pieces) if pieces else empty
+    return Margins(values, job.codes[part.y[: len(values)]])
+
+
+@dataclass(frozen=True)
+class ObjectiveSum:
+    """Sums over rows."""
+
+    loss: float
+    scale: Floats  # gradients
+    offset: Floats
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+class ObjectivePoint(NamedTuple):
+    """A predictor, with the point at which the objective is summed."""
+
+    predictor: LinearPredictor
+    objective: Objective
+    scale: Floats
+    offset: Floats
+
+
+def objective_lane(job: CalibrationJob, at: ObjectivePoint, lane: Lane) -> ObjectiveSum:
+    """Sum the objective over one lane's rows."""
+    ledger, zero = Ledger(), np.zeros(len(at.objective.mean))
+    total = ObjectiveSum(0.0, zero, zero)
+    for index, part in stream(job.data, lane.blocks, ledger):
+        for rows, scores in score_pieces(at.predictor, part.x):
+            values, y = margins(job.scored, job.kind, scores), job.codes[part.y[rows]]
+            total = add_sums(total, objective_of(at.objective, values, y, at.scale, at.offset))
+        ledger.count(index, n_rows_of(part.x))
+    return ObjectiveSum(total.loss, total.scale, total.offset, ledger)
+
+
+def objective_of(
+    objective: Objective, values: NDArray[Any], y: NDArray[np.int32], scale: Floats, offset: Floats
+) -> ObjectiveSum:
+    """Sum loss and gradient over margins (n_rows, k); `scale` is (k,), or (1,) where all outputs share it."""
+    zero, step = np.zeros(len(objective.mean)), max(1, _BATCH // values.shape[1])
+    total = ObjectiveSum(0.0, zero, zero)
+    for first in range(0, len(y), step):
+        rows = slice(first, first + step)
+        total = add_sums(total, _batch_sums(objective, values[rows], y[rows], scale, offset))
+    return total
+
+
+def _batch_sums(
+    objective: Objective, values: NDArray[Any], y: NDArray[np.int32], scale: Floats, offset: Floats
+) -> ObjectiveSum:
+    z = values.astype(np.float64)
+    own = y[:, None] == np.arange(z.shape[1])
+    if len(objective.mean) == 1 and z.shape[1] == 2:
+        z, own = z[:, 1:] - z[:, :1], own[:, 1:]
+    z = (z - objective.mean) / objective.spread
+    targets = np.where(own, objective.high, objective.low)
+    u = scale * z + offset
+    if objective.sigmoids:
+        loss = (np.logaddexp(0.0, u) - targets * u).sum()
+        g = np.exp(-np.logaddexp(0.0, -u)) - targets
+    else:
+        top = u.max(axis=1, keepdims=True)
+        logs = u - top - np.log(np.exp(u - top).sum(axis=1, keepdims=True))
+        loss = -(targets * logs).sum()
+        g = np.exp(logs) - targets
+    return ObjectiveSum(float(loss), (g * z).sum(axis=0), g.sum(axis=0))
+
+
+@dataclass(frozen=True)
+class DifferenceSum:
+    """Rows of two classes by the difference of their scores."""
+
+    rows: RankedScores
+    ledger: Ledger
+
+
+def difference_lane(job: CalibrationJob, predictor: LinearPredictor, lane: Lane) -> DifferenceSum:
+    """Sum the rows of one lane by the difference of their margins."""
+    ledger, total = Ledger(), RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
+    for index, part in stream(job.data, lane.blocks, ledger):
+        for rows, scores in score_pieces(predictor, part.x):
+            values, y = margins(job.scored, job.kind, scores), job.codes[part.y[rows]]
+            found = ranked(values[:, 1] - values[:, 0], y == 1, np.ones(len(y)), _DIFFERENCES)
+            total = merge_ranked(total, found, _DIFFERENCES)
+        ledger.count(index, n_rows_of(part.x))
+    return DifferenceSum(total, ledger)
+
+
+def merge_differences(left: DifferenceSum, right: DifferenceSum) -> DifferenceSum:
+    """Add two sums."""
+    return DifferenceSum(merge_ranked(left.rows, right.rows, _DIFFERENCES), left.ledger.merge(right.ledger))

@@ -1,0 +1,91 @@
+"""The task that fits thresholds of labels: rows by their scores, and the cut of the highest F1 among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import CsrRows, n_rows_of
+from distls.workers.evaluation.ranked_scores import (
+    RankedScores,
+    capacity_for,
+    merge_ranked,
+    ranked,
+    scores_of,
+)
+from distls.workers.losses.targets import indicators, slice_rows
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class CutJob:
+    """Rank rows with sets of labels."""
+
+    data: DatasetRef
+    codes: NDArray[np.int32]  # the model's code of each label of the data
+    n_labels: int
+    each: bool  # every label by itself, else all pairs of a row and a label together
+
+
+@dataclass(frozen=True)
+class CutSum:
+    """Rows by the scores of a label, for each label, or of all."""
+
+    curves: tuple[RankedScores, ...]
+    ledger: Ledger
+
+
+def cut_lane(job: CutJob, predictor: LinearPredictor, lane: Lane) -> CutSum:
+    """Rank the rows of one lane."""
+    none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
+    total = CutSum((none,) * (job.n_labels if job.each else 1), Ledger())
+    for index, part in stream(job.data, lane.blocks, total.ledger):
+        for rows, scores in score_pieces(predictor, part.x):
+            y = slice_rows(part.y, rows)
+            wanted = indicators(CsrRows(y.indptr, job.codes[y.indices], y.data), job.n_labels)
+            total = merge_cuts(total, CutSum(_curves(job, scores.astype(np.float64), wanted), Ledger()))
+        total.ledger.count(index, n_rows_of(part.x))
+    return total
+
+
+def _curves(job: CutJob, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> tuple[RankedScores, ...]:
+    capacity = capacity_for(job.n_labels if job.each else 1)
+    columns = scores.T if job.each else scores.reshape(1, -1)
+    own = wanted.T if job.each else wanted.reshape(1, -1)
+    pairs = zip(columns, own, strict=True)
+    return tuple(ranked(np.ascontiguousarray(z), has, np.ones(len(z)), capacity) for z, has in pairs)
+
+
+def merge_cuts(left: CutSum, right: CutSum) -> CutSum:
+    """Merge the rows of two parts."""
+    capacity = capacity_for(len(left.curves))
+    pairs = zip(left.curves, right.curves, strict=True)
+    return CutSum(tuple(merge_ranked(a, b, capacity) for a, b in pairs), left.ledger.merge(right.ledger))
+
+
+def best_cut(rows: RankedScores, dtype: Any) -> float | None:
+    """Return the threshold of the highest F1, the highest of such; None where no row has the label.
+
+    It is half-way between two scores in the type of the weights, so that a model in that type has it exactly, or 1
+    below the lowest score.
+    """
+    having = rows.own.sum()
+    if not having > 0.0:
+        return None
+    # with the lowest 0, 1, 2, ... left out, but not all
+    right = having - np.cumsum(rows.own) + rows.own
+    predicted = right + rows.others.sum() - np.cumsum(rows.others) + rows.others
+    f1 = 2.0 * right / (having + predicted)
+    first = len(f1) - 1 - int(f1[::-1].argmax())
+    scores = scores_of(rows)
+    if not first:
+        return float(scores[0] - 1.0)
+    below, above = float(scores[first - 1]), float(scores[first])
+    middle = float(np.dtype(dtype).type(0.5 * (below + above)))
+    return middle if below <= middle < above else below

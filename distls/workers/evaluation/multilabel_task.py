@@ -1,0 +1,118 @@
+"""The task that evaluates multi-label models: exact sets, and counts for each label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import CsrRows, Partition, n_rows_of
+from distls.workers.evaluation.probability_sums import sum_at
+from distls.workers.losses.targets import indicators, score_gradients, slice_rows
+from distls.workers.prediction.predict_task import chosen_labels
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger, add_sums
+from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.shared_reads import done_by, read_alone
+
+PRECISION_AT = (1, 3, 5)  # labels of the highest scores
+
+
+@dataclass(frozen=True)
+class LabelJob:
+    """Evaluate a model on rows with sets of labels."""
+
+    data: DatasetRef
+    loss: str
+    # place of each of the data's labels among all labels: first the model's, then those unknown to it
+    codes: NDArray[np.int32]
+    n_labels: int  # number of all labels
+    weighted: bool = False  # rows count by their sample weights, else each one
+    cuts: NDArray[np.float64] | None = (
+        None  # thresholds, (1,) or one of each of the model's labels; None: the loss's
+    )
+
+
+@dataclass(frozen=True)
+class LabelSum:
+    """Weighted sums over rows."""
+
+    weight: float
+    errors: float  # of rows whose predicted set is not their set of labels
+    known: float  # of rows whose labels are all known to the model
+    loss_sum: float  # over those rows
+    counts: NDArray[np.float64]  # (n_labels, 3): rows that have a label, are predicted to have it, and both
+    hits: NDArray[np.float64]  # labels of a row among the `PRECISION_AT` of the highest scores
+    n_unknown: int  # rows with labels that the model does not know, whatever their weights
+    ledger: Ledger
+
+
+class LabelComparison:
+    """Compares the predicted sets of one lane's rows with their labels."""
+
+    def __init__(self, job: LabelJob, predictor: LinearPredictor, lane: Lane) -> None:
+        self._job, self._predictor = job, predictor
+        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
+        none = np.zeros((job.n_labels, 3)), np.zeros(len(PRECISION_AT))
+        self._total = LabelSum(0.0, 0.0, 0.0, 0.0, *none, 0, Ledger())
+
+    def take(self, index: int, part: Partition) -> None:
+        """Compare a partition's rows."""
+        weight = row_weights(part, None) if self._job.weighted else np.empty(0)
+        weight = weight if len(weight) else np.ones(n_rows_of(part.x))
+        for rows, values in score_pieces(self._predictor, part.x):
+            found = _label_sums(self._job, slice_rows(part.y, rows), values, weight[rows])
+            self._total = add_sums(self._total, found)
+        self.ledger.count(index, n_rows_of(part.x))
+
+    def result(self) -> LabelSum:
+        """Return the sums over all rows."""
+        return replace(self._total, ledger=self.ledger)
+
+
+@done_by(LabelComparison)
+def label_lane(job: LabelJob, predictor: LinearPredictor, lane: Lane) -> LabelSum:
+    """Compare the predicted sets of one lane's rows with their labels."""
+    total: LabelSum = read_alone(LabelComparison(job, predictor, lane))
+    return total
+
+
+def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any], weight: NDArray[np.float64]) -> LabelSum:
+    n_rows, k = scores.shape
+    codes = job.codes[y.indices]
+    unknown = codes >= k
+    row = np.repeat(np.arange(n_rows), np.diff(y.indptr))
+    known = np.ones(n_rows, dtype=bool)
+    known[row[unknown]] = False
+    known_labels = _filter_labels(y, codes, ~unknown)
+    wanted = indicators(known_labels, k)
+    chosen = chosen_labels(job.loss, scores, job.cuts)
+    wrong = (wanted != chosen).any(axis=1) | ~known
+    counts = np.zeros((job.n_labels, 3))
+    counts[:, 0] = sum_at(codes, weight[row], job.n_labels)
+    counts[:k, 1] = _over_rows(weight, chosen)
+    counts[:k, 2] = _over_rows(weight, chosen & wanted)
+    # a row with an unknown label has no loss: its weight is zero
+    loss_sum = score_gradients(job.loss, scores, known_labels, weight * known).loss_sum
+    best = np.argsort(-scores, axis=1, kind="stable")[:, : max(PRECISION_AT)]
+    own = np.cumsum(np.take_along_axis(wanted, best, axis=1), axis=1)
+    hits = [float((weight * own[:, at - 1]).sum()) if at <= k else 0.0 for at in PRECISION_AT]
+    return LabelSum(
+        float(weight.sum()), float((weight * wrong).sum()), float((weight * known).sum()), loss_sum, counts,
+        np.array(hits), int(np.count_nonzero(~known)), Ledger(),
+    )  # fmt: skip
+
+
+def _over_rows(weight: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the weight of the rows that hold each label, in an order of additions that BLAS does not have."""
+    return np.asarray((weight[:, None] * held).sum(axis=0))
+
+
+def _filter_labels(y: CsrRows, codes: NDArray[np.int32], kept: NDArray[np.bool_]) -> CsrRows:
+    """Return the sets of labels with other codes, restricted to the labels `kept`."""
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return CsrRows(before[y.indptr], codes[kept], y.data[kept])

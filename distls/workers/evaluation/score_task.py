@@ -1,0 +1,295 @@
+"""Tasks that score rows: evaluation sums, and the exact objective with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.model.sparse_blocks import ClassBlocks
+from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
+from distls.workers.evaluation.loss_sums import add_gradient, add_gradients, evaluate_rows
+from distls.workers.linear_algebra.gram import add_cross, exact_column_sums
+from distls.workers.linear_algebra.row_vectors import most_paired
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import loss_named, scorer
+from distls.workers.losses.targets import (
+    NO_CLASSES,
+    LossSums,
+    class_losses,
+    is_codes,
+    score_gradients,
+    slice_rows,
+)
+from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger, add_sums
+from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.shared_reads import done_by, read_alone
+
+_PRODUCT_ROWS = 1024  # dense rows that are copied to float64 at a time
+
+
+@dataclass(frozen=True)
+class ScoreJob:
+    """Evaluate a model on rows with classes, each with weight one."""
+
+    data: DatasetRef
+    loss: str
+    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
+
+
+@dataclass
+class ScoreSum:
+    """Sums over rows."""
+
+    errors: int  # rows predicted wrong, all rows of unknown labels among them
+    known: float  # rows whose label the model knows
+    loss_sum: float  # over those rows
+    # (m,): the confusion matrix, ``class of the data * n_outputs + predicted code``, increasing
+    pairs: NDArray[np.int64]
+    pair_counts: NDArray[np.int64]  # (m,), how often each pair occurs
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+class Scoring:
+    """Scores of one lane's partitions."""
+
+    def __init__(self, job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> None:
+        self._job, self._predictor, self._loss = job, predictor, scorer(job.loss)
+        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
+        self._total: ScoreSum | None = None
+
+    def take(self, index: int, part: Partition) -> None:
+        """Score a partition."""
+        count = n_rows_of(part.x)
+        predicted = np.empty(count, np.int32)
+        y = self._job.codes[part.y]
+        loss_sum, known, errors = _evaluated(self._predictor, part, y, self._loss, predicted)
+        keys = part.y.astype(np.int64) * len(self._predictor.intercept) + predicted
+        pairs, counts = np.unique(keys, return_counts=True)
+        block = ScoreSum(errors, known, loss_sum, pairs, counts)
+        self.ledger.count(index, count)
+        self._total = block if self._total is None else merge_scores(self._total, block)
+
+    def result(self) -> ScoreSum:
+        """Return the sums over all rows."""
+        empty = np.empty(0, np.int64)
+        return replace(self._total or ScoreSum(0, 0.0, 0.0, empty, empty), ledger=self.ledger)
+
+
+@done_by(Scoring)
+def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
+    """Score one lane's partitions, with the log loss if the model has probabilities."""
+    total: ScoreSum = read_alone(Scoring(job, predictor, lane))
+    return total
+
+
+def _evaluated(
+    predictor: LinearPredictor,
+    part: Partition,
+    y: NDArray[np.int32],
+    loss: Loss,
+    predicted: NDArray[np.int32],
+) -> tuple[float, float, int]:
+    """Return the sum of losses over the rows of known labels, how many these are, and the errors; sets `predicted`."""
+    if not isinstance(predictor.coefficients, ClassBlocks):
+        x, weights, intercept = linear_view(predictor, part.x)
+        return evaluate_rows(x, y, np.empty(0), loss, weights, intercept, predicted)
+    sums, ones = LossSums(), np.ones(len(y))
+    for rows, values in score_pieces(predictor, part.x):
+        class_losses(loss, values, y[rows], ones[rows], sums, predicted=predicted[rows])
+    loss_sum, known, _ = sums.totals()
+    return loss_sum, known, int(np.count_nonzero(predicted != y))
+
+
+def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
+    """Add two sums."""
+    keys = np.concatenate([left.pairs, right.pairs])
+    pairs, places = np.unique(keys, return_inverse=True)
+    counts = np.zeros(len(pairs), np.int64)
+    np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
+    return add_sums(left, right, pairs=pairs, pair_counts=counts)
+
+
+@dataclass(frozen=True)
+class GradientJob:
+    """The training objective's data term at given weights."""
+
+    data: DatasetRef
+    loss: str
+    class_weight: NDArray[np.float64] | None  # as in `StochasticJob`
+    with_gradient: bool  # False: the loss alone
+    with_rows: bool = False  # whether rows are added up too
+
+
+@dataclass
+class GradientSum:
+    """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i."""
+
+    loss_sum: float
+    weight_sum: float
+    gradient: NDArray[np.float64]  # (n_features, n_outputs), or (0, n_outputs) without gradient
+    intercept_gradient: NDArray[np.float64]  # (n_outputs,)
+    ledger: Ledger = field(default_factory=Ledger)
+    # (n_features,), of s_i * x_i, or (0,)
+    rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+
+class Differentiating:
+    """Loss and gradient over one lane's partitions."""
+
+    def __init__(self, job: GradientJob, predictor: LinearPredictor, lane: Lane) -> None:
+        self._job, self._predictor = job, predictor
+        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
+        shape = predictor.coefficients.shape
+        gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
+        rows = np.zeros(shape[0] if job.with_rows else 0)
+        self._total = GradientSum(0.0, 0.0, gradient, np.zeros(shape[1]), self.ledger, rows)
+        self._shared: tuple[_GradientsTogether, int] | None = None
+
+    @property
+    def kind(self) -> tuple[Any, ...] | None:
+        """What readings must have in common to be done together; None where this one cannot be."""
+        job, shape = self._job, self._predictor.coefficients.shape
+        dtype = self._predictor.coefficients.dtype
+        if self._predictor.recipe or not job.with_gradient or not 2 <= shape[1] <= most_paired(dtype):
+            return None
+        by_class = None if job.class_weight is None else job.class_weight.tobytes()
+        return job.data, job.loss, by_class, dtype, shape, self.blocks
+
+    def take(self, index: int, part: Partition) -> None:
+        """Add a partition's sums."""
+        total, weight = self._total, row_weights(part, self._job.class_weight)
+        if self._shared is not None and is_codes(part.y):
+            together, number = self._shared
+            loss_sum, weight_sum = together.sums(index, part, weight)[number]
+        else:
+            add = _add_classes if is_codes(part.y) else _add_others
+            loss_sum, weight_sum = add(self._job, self._predictor, part, weight, total)
+        total.loss_sum += loss_sum
+        total.weight_sum += weight_sum
+        if self._job.with_rows:
+            given = weight if len(weight) else None
+            total.rows += exact_column_sums(part.x, given, len(total.rows))
+        self.ledger.count(index, n_rows_of(part.x))
+
+    def result(self) -> GradientSum:
+        """Return the sums over all rows."""
+        if self._shared is not None:
+            together, number = self._shared
+            self._total.gradient += together.gradient(number)
+            self._total.intercept_gradient += together.intercept_gradient[number]
+        return self._total
+
+    @staticmethod
+    def introduce(readings: Sequence[Differentiating]) -> None:
+        """Have readings that differ in their weights alone share the work on every row."""
+        groups: dict[Any, list[Differentiating]] = {}
+        for reading in readings:
+            if reading.kind is not None:
+                groups.setdefault(reading.kind, []).append(reading)
+        for group in groups.values():
+            if len(group) > 1:
+                together = _GradientsTogether(
+                    loss_named(group[0]._job.loss), [reading._predictor for reading in group]
+                )
+                for number, reading in enumerate(group):
+                    reading._shared = together, number
+
+
+class _GradientsTogether:
+    """Sums of models side by side, which the first to be given a partition adds for all."""
+
+    def __init__(self, loss: Loss, predictors: Sequence[LinearPredictor]) -> None:
+        self._loss, self._k = loss, len(predictors[0].intercept)
+        self._weights = np.concatenate([predictor.coefficients for predictor in predictors], axis=1)
+        self._intercept = np.stack([predictor.intercept for predictor in predictors])
+        self._gradient = np.zeros(self._weights.shape)
+        self.intercept_gradient = np.zeros(self._intercept.shape)
+        self._index, self._sums = -1, list[tuple[float, float]]()
+
+    def sums(self, index: int, part: Partition, weight: NDArray[np.float64]) -> list[tuple[float, float]]:
+        """Return each model's sums of losses and of weights over a partition."""
+        if index != self._index:
+            arrays = self._weights, self._intercept, self._gradient, self.intercept_gradient
+            sums = add_gradients(part.x, part.y, weight, self._loss, *arrays)
+            self._index, self._sums = index, [each[:2] for each in sums]
+        return self._sums
+
+    def gradient(self, number: int) -> NDArray[np.float64]:
+        """Return the gradient of a model."""
+        return self._gradient[:, number * self._k : (number + 1) * self._k]
+
+
+def joint_gradient_bytes(shape: tuple[int, int], dtype: np.dtype[Any], models: int) -> int:
+    """Return the bytes that gradients of so many models together take beside the result of each."""
+    if models < 2 or not 2 <= shape[1] <= most_paired(dtype):
+        return 0
+    # weights and gradients of all, and where each feature's values of a batch end
+    return shape[0] * (models * shape[1] * (dtype.itemsize + 8) + 4)
+
+
+@done_by(Differentiating, Differentiating.introduce)
+def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
+    """Sum loss and gradient over one lane's partitions; the gradient only for a plain linear model."""
+    total: GradientSum = read_alone(Differentiating(job, predictor, lane))
+    return total
+
+
+def _add_classes(
+    job: GradientJob,
+    predictor: LinearPredictor,
+    part: Partition,
+    weight: NDArray[np.float64],
+    total: GradientSum,
+) -> tuple[float, float]:
+    """Add the gradient of rows with classes if asked for; return the sums of losses and of weights."""
+    x, weights, intercept = linear_view(predictor, part.x)
+    given = x, part.y, weight, loss_named(job.loss), weights, intercept
+    sums = (
+        add_gradient(*given, total.gradient, total.intercept_gradient)
+        if job.with_gradient
+        else evaluate_rows(*given, NO_CLASSES)
+    )
+    return sums[0], sums[1]
+
+
+def _add_others(
+    job: GradientJob,
+    predictor: LinearPredictor,
+    part: Partition,
+    weight: NDArray[np.float64],
+    total: GradientSum,
+) -> tuple[float, float]:
+    """Do the same for rows with sets of labels or with numbers, batch by batch."""
+    loss_sum, weight_sum = 0.0, 0.0
+    for rows, values in score_pieces(predictor, part.x):
+        found = score_gradients(job.loss, values, slice_rows(part.y, rows), weight[rows])
+        loss_sum += found.loss_sum
+        weight_sum += found.weight_sum
+        if job.with_gradient:
+            _add_products(slice_rows(part.x, rows), found.values, total.gradient)
+            total.intercept_gradient += found.values.sum(axis=0)
+    return loss_sum, weight_sum
+
+
+def _add_products(x: Rows, residual: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
+    """Add ``sum_i x_i g_i^T`` to `gradient`, the rows g_i of `residual` times their weights."""
+    if not isinstance(x, DenseRows):
+        add_cross(x, residual, gradient)
+        return
+    for first in range(0, len(x.values), _PRODUCT_ROWS):  # in float64: near the optimum the products cancel
+        rows = slice(first, first + _PRODUCT_ROWS)
+        add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), residual[rows], gradient)
+
+
+def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:
+    """Add two sums, reusing the memory of `left`."""
+    left.gradient += right.gradient
+    left.intercept_gradient += right.intercept_gradient
+    return add_sums(left, right, gradient=left.gradient, intercept_gradient=left.intercept_gradient)

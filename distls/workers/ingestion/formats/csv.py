@@ -1,0 +1,314 @@
+"""Separated text (CSV, TSV) to batches of row records: runs the kernel, converts and explains what it cannot."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions, first_columns
+from distls.workers.ingestion.parsing.array_types import Bytes, Ints
+from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
+from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
+from distls.workers.ingestion.parsing.svmlight_kernels import line_end
+from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.parsing.word_table import WordTable
+from distls.workers.ingestion.records.batch import Progress, RecordBatch
+from distls.workers.ingestion.records.labels import value_labels
+from distls.workers.ingestion.records.line_ids import LineIds, fields_of
+from distls.workers.ingestion.records.messages import CONVERT, number_rule, quoted
+from distls.workers.ingestion.records.reader import TextReader
+
+_BATCH_WORDS = 16 * 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class DelimitedOptions(TableOptions):
+    """How separated text is read."""
+
+    separator: str = ","  # one ASCII character
+    headed: bool = False  # the first line of each file names the columns
+
+
+class RowReader:
+    """Runs the kernel over the blocks of one item.
+
+    Columns are int64 (n_columns, 3), as of `parse_rows`, `mode` has bits of Mode. A row's scratch has `n_slots`, each
+    record `n_extra` reserved words. Skipped lines are added to `progress`; `locate` formats a 0-based line of the
+    item as ``FILE:LINE``, for errors only.
+    """
+
+    def __init__(
+        self,
+        options: DelimitedOptions,
+        columns: Ints,
+        mode: int,
+        progress: Progress,
+        locate: Callable[[int], str],
+        n_slots: int = FEATURES,
+        n_extra: int = 0,
+    ) -> None:
+        self.options = options
+        na = float(options.na) if options.na else math.nan
+        # int: numba treats a member of Mode as another type, and would compile the kernel again
+        self.rules = Rules(ord(options.separator), int(mode), na, n_extra)
+        self.columns = columns
+        self.progress = progress
+        self.locate = locate
+        self.state = np.zeros(State.SIZE, dtype=np.int64)
+        self.state[State.LINE] = progress.lines
+        self.table = WordTable()
+        self.label_words: dict[float, str] = {}
+        self.slots = Slots(np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots))
+        self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
+        self.records = records_in(BufferPool(), 64)
+
+    def begin(self, block: TextBlock) -> None:
+        """Go to the block's first row."""
+        state = self.state
+        state[[State.POSITION, State.ANSWERS]] = 0
+        # byte order mark and header are at the start of each file only
+        if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
+            state[State.POSITION] = 3
+        found = not (block.starts_file and self.options.headed)
+        while not found and state[State.POSITION] < block.size:
+            start = int(state[State.POSITION])
+            end = int(line_end(block.text, start))
+            found = bool(block.text[start:end].tobytes().strip())
+            state[State.POSITION] = end + 1
+            state[State.LINE] += 1
+
+    def run(self, block: TextBlock) -> Code:
+        """Parse on until the block is done or the records are full; return which."""
+        while True:
+            code = Code(self._run_kernel(block))
+            if code in (Code.DONE, Code.FULL):
+                return code
+            if code == Code.ASK:
+                self._add_answer(self.answer(self._token(block.text)))
+            elif code == Code.WORDS_FULL:
+                self.make_room()
+            elif code == Code.NEW_LABEL:
+                self._name_labels(block.text)
+            else:
+                self.refuse(block.text, self._reason(code, block.text), may_skip=code != Code.UNCLOSED)
+
+    def _run_kernel(self, block: TextBlock) -> int:
+        return parse_rows(
+            block.text,
+            block.size,
+            self.rules,
+            self.columns,
+            self.table.words,
+            self.answers,
+            self.slots,
+            self.records,
+            self.state,
+        )
+
+    # -- what the kernel leaves to Python ----------------------------------------------------------------
+
+    def answer(self, token: bytes) -> float:
+        """Return the value of a field that the kernel could not decide."""
+        return float(token)
+
+    def make_room(self) -> None:
+        """Enlarge the table of words."""
+        self.table.grow()
+
+    def _token(self, text: Bytes) -> bytes:
+        start, end = self.state[[State.START, State.END]].tolist()
+        return text[start:end].tobytes()
+
+    def _add_answer(self, value: float) -> None:
+        n = int(self.state[State.ANSWERS])
+        if n == len(self.answers.values):  # full: double the arrays
+            starts, values = self.answers
+            self.answers = Answers(np.resize(starts, 2 * n), np.resize(values, 2 * n))
+        self.answers.starts[n], self.answers.values[n] = self.state[State.START], value
+        self.state[State.ANSWERS] = n + 1
+
+    def _name_labels(self, text: Bytes) -> None:
+        """Assign values to new labels."""
+        entries = list(self.table.unvalued())
+        try:
+            values, words = value_labels(map(self.table.text, entries))
+        except UnicodeDecodeError:
+            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {CONVERT}")
+            return
+        self.table.words.values[entries] = values
+        self.label_words |= words
+
+    # -- refusals ----------------------------------------------------------------------------------------
+
+    def refuse(self, text: Bytes, reason: str, may_skip: bool = True) -> None:
+        """Stop at the offending row, or record and skip it."""
+        state, line = self.state, int(self.state[State.LINE])
+        if not (self.options.skip_errors and may_skip):
+            raise BadInputError(f"{self.locate(line)}: {reason}")
+        self.progress.skip(line, reason)
+        state[State.POSITION] = line_end(text, int(state[State.POSITION])) + 1
+        state[State.LINE] = line + 1
+        state[State.ANSWERS] = 0
+
+    def _field(self, text: Bytes) -> str:
+        """Name the field where the kernel stopped."""
+        column = self.options.columns[int(self.state[State.COLUMN])]
+        return f"column {quoted(column.encode())}: {quoted(self._token(text))}"
+
+    def _reason(self, code: Code, text: Bytes) -> str:
+        """Return the offending text and the rule it breaks."""
+        if code in (Code.FEW, Code.MANY):
+            start = int(self.state[State.POSITION])
+            line = text[start : line_end(text, start)].tobytes().rstrip(b"\r")
+            found, wanted = self._n_fields(line), len(self.options.columns)
+            return f"{quoted(line)}: {found} field{'s' * (found > 1)} where there should be {wanted}"
+        rules = {
+            Code.UNCLOSED: "no closing quote on the line; fields with line breaks cannot be read from CSV: save the "
+            "table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that",
+            Code.AFTER_QUOTE: "text after a closing quote; a quote between quotes is doubled",
+        }
+        return f"{self._field(text)}: {rules[code] if code in rules else self._value_rule(text)}"
+
+    def _n_fields(self, line: bytes) -> int:
+        text, separator = line.decode("latin-1").replace("\r", " "), self.options.separator
+        try:
+            return len(next(csv.reader([text], delimiter=separator, skipinitialspace=separator != " ")))
+        except csv.Error:  # a field of more than 128 KiB
+            return text.count(separator) + 1
+
+    def _value_rule(self, text: Bytes) -> str:
+        """Return why a field is not a value of its column."""
+        column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
+        missing = token.decode("latin-1") in MISSING
+        if column == self.options.label:
+            return "the row has no label" if missing else number_rule(token, "a label")
+        if column == self.options.weight:
+            return "a sample weight must be a number that is finite and not negative"
+        if missing:
+            return "the value is missing; --na VALUE says what to read in its place"
+        if _is_plain(token):
+            return f"the value does not fit into {'float64' if self.options.float64 else 'float32'}"
+        return number_rule(token, "a value")
+
+
+def _is_plain(token: bytes) -> bool:
+    """Return whether a refused field is a number that is too large."""
+    try:
+        return token.strip().lower().lstrip(b"+-")[:1] in b"0123456789." and abs(float(token)) > 3e38
+    except ValueError:
+        return False
+
+
+def records_in(pool: BufferPool, n_words: int) -> Records:
+    """Return buffers for records of `n_words` words, from `pool`."""
+    words = pool.take("words", 4 * n_words).view(np.uint32)
+    return Records(
+        words=words,
+        floats=words.view(np.float32),
+        # sized for the shortest records, as untouched pages cost nothing
+        row_at=pool.take("row_at", 4 * n_words + 16).view(np.int64),
+        row_line=pool.take("row_line", 2 * n_words + 8).view(np.int32),
+        row_weight=pool.take("row_weight", 2 * n_words + 8).view(np.float32),
+    )
+
+
+class DelimitedParser(RowReader):
+    """Parses the blocks of one item; built and used as `SvmlightParser` is."""
+
+    def __init__(
+        self,
+        options: DelimitedOptions,
+        n_extra: int,
+        progress: Progress,
+        locate: Callable[[int], str],
+        pool: BufferPool,
+    ) -> None:
+        bits = {Mode.DENSE: options.dense, Mode.FLOAT64: options.float64, Mode.LABELLED: bool(options.label)}
+        mode = sum(int(bit) for bit, given in bits.items() if given)
+        columns = _kernel_columns(options)
+        super().__init__(options, columns, mode, progress, locate, FEATURES + len(options.features), n_extra)
+        self.slots.indices[FEATURES:] = first_columns(options.features)[:-1]
+        self.slots.values[WEIGHT] = 1.0
+        self._enter_categories()
+        self._pool = pool
+        self.records = records_in(pool, _BATCH_WORDS)
+
+    def _enter_categories(self) -> None:
+        starts = first_columns(self.options.features)
+        place = {name: c for c, name in enumerate(self.options.columns)}
+        for feature, start in zip(self.options.features, starts, strict=False):
+            if feature.categories is not None:
+                numbers = range(start, start + len(feature.categories))
+                self.table.add(place[feature.name], feature.categories, numbers)
+                # a missing value is read as na: its category if there is one
+                if self.options.na in feature.categories:
+                    missing = start + feature.categories.index(self.options.na)
+                    self.columns[place[feature.name], 2] = missing
+
+    def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
+        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
+        start = self.progress.offset
+        self.begin(block)
+        while self.run(block) == Code.FULL:
+            self._note(block, start + int(self.state[State.POSITION]))
+            # full without a row: a single row is larger than the buffers
+            if self.state[State.ROWS]:
+                yield self._take_batch()
+            else:
+                self.records = records_in(self._pool, 2 * len(self.records.words))
+        self._note(block, start + block.size)
+        if self.state[State.ROWS]:
+            yield self._take_batch()
+
+    def _note(self, block: TextBlock, offset: int) -> None:
+        """Copy the kernel's totals into `progress`."""
+        state, progress = self.state, self.progress
+        progress.offset, progress.lines = offset, int(state[State.LINE])
+        if state[State.UNSEEN] and progress.unseen_first is None:
+            start, end, column = state[[State.UNSEEN_START, State.UNSEEN_END, State.UNSEEN_COLUMN]].tolist()
+            name = quoted(self.options.columns[column].encode())
+            where = int(state[State.UNSEEN_LINE])
+            progress.unseen_first = (where, f"column {name}: {quoted(block.text[start:end].tobytes())}")
+        progress.unseen += int(state[State.UNSEEN])
+        state[State.UNSEEN] = 0  # counted above
+
+    def _take_batch(self) -> RecordBatch:
+        n_rows, n_words = int(self.state[State.ROWS]), int(self.state[State.WORDS])
+        self.state[[State.ROWS, State.WORDS]] = 0
+        words, _, row_at, row_line, row_weight = self.records
+        row_at[n_rows] = n_words
+        weights = row_weight[:n_rows] if self.options.weight else None
+        return RecordBatch(
+            words[:n_words], row_at[: n_rows + 1], row_line[:n_rows], weights, self.label_words
+        )
+
+
+def _kernel_columns(options: DelimitedOptions) -> Ints:
+    """Return kind, slot and missing category of each column."""
+    slots = {feature.name: FEATURES + k for k, feature in enumerate(options.features)}
+    category = {feature.name for feature in options.features if feature.categories is not None}
+
+    def entry(name: str) -> tuple[int, int, int]:
+        if name == options.label:
+            return (Kind.LABEL_WORD if options.label_words else Kind.LABEL), LABEL, -1
+        if name == options.weight:
+            return Kind.WEIGHT, WEIGHT, -1
+        if name in slots:
+            return (Kind.CATEGORY if name in category else Kind.NUMBER), slots[name], -1
+        return Kind.SKIP, LABEL, -1
+
+    return np.array([entry(name) for name in options.columns], dtype=np.int64)
+
+
+def _line_ids(options: DelimitedOptions) -> LineIds:
+    return fields_of(options.separator, options.columns.index(options.id_column))
+
+
+CSV_READER = TextReader(DelimitedParser, _line_ids)

@@ -1,0 +1,213 @@
+"""Documents to row records: their labels and weights checked, their words hashed into columns by scikit-learn."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.row_origins import pack_ids
+from distls.workers.ingestion.parsing.array_types import Ints
+from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
+from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
+from distls.workers.ingestion.records.pack_records import pack_sparse
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+MAX_COLUMNS = 2**31 - 1  # of scikit-learn's FeatureHasher
+
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Hashing:
+    """Parameters of scikit-learn's HashingVectorizer, without a norm."""
+
+    n_features: int = 2**18
+    ngrams: tuple[int, int] = (1, 1)  # shortest and longest run of words, or of characters
+    analyzer: str = "word"  # word | char | char_wb
+    lowercase: bool = True
+    alternate_sign: bool = False  # hash collisions cancel out on average
+    binary: bool = False  # ones instead of counts
+
+    def vectorizer(self) -> HashingVectorizer:
+        """Return scikit-learn's transformer."""
+        # imported only where there is text to hash: other workers do not need scikit-learn
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        return HashingVectorizer(
+            n_features=self.n_features,
+            ngram_range=self.ngrams,
+            analyzer=self.analyzer,
+            lowercase=self.lowercase,
+            alternate_sign=self.alternate_sign,
+            binary=self.binary,
+            norm=None,
+        )
+
+
+@dataclass(frozen=True)
+class DocumentReadOptions(ReadOptions):
+    """Options of the readers of documents; columns are those of a table, or JSON fields, empty if there is none."""
+
+    hashing: Hashing = field(default_factory=Hashing)
+    text_column: str = ""  # empty: lines are plain text
+    label_column: str = ""
+    weight_column: str = ""
+    keep_words: bool = False  # the most frequent word of each column
+    prefixed: bool = False  # lines of text have labels as fastText's, __label__NAME
+    # of separated text
+    columns: tuple[str, ...] = ()
+    separator: str = ","
+    headed: bool = False
+
+
+class Document(NamedTuple):
+    """A document and what belongs to it."""
+
+    text: str
+    labels: list[str]
+    weight: float
+    id: str = ""
+
+
+class Refused(ValueError):
+    """The rule that a line breaks."""
+
+
+class DocumentPacker:
+    """Makes record batches of documents."""
+
+    def __init__(self, options: DocumentReadOptions, n_extra: int) -> None:
+        self.options = options
+        self.n_extra = n_extra
+        self._vectorizer = options.hashing.vectorizer()
+
+    def batch(self, found: list[tuple[int, Document]]) -> RecordBatch:
+        """Return the records of documents, each with its line."""
+        documents = [document for _, document in found]
+        values, words = value_labels(label for document in documents for label in document.labels)
+        offsets = np.cumsum([0, *(len(document.labels) for document in documents)], dtype=np.int64)
+        records, row_at = pack_sparse(self._hashed(documents), values, offsets, self.n_extra)
+        weights = np.array([document.weight for document in documents], dtype=np.float32)
+        return RecordBatch(
+            records,
+            row_at,
+            np.array([line for line, _ in found], dtype=np.int32),
+            weights if self.options.weight_column else None,
+            words,
+            pack_ids([document.id for document in documents]) if self.options.id_column else None,
+            self._words(documents) if self.options.keep_words else None,
+        )
+
+    def _words(self, documents: list[Document]) -> dict[int, tuple[str, int]]:
+        """Return the most frequent word of each column, and how often it occurs; ties to the first in the alphabet."""
+        from sklearn.utils import murmurhash3_32
+
+        analyzer, n_columns = self._vectorizer.build_analyzer(), self.options.hashing.n_features
+        counts = Counter(itertools.chain.from_iterable(analyzer(document.text) for document in documents))
+        found: dict[int, tuple[str, int]] = {}
+        for word, count in sorted(counts.items()):
+            hashed = int(murmurhash3_32(word, 0))
+            # as FeatureHasher: the absolute value of the smallest integer does not fit into 32 bits
+            column = abs(hashed) % n_columns if hashed != -(2**31) else (2**31 - n_columns) % n_columns
+            if count > found.get(column, ("", 0))[1]:
+                found[column] = (word, count)
+        return found
+
+    def _hashed(self, documents: list[Document]) -> tuple[Ints, Ints, NDArray[Any]]:
+        dtype = np.dtype(np.float64 if self.options.float64 else np.float32)
+        return hashed_texts(self._vectorizer, [document.text for document in documents], dtype)
+
+
+def hashed_texts(
+    vectorizer: HashingVectorizer, texts: Sequence[str], dtype: np.dtype[Any]
+) -> tuple[Ints, Ints, NDArray[Any]]:
+    """Return the hashed features of documents: indptr, indices and values, sorted, without zeros."""
+    matrix = vectorizer.transform(texts)
+    matrix.eliminate_zeros()  # counts of opposite signs
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
+
+
+# -- one document ----------------------------------------------------------------------------------------
+
+
+def document_of(record: dict[str, Any], options: DocumentReadOptions) -> Document:
+    """Return the document of a record with named fields, or raise Refused."""
+    document = _text_field(record, options.text_column)
+    labels = _label_field(record, options) if options.labelled else []
+    return Document(
+        document, labels, _weight_field(record, options.weight_column), _id_field(record, options)
+    )
+
+
+def _field(record: dict[str, Any], name: str, remedy: str = "") -> Any:
+    if record.get(name) is None:
+        raise Refused(f'field "{name}" is {"null" if name in record else "missing"}{remedy}')
+    return record[name]
+
+
+def _text_field(record: dict[str, Any], name: str) -> str:
+    text = _field(record, name)
+    if not isinstance(text, str):
+        raise Refused(f'field "{name}" must be a string')
+    if not is_encodable(text):
+        raise Refused(f'field "{name}" has a lone surrogate, which is no character')
+    return text
+
+
+def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[str]:
+    name = options.label_column
+    given = _field(record, name, "; documents without labels are for ingest --unlabelled, and predict")
+    if options.multilabel != isinstance(given, list):
+        needed = "must be a list, as --multilabel says" if options.multilabel else "is a list"
+        remedy = "" if options.multilabel else "; several labels in a row are read with --multilabel only"
+        raise Refused(f'field "{name}" {needed}{remedy}')
+    return checked_labels([_label_text(label, name) for label in (given if options.multilabel else [given])])
+
+
+def _label_text(label: Any, name: str) -> str:
+    if isinstance(label, str):
+        return label
+    if not isinstance(label, (int, float)) or not math.isfinite(label):
+        raise Refused(f'field "{name}" must hold a word or a number')
+    return json.dumps(label)  # as the number is written
+
+
+def checked_labels(labels: list[str]) -> list[str]:
+    """Return labels of a document, or raise Refused."""
+    for label in labels:
+        if fault := label_fault(label):
+            raise Refused(fault)
+    if len(labels) > 1 and len({label_value(label) for label in labels}) < len(labels):
+        raise Refused("a label is given twice")
+    return labels
+
+
+def _id_field(record: dict[str, Any], options: DocumentReadOptions) -> str:
+    if not options.id_column:
+        return ""
+    found = _field(record, options.id_column)
+    text = found if isinstance(found, str) else json.dumps(found)
+    if not is_encodable(text):
+        raise Refused(f'field "{options.id_column}" has a lone surrogate, which is no character')
+    return text
+
+
+def _weight_field(record: dict[str, Any], name: str) -> float:
+    if not name:
+        return 1.0
+    weight = _field(record, name)
+    # bool is a subclass of int
+    sound = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not sound or not 0 <= weight <= _LARGEST_WEIGHT:
+        raise Refused(f'field "{name}" must be a number that is finite and not negative')
+    return float(weight)

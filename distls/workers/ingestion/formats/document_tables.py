@@ -1,0 +1,168 @@
+"""Documents in a column of a table, CSV or Parquet, to batches of row records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Generic, TypeVar
+
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.document_records import (
+    Document,
+    DocumentPacker,
+    DocumentReadOptions,
+    Refused,
+    document_of,
+)
+from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
+from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
+from distls.workers.ingestion.records.batch import RecordBatch
+from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
+
+_CHUNK_CHARACTERS = 8 * 2**20  # hashed at a time
+_CHUNK_ROWS = 2**16
+ItemT = TypeVar("ItemT", bound=SourceItem)
+# The 0-based line (row) of a record, and its fields by name, or why it cannot be read.
+_Record = tuple[int, dict[str, Any] | Refused]
+
+
+@dataclass(frozen=True)
+class DocumentTableReader(Reader[ItemT, DocumentReadOptions], Generic[ItemT]):
+    """Reads documents from records with named fields; the offset of the progress counts records."""
+
+    records: Callable[[ItemT, DocumentReadOptions], Iterator[_Record]]
+
+    def batches(self, item: ItemT, run: ReadRun[DocumentReadOptions]) -> Iterator[RecordBatch]:
+        """Yield the item's records from ``run.progress`` on."""
+        progress, options = run.progress, run.options
+        packer = DocumentPacker(options, run.n_extra)
+        found: list[tuple[int, Document]] = []
+        size = 0
+        for line, record in itertools.islice(self.records(item, options), progress.offset, None):
+            progress.offset, progress.lines = progress.offset + 1, line + 1
+            try:
+                document = _document(record, options)
+            except Refused as refused:
+                if not options.skip_errors:
+                    raise BadInputError(f"{item.where(line)}: {refused}") from None
+                progress.skip(line, str(refused))
+                continue
+            found.append((line, document))
+            size += len(document.text)
+            if size >= _CHUNK_CHARACTERS or len(found) >= _CHUNK_ROWS:
+                yield packer.batch(found)
+                found, size = [], 0
+        if found:
+            yield packer.batch(found)
+
+
+def _document(record: dict[str, Any] | Refused, options: DocumentReadOptions) -> Document:
+    if isinstance(record, Refused):
+        raise record
+    return document_of(record, options)
+
+
+# -- separated text --------------------------------------------------------------------------------------
+
+
+def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Record]:
+    """Yield the records of a whole file; quoted fields may have line breaks."""
+    csv.field_size_limit(MAX_LINE)  # 128 KiB by default
+    with damage_described(item.file), item.file.open() as file:
+        # a wrong byte is found in its record, which has a line
+        text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
+        rows = csv.reader(
+            _lines(text, item.file.path),
+            delimiter=options.separator,
+            skipinitialspace=options.separator != " ",
+            strict=True,
+        )
+        expects_header = options.headed
+        while True:
+            line = rows.line_num
+            try:
+                row = next(rows)
+            except StopIteration:
+                break
+            except csv.Error as error:
+                yield line, Refused(_csv_rule(error))
+                continue
+            # the first line that is not blank
+            if row and not expects_header:
+                yield line, _fields(row, options)
+            expects_header = expects_header and not row
+        item.file.check()
+
+
+def _lines(text: IO[str], path: str) -> Iterator[str]:
+    while line := text.readline(MAX_LINE):
+        if len(line) == MAX_LINE:
+            raise BadInputError(f"{path}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
+        yield line
+
+
+def _csv_rule(error: csv.Error) -> str:
+    if "unexpected end" in str(error) or "field limit" in str(error):
+        return "a quote is never closed"
+    if "expected after" in str(error):
+        return "text after a closing quote; a quote between quotes is doubled"
+    return str(error)
+
+
+def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Refused:
+    """Return the fields that are read, by name."""
+    wanted = len(options.columns)
+    if len(row) != wanted:
+        start = quoted(options.separator.join(row).encode("utf-8", "surrogateescape"))
+        return Refused(f"{start}: {len(row)} field{'s' * (len(row) > 1)} where there should be {wanted}")
+    fields: dict[str, Any] = {}
+    named = (options.text_column, options.label_column, options.weight_column, options.id_column)
+    for name in filter(None, named):
+        text = row[options.columns.index(name)]
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            shown = quoted(text.encode("utf-8", "surrogateescape"))
+            return Refused(f'column "{name}": {shown} is not UTF-8; {CONVERT}')
+        fields[name] = text if name == options.text_column else text.strip()
+    if options.multilabel and options.label_column:
+        label = fields[options.label_column]
+        fields[options.label_column] = [part.strip() for part in label.split(",")] if label else []
+    if options.weight_column:
+        fields[options.weight_column] = _number(fields[options.weight_column])
+    return fields
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # refused as a weight, with its rule
+
+
+# -- Parquet ---------------------------------------------------------------------------------------------
+
+
+def _parquet_records(item: ParquetItem, options: DocumentReadOptions) -> Iterator[_Record]:
+    """Yield the records of a row group."""
+    names = [options.text_column, options.label_column if options.labelled else "", options.weight_column]
+    names.append(options.id_column)
+    row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 1)
+    n_rows = max(1, min(_CHUNK_CHARACTERS // row_bytes, _CHUNK_ROWS))
+    row = 0
+    for batch in parquet_batches(item, list(dict.fromkeys(filter(None, names))), n_rows):
+        try:
+            records = batch.to_pylist()
+        except UnicodeDecodeError:  # Arrow does not check the strings it reads
+            raise BadInputError(
+                f'{item.file.path}: column "{options.text_column}" is not UTF-8 text'
+            ) from None
+        for record in records:
+            yield row, record
+            row += 1
+
+
+CSV_DOCUMENT_READER = DocumentTableReader(_csv_records)
+PARQUET_DOCUMENT_READER = DocumentTableReader(_parquet_records)

@@ -1,0 +1,142 @@
+"""Parquet files, and data frames in their place: columns with their types, and row groups as record batches."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.row_block import FileRows
+
+
+@dataclass(frozen=True)
+class ParquetHead:
+    """Footer of a file, and the lengths of the lists in its first row."""
+
+    # of each column, in order: ``number``, ``text``, ``list``, or the Arrow type of one that cannot be a feature
+    kinds: dict[str, str]
+    lengths: dict[str, int]
+    groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
+
+
+@dataclass(frozen=True)
+class ParquetItem(FileRows):
+    """A row group: rows start, ..., stop - 1 of a file."""
+
+    number: int
+    file: SourceFile
+    group: int
+    start: int
+    stop: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSource(SourceFile):
+    """A data frame, read as a Parquet file of the same columns is."""
+
+    head: ParquetHead
+    table: Callable[[int], Any]  # number of a row group -> its rows as an Arrow table
+    facts: dict[str, Any]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Facts that must not change until an ingest is resumed."""
+        return self.facts
+
+    def check(self) -> None:
+        """Nothing to check: frames do not change under their names as files do."""
+
+    def open(self) -> IO[bytes]:
+        """Return the signature of Parquet, by which formats are recognised."""
+        return io.BytesIO(b"PAR1")
+
+
+def load_arrow(path: str) -> Any:
+    """Return pyarrow with what reads Parquet; `path` is named where it is missing."""
+    # pyarrow is optional, and loaded only where there is a Parquet file
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise BadInputError(
+            f"{path}: parquet files are read with pyarrow; pip install 'distls[parquet]'"
+        ) from None
+    return pyarrow
+
+
+def _open(file: SourceFile) -> Any:
+    file.check()
+    # no read-ahead: its memory is in no budget
+    return load_arrow(file.path).parquet.ParquetFile(
+        file.path, pre_buffer=False, page_checksum_verification=True
+    )
+
+
+@contextlib.contextmanager
+def damage_described(path: str) -> Iterator[None]:
+    """Raise BadInputError for what pyarrow raises where a file is damaged."""
+    arrow = load_arrow(path)
+    try:
+        yield
+    except BadInputError:
+        raise
+    except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
+        raise BadInputError(f"{path}: not a readable parquet file ({' '.join(str(error).split())})") from None
+
+
+def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
+    """Yield the item's columns in record batches of `n_rows` at most."""
+    if isinstance(item.file, FrameSource):
+        yield from item.file.table(item.group).select(columns).to_batches(n_rows)
+        return
+    with damage_described(item.file.path), _open(item.file) as source:
+        yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
+
+
+def read_parquet_head(file: SourceFile) -> ParquetHead:
+    """Read the footer of a file and its first row, or raise BadInputError."""
+    if isinstance(file, FrameSource):
+        return file.head
+    types = load_arrow(file.path).types
+    with damage_described(file.path), _open(file) as source:
+        schema, meta = source.schema_arrow, source.metadata
+        kinds = {column.name: kind_of_column(types, column.type) for column in schema}
+        if len(kinds) < len(schema):
+            raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
+        lists = [name for name, kind in kinds.items() if kind == "list"]
+        first = next(source.iter_batches(1, columns=lists), None) if lists else None
+    groups = (meta.row_group(g) for g in range(meta.num_row_groups))
+    return ParquetHead(
+        kinds,
+        {} if first is None else list_lengths(first, lists),
+        tuple((group.num_rows, group.total_byte_size) for group in groups),
+    )
+
+
+def list_lengths(first: Any, names: list[str]) -> dict[str, int]:
+    """Return the lengths of the lists in the first row of columns."""
+    return {name: len(first[name][0].as_py() or ()) for name in names}
+
+
+def kind_of_column(types: Any, found: Any) -> str:
+    """Return the kind of an Arrow type, as `ParquetHead.kinds` has it; `types` is ``pyarrow.types``."""
+    if types.is_dictionary(found):
+        return kind_of_column(types, found.value_type)
+    if _is_number(types, found):
+        return "number"
+    if types.is_string(found) or types.is_large_string(found):
+        return "text"
+    listed = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
+    return "list" if listed and _is_number(types, found.value_type) else str(found)
+
+
+def _is_number(types: Any, found: Any) -> bool:
+    return any(
+        test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    )

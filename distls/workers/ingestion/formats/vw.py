@@ -1,0 +1,174 @@
+"""Vowpal Wabbit text to batches of row records: runs the kernel, explains what it refuses.
+
+Rows are ``[label] [importance] [base] [tag]|namespace[:scale] name[:value] ... |namespace ...``. Names become
+columns as in Vowpal Wabbit's default ``--hash strings``, or are the column numbers themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from distls.workers.ingestion.formats.svmlight import SvmlightParser
+from distls.workers.ingestion.parsing.array_types import Bytes
+from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
+from distls.workers.ingestion.parsing.svmlight_kernels import State
+from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
+from distls.workers.ingestion.parsing.vw_token_kernels import VW_STATE_SIZE, Code, VwState, hash_name
+from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
+from distls.workers.ingestion.records.line_ids import LineIds, tag_of
+from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
+from distls.workers.ingestion.records.reader import TextReader
+
+_TOKEN = re.compile(rb"\|?[^\s|]*")
+_HASH_REMEDY = "to hash names instead, ingest all data with --hash-bits 18, or another number"
+
+
+@dataclass(frozen=True)
+class VwReadOptions(ReadOptions):
+    """Options of the reader of Vowpal Wabbit text."""
+
+    hash_bits: int | None = None  # names are hashed to 2**hash_bits columns; None: they are column numbers
+    namespace: bytes = b""  # the only one allowed if names are column numbers
+
+    @property
+    def mask(self) -> int:
+        """Mask of the hash; -1 if names are not hashed."""
+        return -1 if self.hash_bits is None else 2**self.hash_bits - 1
+
+
+def name_hash(name: bytes, seed: int = 0) -> int:
+    """Return Vowpal Wabbit's hash modulo 2**32 of a namespace, or of a feature with its namespace's as `seed`."""
+    # the kernel loads eight bytes at a time, also behind the end
+    text = np.frombuffer(name + bytes(8), dtype=np.uint8)
+    return int(hash_name(text, 0, len(name), seed))
+
+
+def only_namespace(text: bytes) -> bytes | None:
+    """Return the namespace of whole lines whose names are all column numbers in a single one, else None."""
+    features = b"\n".join(line[line.find(b"|") :] for line in text.splitlines() if b"|" in line)
+    namespaces = set(re.findall(rb"\|([^\s:|]*)", features))
+    names = set(re.findall(rb"[ \t]([^\s:|]+)", features))
+    plain = all(name.isdigit() and int(name) <= MAX_INDEX for name in names)
+    return namespaces.pop() if plain and len(namespaces) == 1 else None
+
+
+class VwParser(SvmlightParser):
+    """Parses the blocks of one item; built as `SvmlightParser` is, with `VwReadOptions`."""
+
+    options: VwReadOptions
+    state_size = VW_STATE_SIZE
+
+    def _allocate(self, n_words: int) -> None:
+        super()._allocate(n_words)
+        self._weights = self._pool.take("row_weight", 2 * n_words + 8).view(np.float32)
+        self._keys = self._pool.take("keys", 4 * n_words).view(np.uint64)
+        self._values = self._pool.take("values", 4 * n_words).view(np.float64)
+
+    def _restore(self) -> None:
+        super()._restore()
+        self._state[VwState.TAGS], self._state[VwState.BASES] = self.progress.tags, self.progress.bases
+        self._known = np.zeros(len(self._slow))
+        self._namespace = -1 if self.options.hash_bits is not None else name_hash(self.options.namespace)
+
+    def _run_kernel(self, block: TextBlock) -> int:
+        # a line is parsed again once its undecided numbers are known
+        while (code := self._parse(block)) == Code.SLOW_FULL:
+            self._convert(block.text)
+        self._state[State.SLOW] = 0
+        return code
+
+    def _parse(self, block: TextBlock) -> int:
+        words = self._words
+        return parse_vw_lines(
+            block.text,
+            block.size,
+            self.options.mode,
+            self.options.mask,
+            self._namespace,
+            self.n_extra,
+            words,
+            words.view(np.float32),
+            self._row_at,
+            self._row_line,
+            self._weights,
+            self._keys,
+            self._values,
+            self._slow,
+            self._known,
+            self._state,
+        )
+
+    def _convert(self, text: Bytes) -> None:
+        """Let Python's float convert the numbers of a line that the kernel could not decide on."""
+        n = int(self._state[State.SLOW])
+        if n > len(self._slow):
+            self._slow = np.zeros((2 * n, 2), dtype=np.int64)
+            return
+        self._known = np.zeros(len(self._slow))
+        self._known[:n] = [float(text[start:end].tobytes()) for start, end in self._slow[:n, :2].tolist()]
+        self._state[VwState.KNOWN] = n
+
+    def _note(self, offset: int) -> None:
+        super()._note(offset)
+        self.progress.tags = int(self._state[VwState.TAGS])
+        self.progress.bases = int(self._state[VwState.BASES])
+
+    def _take_batch(self) -> RecordBatch:
+        # before super() resets the number of rows
+        weights = self._weights[: int(self._state[State.ROWS])]
+        batch = super()._take_batch()
+        self.progress.weighted |= bool(np.any(weights != 1))
+        return RecordBatch(batch.words, batch.row_at, batch.row_line, weights)
+
+    def _reason(self, code: int, text: Bytes, position: int) -> str:
+        found = _TOKEN.match(text[position : position + 4096].tobytes())
+        self._state[VwState.KNOWN] = 0
+        last = int(self._state[State.LAST_INDEX])
+        return explain(Code(code), found.group() if found else b"", last, self.options)
+
+
+def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str:
+    """Return the token and the rule it breaks, for a message after ``FILE:LINE: ``; `index` is the last column."""
+    largest = "float64" if options.float64 else "float32"
+    if code == Code.SUM:
+        return f"column {index}: the sum of its values does not fit into {largest}"
+    if code == Code.RETURN:
+        return "a carriage return inside the line"
+    _, _, value = token.partition(b":")
+    rules = {
+        Code.NO_BAR: "the line has no | before its features",
+        Code.TAB: "a tab before the first |, where Vowpal Wabbit drops what is before it; write a space",
+        Code.HEAD: "only label, importance, base and tag may stand before the first |",
+        Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
+        Code.REPEATED_LABEL: "a label is given twice",
+        Code.NO_LABEL: "the row has no label (what touches the | is a tag); "
+        "files without labels are for ingest --unlabelled, and predict",
+        Code.UNWANTED_LABEL: "a label, in a file that was declared to have none",
+        Code.WEIGHT: "an importance must be a number from 0 on that fits into float32",
+        Code.NAMESPACE: "a scale needs a namespace before it",
+        Code.OTHER_NAMESPACE: f"names are column numbers, of the namespace {quoted(b'|' + options.namespace)} only; "
+        f"{_HASH_REMEDY}",
+        Code.NAME: f"names are column numbers here; {_HASH_REMEDY}",
+        Code.LARGE_INDEX: f"a column number must not exceed {MAX_INDEX}; {_HASH_REMEDY}",
+        Code.OVERFLOW: f"the value does not fit into {largest}",
+    }
+    if code == Code.LABEL:
+        return f"{quoted(token)}: {label_rule(token)}"
+    if code == Code.BASE:
+        return f"{quoted(token)}: {number_rule(token, 'a base')}"
+    if code == Code.SCALE:
+        return f"{quoted(token)}: {number_rule(value, 'the scale of a namespace')}"
+    if code == Code.VALUE:
+        return f"{quoted(token)}: {number_rule(value, 'a value')}"
+    return f"{quoted(token)}: {rules[code]}"
+
+
+def _tags(_options: VwReadOptions) -> LineIds:
+    return tag_of
+
+
+VW_READER = TextReader(VwParser, _tags)

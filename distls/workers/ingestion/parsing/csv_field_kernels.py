@@ -1,0 +1,255 @@
+"""Parse a field of separated text: where it ends, and its number or word.
+
+Fields are those of RFC 4180; blanks around an unquoted field are not part of it.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distls.workers.compilation.jit import helper, inlined
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
+from distls.workers.ingestion.parsing.number_kernels import scan_number
+from distls.workers.ingestion.parsing.word_table_kernels import (
+    Words,
+    find_word,
+    has_room,
+    insert_word,
+    word_hash,
+)
+
+
+class Kind(IntEnum):
+    """Treatment of the fields of a column."""
+
+    SKIP = 0
+    NUMBER = 1
+    LABEL = 2  # a number
+    WEIGHT = 3
+    CHECK = 4  # survey: numbers so far
+    CHECK_LABEL = 5
+    CATEGORY = 6
+    LABEL_WORD = 7
+    COLLECT = 8  # survey: collect the distinct values
+
+
+class Mode(IntEnum):
+    """Bits of the parser's `mode`."""
+
+    SURVEY = 1
+    DENSE = 2
+    FLOAT64 = 4
+    LABELLED = 8
+
+
+class Code(IntEnum):
+    """Why the parser returned; from FEW on, the row is refused."""
+
+    DONE = 0
+    FULL = 1  # no room for more rows: take them away and call again
+    ASK = 2  # the value of a number, or whether a word may be here: add it to the answers and call again
+    WORDS_FULL = 3  # no room for more words: grow their table and call again
+    NEW_LABEL = 4  # give the last word its value and call again
+    FEW = 5
+    MANY = 6
+    VALUE = 7  # missing, not a number, not finite or too large
+    AFTER_QUOTE = 8
+    UNCLOSED = 9
+
+
+class State(IntEnum):
+    """Entries of the parser's int64 `state`."""
+
+    POSITION = 0  # next row to parse; in a refused one, its start
+    LINE = 1  # lines finished before POSITION
+    ROWS = 2
+    WORDS = 3
+    ANSWERS = 4
+    COLUMN = 5  # where the parser stopped
+    START = 6  # text of that field
+    END = 7
+    UNSEEN = 8  # values of unknown categories
+    UNSEEN_START = 9  # the first of them, and its row
+    UNSEEN_END = 10
+    UNSEEN_COLUMN = 11
+    UNSEEN_LINE = 12
+    SIZE = 13
+
+
+class Rules(NamedTuple):
+    """Options that apply to all rows."""
+
+    separator: int  # a byte
+    mode: int  # bits of Mode
+    na: float  # value of a missing field; NaN: it is refused
+    n_extra: int  # words to reserve in each record
+
+
+class Answers(NamedTuple):
+    """Values of fields of the current row that Python has converted; state[ANSWERS] of them."""
+
+    starts: Ints
+    values: Doubles
+
+
+NEWLINE, _RETURN, _SPACE, _TAB, _QUOTE = 10, 13, 32, 9, 34
+_LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
+KIND, SLOT, _NA = 0, 1, 2  # of a column
+
+
+@inlined
+def is_blank(character: int, separator: int) -> bool:
+    """Return whether a character around a field is no part of it."""
+    return (character in (_SPACE, _TAB) and character != separator) or character == _RETURN
+
+
+@inlined
+def field_bounds(text: Bytes, p: int, separator: int) -> Any:
+    """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
+    while is_blank(text[p], separator):
+        p += 1
+    if text[p] != _QUOTE:
+        start = end = p
+        while text[p] != separator and text[p] != NEWLINE:
+            if not is_blank(text[p], separator):
+                end = p + 1
+            p += 1
+        return Code.DONE, start, end, p, False
+    start, escaped = p + 1, False
+    p = start
+    while text[p] != _QUOTE or text[p + 1] == _QUOTE:
+        if text[p] == NEWLINE:
+            return Code.UNCLOSED, start - 1, p, p, False
+        if text[p] == _QUOTE:
+            escaped = True
+            p += 1
+        p += 1
+    end = p
+    p += 1
+    while is_blank(text[p], separator):
+        p += 1
+    if text[p] != separator and text[p] != NEWLINE:
+        return Code.AFTER_QUOTE, start - 1, p + 1, p, False
+    return Code.DONE, start, end, p, escaped
+
+
+@inlined
+def _is_missing(text: Bytes, start: int, end: int) -> bool:
+    """Return whether a field is empty, ``?``, ``NA``, ``NaN`` or ``nan``."""
+    n = end - start
+    if n == 0 or (n == 1 and text[start] == 63):
+        return True
+    a, b, c = text[start], text[start + 1], text[start + 2]
+    if n == 2:
+        return a == 78 and b == 65
+    return n == 3 and ((a == 78 and b == 97 and c == 78) or (a == 110 and b == 97 and c == 110))
+
+
+@inlined
+def _truth(text: Bytes, start: int, end: int) -> float:
+    """Return 1 for ``true`` and 0 for ``false``, in any case, as booleans of Parquet are read; else -1."""
+    n = end - start
+    if n < 4 or n > 5:
+        return -1.0
+    # a letter's bit 32 is its case
+    a, b, c, d = text[start] | 32, text[start + 1] | 32, text[start + 2] | 32, text[start + 3] | 32
+    if n == 4:
+        return 1.0 if a == 116 and b == 114 and c == 117 and d == 101 else -1.0
+    is_false = a == 102 and b == 97 and c == 108 and d == 115 and text[start + 4] | 32 == 101
+    return 0.0 if is_false else -1.0
+
+
+@inlined
+def _answer(answers: Answers, n_answers: int, start: int) -> Any:
+    """Return (whether there is one, the answer) about the field at `start`."""
+    for k in range(n_answers):
+        if answers.starts[k] == start:
+            return True, answers.values[k]
+    return False, 0.0
+
+
+@inlined
+def _is_code(text: Bytes, start: int) -> bool:
+    """Return whether a whole number has leading zeros or more than 15 digits, which float64 does not keep."""
+    p = start + (text[start] in (43, 45))
+    first = p
+    while 48 <= text[p] <= 57:
+        p += 1
+    return p - first > 15 or (p - first > 1 and text[first] == 48)
+
+
+@inlined
+def _number_in(text: Bytes, start: int, end: int, kind: int, na: float, answers: Answers, state: Ints) -> Any:
+    """Return (code, value) of the number in text[start:end]; `na` is the value of a missing one, or NaN."""
+    if _is_missing(text, start, end):
+        may_miss = kind in (Kind.NUMBER, Kind.CHECK) and not np.isnan(na)
+        return (Code.DONE if may_miss else Code.VALUE), na
+    number_end, value, exact = scan_number(text, start)
+    is_code = kind == Kind.CHECK_LABEL and _is_code(text, start)
+    if number_end == end and exact and not is_code:
+        return Code.DONE, value
+    if number_end != end and kind in (Kind.NUMBER, Kind.CHECK):
+        truth = _truth(text, start, end)
+        if truth >= 0.0:
+            return Code.DONE, truth
+    if number_end != end and kind < Kind.CHECK:
+        return Code.VALUE, 0.0
+    known, answer = _answer(answers, state[State.ANSWERS], start)
+    return (Code.DONE if known else Code.ASK), answer
+
+
+@inlined
+def _is_sound(value: float, kind: int, wide: int) -> bool:
+    """Return whether a number is in the range of its column."""
+    if kind >= Kind.CHECK:
+        return True
+    if kind == Kind.WEIGHT:
+        return 0.0 <= value < _LARGEST_FLOAT32
+    return abs(value) < (np.inf if wide or kind == Kind.LABEL else _LARGEST_FLOAT32)
+
+
+@helper
+def general_number(text: Bytes, p: int, rules: Rules, kind: int, answers: Answers, state: Ints) -> Any:
+    """Return (code, position after the field, value) of a number in any notation."""
+    code, start, end, after, _ = field_bounds(text, p, rules.separator)
+    value = 0.0
+    if code == Code.DONE:
+        code, value = _number_in(text, start, end, kind, rules.na, answers, state)
+    if code == Code.DONE and not _is_sound(value, kind, rules.mode & Mode.FLOAT64):
+        code = Code.VALUE
+    state[State.START], state[State.END] = start, end
+    return code, after, value
+
+
+@inlined
+def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Words, state: Ints) -> Any:
+    """Return (code, position after the field, value) of a field that may be a word.
+
+    `key` is that of its column (see `word_table`). The value is a feature (-1: unknown category), or a label.
+    """
+    kind = column[KIND]
+    code, start, end, after, escaped = field_bounds(text, p, rules.separator)
+    state[State.START], state[State.END] = start, end
+    if code != Code.DONE:
+        return code, after, 0.0
+    if _is_missing(text, start, end):
+        if np.isnan(rules.na) or kind == Kind.LABEL_WORD:
+            return Code.VALUE, after, 0.0
+        if kind == Kind.COLLECT:
+            column[_NA] = 1
+        return Code.DONE, after, np.float64(column[_NA])
+    key += escaped
+    value = word_hash(text, start, end, key)
+    entry, slot = find_word(words, value, key, text, start, end)
+    if entry < 0:
+        if kind == Kind.CATEGORY:
+            return Code.DONE, after, -1.0
+        if not has_room(words, 1, end - start):
+            return Code.WORDS_FULL, after, 0.0
+        entry = insert_word(words, slot, value, key, state[State.LINE], text, start, end)
+    is_new = kind == Kind.LABEL_WORD and np.isnan(words.values[entry])
+    return (Code.NEW_LABEL if is_new else Code.DONE), after, words.values[entry]

@@ -1,0 +1,198 @@
+"""Parse separated text (CSV, TSV) into row records (see `record_kernels`), or survey its columns.
+
+The kernel stops at the first field that it cannot decide on, and `workers/ingestion/formats/csv.py` explains it or
+answers. Text is followed by `PADDING` newlines.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
+from distls.workers.ingestion.parsing.csv_field_kernels import (
+    KIND,
+    NEWLINE,
+    SLOT,
+    Answers,
+    Code,
+    Kind,
+    Mode,
+    Rules,
+    State,
+    field_bounds,
+    general_number,
+    is_blank,
+    word_in,
+)
+from distls.workers.ingestion.parsing.decimal_kernels import write_double
+from distls.workers.ingestion.parsing.number_kernels import parse_short_field
+from distls.workers.ingestion.parsing.record_kernels import store_pair
+from distls.workers.ingestion.parsing.word_table_kernels import Words
+
+
+class Slots(NamedTuple):
+    """Scratch of a row: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column."""
+
+    # shape (FEATURES + n feature columns,); feature numbers; the parser fills in those of categories
+    indices: Ints
+    values: Doubles
+
+
+class Records(NamedTuple):
+    """Buffers for the records of rows."""
+
+    words: UInts  # shape (n_words,)
+    floats: Singles  # shape (n_words,), the same memory
+    row_at: Ints
+    row_line: NDArray[np.int32]
+    row_weight: Singles
+
+
+LABEL, WEIGHT, FEATURES = 0, 1, 2  # of `Slots`; features in the order of the records
+
+
+@inlined
+def _note_unseen(state: Ints, column: int, n_before: int) -> None:
+    """Record the first value of an unknown category."""
+    if state[State.UNSEEN] + n_before == 0:
+        state[State.UNSEEN_START], state[State.UNSEEN_END] = state[State.START], state[State.END]
+        state[State.UNSEEN_COLUMN], state[State.UNSEEN_LINE] = column, state[State.LINE]
+
+
+@inlined
+def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
+    """Fill the slot of a label or a category; an unknown category is zero."""
+    if kind == Kind.LABEL_WORD:
+        slots.values[slot] = value
+    elif kind == Kind.CATEGORY:
+        slots.indices[slot] = np.int64(value)
+        slots.values[slot] = np.float64(value >= 0.0)
+
+
+@inlined
+def _parse_row(
+    text: Bytes,
+    p: int,
+    rules: Rules,
+    separators: np.uint64,
+    columns: Ints,
+    words: Words,
+    answers: Answers,
+    slots: Slots,
+    state: Ints,
+) -> Any:
+    """Parse the row at `p` into the slots; return (code, position of its newline, unseen values)."""
+    n_columns, n_unseen = len(columns), 0
+    for c in range(n_columns):
+        kind, slot = columns[c, KIND], columns[c, SLOT]
+        code = Code.DONE
+        if Kind.NUMBER <= kind <= Kind.CHECK_LABEL:
+            after, value = parse_short_field(text, p, separators)
+            # plain numbers are below 1e15; a negative weight is left to be refused, a label may be a code
+            special = (value < 0.0 and kind == Kind.WEIGHT) or kind == Kind.CHECK_LABEL
+            if after < 0 or text[after] not in (rules.separator, NEWLINE) or special:
+                code, after, value = general_number(text, p, rules, kind, answers, state)
+            slots.values[slot] = value
+        elif kind == Kind.SKIP:
+            code, start, end, after, _ = field_bounds(text, p, rules.separator)
+            state[State.START], state[State.END] = start, end
+        else:
+            code, after, value = word_in(text, p, rules, columns[c], 2 * c, words, state)
+            _store_word(value, kind, slot, slots)
+            if value < 0.0 and kind == Kind.CATEGORY:
+                _note_unseen(state, c, n_unseen)
+                n_unseen += 1
+        if code != Code.DONE:
+            state[State.COLUMN] = c
+            return code, p, 0
+        p = after
+        if c + 1 < n_columns:
+            if text[p] == NEWLINE:
+                return Code.FEW, p, 0
+            p += 1
+    return (Code.DONE if text[p] == NEWLINE else Code.MANY), p, n_unseen
+
+
+@inlined
+def _store_row(records: Records, rules: Rules, slots: Slots, state: Ints) -> None:
+    words, floats, mode = records.words, records.floats, rules.mode
+    row, at = state[State.ROWS], state[State.WORDS]
+    wide, n_slots = mode & Mode.FLOAT64, len(slots.indices)
+    records.row_at[row], records.row_line[row] = at, state[State.LINE]
+    records.row_weight[row] = slots.values[WEIGHT]
+    words[at + 1] = 1 if mode & Mode.LABELLED else 0
+    end = at + 2 + rules.n_extra
+    if mode & Mode.LABELLED:
+        write_double(words, end, slots.values[LABEL] + 0.0)  # minus zero is zero
+        end += 2
+    start = end
+    if mode & Mode.DENSE:
+        for s in range(FEATURES, n_slots):
+            if wide:
+                write_double(words, start + 2 * (s - FEATURES), slots.values[s])
+            else:
+                floats[start + s - FEATURES] = slots.values[s]
+        words[at] = n_slots - FEATURES
+        end += (n_slots - FEATURES) * (2 if wide else 1)
+    else:
+        for s in range(FEATURES, n_slots):
+            end = store_pair(words, floats, end, slots.indices[s], slots.values[s], wide)
+        words[at] = (end - start) // (3 if wide else 2)
+    state[State.ROWS] = row + 1
+    state[State.WORDS] = end
+
+
+@kernel
+def parse_rows(
+    text: Bytes,
+    stop: int,
+    rules: Rules,
+    columns: Ints,
+    words: Words,
+    answers: Answers,
+    slots: Slots,
+    records: Records,
+    state: Ints,
+) -> int:
+    """Parse text[state[POSITION]:stop] into records; return a Code.
+
+    Parameters
+    ----------
+    text : shape (at least stop + PADDING,), newlines from `stop` on
+    columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category (-1: unknown); for a column to
+        collect, whether a value was missing
+    state : shape (State.SIZE,); COLUMN, START and END locate the error in a refused row
+    """
+    p = state[State.POSITION]
+    separators = np.uint64(0x0101010101010101) * np.uint64(rules.separator)  # in each of eight bytes
+    needed = 4 + rules.n_extra + (len(slots.indices) - FEATURES) * 3  # of a row of doubles with indices
+    while p < stop:
+        end = p
+        while is_blank(text[end], rules.separator):
+            end += 1
+        if text[end] != NEWLINE:
+            if state[State.WORDS] + needed > len(records.words):
+                state[State.POSITION] = p
+                return Code.FULL
+            code, end, n_unseen = _parse_row(
+                text, p, rules, separators, columns, words, answers, slots, state
+            )
+            if code != Code.DONE:
+                # the row is parsed again after an answer, or skipped by the caller
+                state[State.POSITION] = p
+                return code
+            state[State.UNSEEN] += n_unseen
+            state[State.ANSWERS] = 0
+            if rules.mode & Mode.SURVEY:
+                state[State.ROWS] += 1
+            else:
+                _store_row(records, rules, slots, state)
+        p = end + 1
+        state[State.LINE] += 1
+    state[State.POSITION] = p
+    return Code.DONE

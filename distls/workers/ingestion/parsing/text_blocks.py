@@ -1,0 +1,223 @@
+"""Text sources as blocks of whole lines: byte ranges of plain files, streams of compressed ones."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import IO, Any, cast
+
+import numpy as np
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.array_types import Bytes
+from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
+
+MAX_LINE = 64 * 2**20
+_READ_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A source as it was when the ingest was planned."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    compression: str = "none"  # none | gzip | bz2
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Facts that must not change until an ingest is resumed."""
+        return {"path": self.path, "size": self.size, "mtime_ns": self.mtime_ns}
+
+    def check(self) -> None:
+        """Refuse a file that changed or vanished since the plan."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise BadInputError(f"{self.path}: vanished while it was being ingested") from None
+        if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise BadInputError(
+                f"{self.path}: changed while it was being ingested; ingest it again from the start"
+            )
+
+    def open(self) -> IO[bytes]:
+        """Open the decompressed bytes."""
+        self.check()
+        if self.compression == "gzip":
+            return cast(IO[bytes], gzip.open(self.path, "rb"))
+        if self.compression == "bz2":
+            return bz2.open(self.path, "rb")
+        return open(self.path, "rb", buffering=0)
+
+
+@dataclass(frozen=True)
+class TextItem:
+    """The lines that start in bytes start, ..., stop - 1 of a file (of its decompressed text: all of it)."""
+
+    number: int
+    file: SourceFile
+    start: int
+    stop: int
+
+    def where(self, line: int, lines_before: int = 0) -> str:
+        """Format the position of a 0-based line of the item, which has `lines_before` in its file."""
+        return f"{self.file.path}:{lines_before + line + 1}"
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Whole lines."""
+
+    text: Bytes
+    size: int  # bytes of the lines
+    starts_file: bool = False  # the first line is the file's
+
+
+def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
+    """Return the start of the first line at or after `offset` (`size` if there is none)."""
+    if offset == 0 or offset >= size:
+        return min(offset, size)
+    position = offset - 1
+    file.seek(position)
+    while position < size:
+        chunk = file.read(_READ_BYTES)
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return position + found + 1
+        position += len(chunk)
+        if not chunk or position - offset > MAX_LINE:
+            break
+    if position < size:
+        raise _line_too_long(path, lines_before(path, offset) + 1)
+    return size
+
+
+def _line_too_long(path: str, line: int) -> BadInputError:
+    return BadInputError(f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
+
+
+def lines_before(path: str, offset: int) -> int:
+    """Count the lines of a plain file that end before byte `offset`."""
+    n_lines, left = 0, offset
+    with open(path, "rb", buffering=0) as file:
+        while left > 0 and (chunk := file.read(min(left, 2**22))):
+            n_lines += chunk.count(b"\n")
+            left -= len(chunk)
+    return n_lines
+
+
+def starts_line(path: str, offset: int) -> bool:
+    """Return whether a line starts at byte `offset` of a plain file."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(max(offset - 1, 0))
+        return offset == 0 or file.read(1) == b"\n"
+
+
+def line_locator(item: TextItem) -> Callable[[int], str]:
+    """Return a function from a 0-based line of the item to ``FILE:LINE``, for errors."""
+    plain = item.file.compression == "none"
+
+    def locate(line: int) -> str:
+        before = lines_before(item.file.path, item.start) if plain else 0
+        # a range that starts inside a line begins with the next one
+        inside = item.start > 0 and plain and not starts_line(item.file.path, item.start)
+        return f"{item.file.path}:{before + inside + line + 1}"
+
+    return locate
+
+
+def text_blocks(
+    item: TextItem, skip: int, block_bytes: int, line: int, pool: BufferPool
+) -> Iterator[TextBlock]:
+    """Yield the item's text from its byte `skip` on, in blocks of whole lines that share a buffer.
+
+    A plain range is one block, a compressed file has blocks of about `block_bytes`. `line` is the line at `skip`.
+    Raises BadInputError if the file changed, its compression is damaged, or a line is longer than MAX_LINE.
+    """
+    path = item.file.path
+    with damage_described(item.file), item.file.open() as file:
+        if item.file.compression != "none":
+            discard(file, skip)
+            for block in _streamed(file, block_bytes, path, line, pool):
+                yield replace(block, starts_file=skip == 0)
+                skip += block.size
+            return
+        start = _line_start(file, item.start, item.file.size, path) + skip
+        size = _line_start(file, item.stop, item.file.size, path) - start
+        if size > 0:
+            file.seek(start)
+            buffer = pool.take("text", size + PADDING)
+            block = _padded_block(buffer, _read_fully(file, buffer[:size]))
+            yield replace(block, starts_file=start == 0)
+            item.file.check()
+
+
+@contextlib.contextmanager
+def damage_described(file: SourceFile) -> Iterator[None]:
+    """Raise BadInputError where the compression of a file is damaged."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInputError(f"{file.path}: damaged or cut short {file.compression} file ({error})") from None
+    except OSError as error:
+        # bz2 reports damage as an OSError without a number
+        if error.errno is None:
+            raise BadInputError(f"{file.path}: damaged {file.compression} file ({error})") from None
+        raise
+
+
+def _padded_block(buffer: Bytes, size: int) -> TextBlock:
+    buffer[size : size + PADDING] = ord("\n")
+    return TextBlock(buffer, size)
+
+
+def _read_fully(file: Any, into: Bytes) -> int:
+    view, done = into.data, 0
+    while done < len(view) and (got := file.readinto(view[done:])):
+        done += got
+    return done
+
+
+def discard(file: IO[bytes], n_bytes: int) -> None:
+    """Read and drop bytes of a stream that cannot seek."""
+    while n_bytes > 0 and (chunk := file.read(min(n_bytes, 2**20))):
+        n_bytes -= len(chunk)
+
+
+def _streamed(
+    file: IO[bytes], block_bytes: int, path: str, line: int, pool: BufferPool
+) -> Iterator[TextBlock]:
+    buffer = pool.take("text", block_bytes + PADDING)
+    filled = 0
+    while True:
+        filled += _read_fully(file, buffer[filled:-PADDING])
+        at_end = filled < len(buffer) - PADDING
+        stop = filled if at_end else _after_last_newline(buffer, filled)
+        rest = buffer[stop:filled].copy()
+        if stop:
+            line += int(np.count_nonzero(buffer[:stop] == ord("\n")))
+            yield _padded_block(buffer, stop)
+        elif not at_end:
+            if len(buffer) > MAX_LINE:
+                raise _line_too_long(path, line + 1)
+            buffer = pool.take("text", 2 * len(buffer))
+        if at_end:
+            return
+        buffer[: len(rest)] = rest
+        filled = len(rest)
+
+
+def _after_last_newline(buffer: Bytes, size: int) -> int:
+    for start in range(max(size - _READ_BYTES, 0), -_READ_BYTES, -_READ_BYTES):
+        chunk = buffer[max(start, 0) : min(max(start, 0) + _READ_BYTES, size)].tobytes()
+        found = chunk.rfind(b"\n")
+        if found >= 0:
+            return max(start, 0) + found + 1
+    return 0

@@ -1,0 +1,80 @@
+"""Input and output of every reader: shared options, progress, batches of records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.row_origins import RowIds
+from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
+from distls.workers.ingestion.parsing.svmlight_kernels import Mode
+
+REPORTED_LINES = 10
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of all readers; formats with more of them inherit from it."""
+
+    labelled: bool = True
+    multilabel: bool = False
+    one_based: bool = False
+    float64: bool = False
+    skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
+    id_column: str = ""  # column or field with the id of a row; empty if there is none
+
+    @property
+    def mode(self) -> int:
+        """Bits for the kernels."""
+        bits = {
+            Mode.LABELLED: self.labelled,
+            Mode.MULTILABEL: self.multilabel,
+            Mode.ONE_BASED: self.one_based,
+            Mode.FLOAT64: self.float64,
+        }
+        return sum(int(bit) for bit, given in bits.items() if given)
+
+
+@dataclass
+class Progress:
+    """Position in an item and counts up to there, stored with each chunk to resume from; lines start from 0."""
+
+    offset: int = 0
+    lines: int = 0
+    qids: int = 0
+    tags: int = 0
+    bases: int = 0
+    weighted: bool = False  # a weight other than 1 was read
+    min_index: int = -1  # -1: no index was read
+    min_line: int = 0  # first occurrence of min_index
+    max_index: int = -1
+    max_line: int = 0
+    skipped: int = 0
+    skipped_first: list[tuple[int, str]] = field(default_factory=list)
+    skipped_since: list[int] = field(default_factory=list)  # lines refused since the last chunk was staged
+    unseen: int = 0  # values of categories that the training data do not have
+    unseen_first: tuple[int, str] | None = None
+
+    def skip(self, line: int, reason: str) -> None:
+        """Count a refused line, and keep the reason of the first few."""
+        self.skipped += 1
+        self.skipped_since.append(line)
+        if len(self.skipped_first) < REPORTED_LINES:
+            self.skipped_first.append((line, reason))
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """Records of consecutive rows, in buffers that the reader reuses."""
+
+    words: UInts  # shape (n_words,)
+    row_at: Ints  # shape (n_rows + 1,)
+    row_line: NDArray[np.int32]  # shape (n_rows,); 0-based lines, from the item's first
+    weights: Singles | None = None  # shape (n_rows,), or None
+    # by value; see `distls.workers.ingestion.records.labels`
+    label_words: dict[float, str] = field(default_factory=dict)
+    ids: RowIds | None = None  # where `ReadOptions.id_column` names them
+    # of hashed text, if they are kept: column -> its most frequent word, and how often that occurs
+    column_words: dict[int, tuple[str, int]] | None = None

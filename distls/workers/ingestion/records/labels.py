@@ -1,0 +1,85 @@
+"""Labels as text: numbers by value, words by their hash until the classes are known.
+
+A row record has a float64 for each label. A word is represented by the first 53 bits of the BLAKE2b hash of its UTF-8
+bytes, a whole number that is exact in float64; the facts of a chunk map these to words. A label that reads as a number
+is that number, even among words, so that ``7``, ``7.0`` and ``+7`` are one class. Numbers that float64 does not keep,
+with leading zeros or more than 15 digits, are words: they are mostly codes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from distls.storage.dataset.metadata import Label
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.array_types import Doubles
+
+_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def label_value(label: Label) -> float:
+    """Return the value of a label in a row record."""
+    if not isinstance(label, str):
+        return float(label)
+    number = _number(label)
+    return _hash(label) if number is None else number
+
+
+def number_label(value: float) -> int | float:
+    """Return a number as a class: a whole one as an integer."""
+    return int(value) if value == int(value) else value
+
+
+def _number(text: str) -> float | None:
+    if not _NUMBER.fullmatch(text) or not math.isfinite(value := float(text)):
+        return None
+    return value + 0.0  # -0 is 0
+
+
+def _hash(word: str) -> float:
+    digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    return float(int.from_bytes(digest, "big") >> 11)
+
+
+def label_fault(label: str) -> str:
+    """Return why a text cannot be a label, empty if it can."""
+    if not label:
+        return "the label is empty"
+    return "" if is_encodable(label) else "the label has a lone surrogate, which is no character"
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether a text can be encoded as UTF-8."""
+    try:  # JSON and NumPy may give half a pair of surrogates
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def value_labels(labels: Iterable[str]) -> tuple[Doubles, dict[float, str]]:
+    """Return the values of labels without faults, shape (n_labels,), and the words among them by value."""
+    labels = list(labels)
+    value_of: dict[str, float] = {}
+    words: dict[float, str] = {}
+    for label in dict.fromkeys(labels):
+        number = _number(label)
+        value_of[label] = _hash(label) if number is None else number
+        if number is None:
+            check_one_name(words.setdefault(value_of[label], label), label)
+    for label, value in value_of.items():
+        check_one_name(words.get(value, label), label)
+    return np.fromiter(map(value_of.__getitem__, labels), np.float64, len(labels)), words
+
+
+def check_one_name(first: str, second: str) -> None:
+    """Raise BadInputError if two labels with one hash are different."""
+    if first != second:
+        raise BadInputError(
+            f'the labels "{first}" and "{second}" have the same hash; write one of them differently'
+        )

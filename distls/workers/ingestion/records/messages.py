@@ -1,0 +1,41 @@
+"""Refused tokens in messages, and the rules about numbers that they break."""
+
+from __future__ import annotations
+
+import math
+import re
+
+# the remedy for text of another encoding; Latin-1 is the usual one
+CONVERT = "convert the file first, as with `iconv -f latin1 -t utf8`"
+
+_QUOTED_BYTES = 60
+_PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+
+
+def quoted(token: bytes) -> str:
+    """Return the start of a token, quoted and escaped for a message."""
+    shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
+    return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
+
+
+def number_rule(text: bytes, what: str) -> str:
+    """Return why `text` is not a usable number."""
+    try:
+        value = float(text)
+    except ValueError:
+        return f"{what} must be a decimal number"
+    if math.isfinite(value):
+        return f"{what} must be written as a plain decimal number"
+    return f"{what} must be finite"
+
+
+def label_rule(token: bytes) -> str:
+    """Return why `token` is not a list of labels."""
+    bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
+    return number_rule(bad, "a label")
+
+
+def _is_plain(text: bytes) -> bool:
+    """Return whether the kernels accept `text` as a number."""
+    return _PLAIN.match(text) is not None and math.isfinite(float(text))

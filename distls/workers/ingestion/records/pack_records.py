@@ -1,0 +1,227 @@
+"""Convert blocks of an array source to batches of row records, and check them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.row_origins import pack_ids
+from distls.storage.errors import BadInputError
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
+from distls.workers.ingestion.parsing.record_kernels import pack_pairs
+from distls.workers.ingestion.records.batch import Progress, RecordBatch
+from distls.workers.ingestion.records.labels import label_fault, value_labels
+from distls.workers.ingestion.records.row_block import RowBlock
+
+Locate = Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """Options of the conversion of array rows to records."""
+
+    n_features: int
+    n_extra: int  # words to reserve in each record
+    float64: bool
+    skip_errors: bool  # leave out refused rows instead of stopping at the first
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the stored values."""
+        return np.dtype(np.float64 if self.float64 else np.float32)
+
+
+def pack_blocks(
+    blocks: Iterable[RowBlock], options: PackOptions, progress: Progress, locate: Locate
+) -> Iterator[RecordBatch]:
+    """Yield the records of each block; `progress.lines` and `.offset` count rows.
+
+    Raises BadInputError, naming the row, if a value or label is not finite or does not fit, or a column number is out
+    of range.
+    """
+    for block in blocks:
+        n_rows = _n_rows(block)
+        rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
+        dense = block.values is not None
+        block = _converted(block, options)
+        bad = _refused_rows(block, options)
+        if bad:
+            _report(bad, rows, options, progress, locate)
+            keep = np.setdiff1d(np.arange(n_rows), list(bad))
+            block, rows = _take(block, keep), rows[keep]
+        progress.offset += n_rows
+        progress.lines = progress.offset
+        if len(rows):
+            block, label_words = _with_label_values(block)
+            words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
+            ids = None if block.ids is None else pack_ids(block.ids)
+            yield RecordBatch(words, row_at, rows, block.weights, label_words, ids)
+
+
+def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
+    """Return the rows of a block as records hold them, without its labels; they may share memory with the block.
+
+    Raises BadInputError as `pack_blocks`, for the first row that is refused; `locate` names it.
+    """
+    block = _converted(block, options)
+    if bad := _refused_rows(block, options):
+        row = next(iter(bad))
+        raise BadInputError(f"{locate(block.first_row + row)}: {bad[row]}")
+    if block.values is not None:
+        return DenseRows(block.values)
+    assert block.csr is not None
+    indptr, indices, data = block.csr
+    return CsrRows(indptr, indices.astype(index_dtype(options.n_features)), data)
+
+
+def _n_rows(block: RowBlock) -> int:
+    if block.values is not None:
+        return len(block.values)
+    assert block.csr is not None
+    return len(block.csr[0]) - 1
+
+
+def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
+    """Return the block with values of the stored type; sparse rows are sorted, duplicates summed, zeros dropped."""
+    # values too large for float32 become infinite, and _refused_rows names their row
+    with np.errstate(over="ignore"):
+        if block.values is not None:
+            return replace(block, values=np.ascontiguousarray(block.values, dtype=options.dtype))
+        assert block.csr is not None
+        indptr, indices, data = block.csr
+        first = int(indptr[0])
+        indptr = np.asarray(indptr, dtype=np.int64) - first
+        stop = first + int(indptr[-1])
+        indices, data = np.asarray(indices[first:stop]), np.asarray(data[first:stop], dtype=np.float64)
+        if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= options.n_features):
+            return replace(block, csr=(indptr, indices, data.astype(options.dtype)))
+        from scipy.sparse import csr_array  # takes a fifth of a second, which workers on text save
+
+        matrix = csr_array(
+            (data, indices.astype(np.int64), indptr), shape=(len(indptr) - 1, options.n_features), copy=True
+        )
+        matrix.sum_duplicates()
+        matrix.data = matrix.data.astype(options.dtype)
+        matrix.eliminate_zeros()
+        return replace(block, csr=(np.asarray(matrix.indptr, np.int64), matrix.indices, matrix.data))
+
+
+def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
+    """Return the rows of a converted block that cannot be stored, and why."""
+    # of several faults of a row the last one is reported, so the reader's own if there is one
+    bad: dict[int, str] = {}
+    if block.values is not None:
+        finite = np.isfinite(block.values).all(axis=1)
+    else:
+        assert block.csr is not None
+        indptr, indices, data = block.csr
+        finite = _rows_without(indptr, ~np.isfinite(data))
+        inside = _rows_without(indptr, (indices < 0) | (indices >= options.n_features))
+        bad |= dict.fromkeys(
+            np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}"
+        )
+    bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {options.dtype}")
+    if block.labels is not None:
+        bad |= _faulty_labels(block.labels)
+    if block.weights is not None:
+        wrong = ~(np.isfinite(block.weights) & (block.weights >= 0))
+        bad |= dict.fromkeys(np.flatnonzero(wrong).tolist(), "the sample weight is negative or not finite")
+    bad |= block.faults
+    return dict(sorted(bad.items()))
+
+
+def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
+    """Return the rows without a valid label, and why."""
+    if labels.dtype.kind in "fiub":
+        nameless = ~np.isfinite(labels).all(axis=1)
+        return dict.fromkeys(np.flatnonzero(nameless).tolist(), "the label is not finite")
+    faults = {label: label_fault(label) for label in set(labels.flat)}
+    return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
+
+
+def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
+    """Return the block with numbers as labels, and the words among them by value."""
+    if block.labels is None or block.labels.dtype.kind in "fiub":
+        return block, {}
+    values, words = value_labels(block.labels[:, 0].tolist())
+    return replace(block, labels=values[:, None]), words
+
+
+def _rows_without(indptr: Ints, flagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which rows have no flagged value, shape (n_rows,)."""
+    good = np.ones(len(indptr) - 1, dtype=bool)
+    good[np.searchsorted(indptr, np.flatnonzero(flagged), side="right") - 1] = False
+    return good
+
+
+def _report(
+    bad: dict[int, str], rows: NDArray[np.int32], options: PackOptions, progress: Progress, locate: Locate
+) -> None:
+    reasons = [(int(rows[r]), reason) for r, reason in bad.items()]
+    if not options.skip_errors:
+        row, reason = reasons[0]
+        raise BadInputError(f"{locate(row)}: {reason}")
+    for row, reason in reasons:
+        progress.skip(row, reason)
+
+
+def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
+    labels = None if block.labels is None else block.labels[keep]
+    weights = None if block.weights is None else block.weights[keep]
+    ids = None if block.ids is None else [block.ids[row] for row in keep.tolist()]
+    if block.values is not None:
+        return RowBlock(block.first_row, block.values[keep], None, labels, weights, ids)
+    assert block.csr is not None
+    indptr, indices, data = block.csr
+    counts = np.diff(indptr)[keep]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
+    return RowBlock(block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids)
+
+
+def _n_labels(block: RowBlock) -> int:
+    return 0 if block.labels is None else block.labels.shape[1]
+
+
+def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
+    values, labels = block.values, block.labels
+    assert values is not None
+    n_rows, n_labels = len(values), _n_labels(block)
+    values_at = 2 + options.n_extra + 2 * n_labels
+    width = values_at + values.view(np.uint32).shape[1]
+    words = np.empty((n_rows, width), dtype=np.uint32)
+    words[:, 0], words[:, 1] = values.shape[1], n_labels
+    # labels + 0.0: minus zero is zero
+    if labels is not None:
+        words[:, values_at - 2 * n_labels : values_at] = np.ascontiguousarray(labels + 0.0).view(np.uint32)
+    words[:, values_at:] = values.view(np.uint32)
+    return words.reshape(-1), np.arange(n_rows + 1, dtype=np.int64) * width
+
+
+def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
+    assert block.csr is not None
+    labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
+    offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
+    return pack_sparse(block.csr, labels, offsets, options.n_extra)
+
+
+def pack_sparse(
+    csr: tuple[Ints, NDArray[Any], NDArray[Any]], labels: Doubles, offsets: Ints, n_extra: int
+) -> tuple[UInts, Ints]:
+    """Return the records of sparse rows and the first word of each, shape (n_rows + 1,).
+
+    `csr` is sorted, without duplicates, its data of the stored type; row r has labels[offsets[r]:offsets[r + 1]];
+    each record has `n_extra` reserved words.
+    """
+    indptr, indices, data = csr
+    n_rows, stride = len(indptr) - 1, 1 + data.itemsize // 4
+    words = np.empty(n_rows * (2 + n_extra) + 2 * len(labels) + stride * len(data), dtype=np.uint32)
+    row_at = np.empty(n_rows + 1, dtype=np.int64)
+    indices = indices.astype(np.int64, copy=False)
+    pack_pairs(indptr, indices, data, offsets, labels, n_extra, words, words.view(np.float32), row_at)
+    return words, row_at

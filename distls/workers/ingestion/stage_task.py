@@ -1,0 +1,214 @@
+"""Stage 1 of an ingest, on workers: an item of a source becomes staged chunks of shuffled row records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.dataset.row_origins import take_ids
+from distls.storage.temporary.ingest_staging import StagingArea
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
+from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
+from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
+from distls.workers.runtime.buffers import borrowed_buffers
+from distls.workers.runtime.rng import Purpose, rng
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """Layout of the records of an ingest (see `parsing/record_kernels.py`)."""
+
+    dense: bool = False
+    float64: bool = False
+    weighted: bool = False  # the first extra word is the sample weight
+    ranked: bool = False  # two more extra words: the row's random rank within its label, and within its chunk
+
+    @property
+    def n_extra(self) -> int:
+        """Extra words in a record."""
+        return int(self.weighted) + 2 * int(self.ranked)
+
+    @property
+    def stride(self) -> int:
+        """Words of one value."""
+        return (0 if self.dense else 1) + (2 if self.float64 else 1)
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """Common input of all staging tasks."""
+
+    staging: StagingArea
+    reader: Reader[Any, Any]  # of the items' format
+    layout: RecordLayout = field(default_factory=RecordLayout)
+    read: ReadOptions = field(default_factory=ReadOptions)
+    n_buckets: int = 1
+    shuffle: bool = True  # into random buckets; else buckets are consecutive slices of a chunk
+    seed: int = 0
+    n_features: int = 0  # columns, where they are known before rows are read
+    block_bytes: int = 32 * 2**20  # decompressed text of a compressed source in one chunk
+    keep_fractions: bool = False  # list fractional labels, which become classes; else only the first
+    # record the smallest value and its line, for log1p; the largest magnitude and whether all are counts, for auto
+    find_values: bool = False
+    origins: bool = True  # keep the number of each row in its file, and its id
+
+
+def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
+    """Stage one item, resuming an earlier attempt.
+
+    Return ``chunks``, the facts of each chunk in row order, and the fields of `Progress` over the whole item.
+    """
+    with spec.staging.guard():
+        finished = spec.staging.read_item(item.number)
+        if finished is not None:
+            return finished
+        with borrowed_buffers() as pool:
+            return _stage(spec, item, pool)
+
+
+def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any]:
+    chunks = _finished_chunks(spec, item.number)
+    progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
+    run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
+    for batch in spec.reader.batches(item, run):
+        numbers = _numbers_in_item(batch, chunks, progress) if spec.origins else None
+        progress.skipped_since.clear()
+        chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress, pool, numbers))
+    for facts in chunks:
+        facts.pop("progress")
+    progress.skipped_since.clear()
+    summary = {**asdict(progress), "chunks": chunks}
+    spec.staging.write_item(item.number, summary)
+    return summary
+
+
+def _chunk_name(item: int, part: int) -> str:
+    return f"{item:06d}-{part:04d}"
+
+
+def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
+    """Return the facts of the chunks that an earlier attempt at the item finished."""
+    chunks: list[dict[str, Any]] = []
+    while (facts := spec.staging.finished_chunk(_chunk_name(number, len(chunks)))) is not None:
+        chunks.append(facts)
+    return chunks
+
+
+def _numbers_in_item(batch: RecordBatch, chunks: list[dict[str, Any]], progress: Progress) -> UInts:
+    """Return the number of each row of a batch in its item, from 0; refused rows count too."""
+    before = sum(chunk["rows"] for chunk in chunks)
+    before += chunks[-1]["progress"]["skipped"] if chunks else 0
+    refused = np.searchsorted(np.array(progress.skipped_since, dtype=np.int64), batch.row_line)
+    return (before + refused + np.arange(len(batch.row_line))).astype(np.uint32)
+
+
+def _write_batch(
+    spec: StageSpec,
+    item: int,
+    part: int,
+    batch: RecordBatch,
+    progress: Progress,
+    pool: BufferPool,
+    numbers: UInts | None = None,
+) -> dict[str, Any]:
+    """Shuffle a batch into buckets and stage it."""
+    n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
+    labels, offsets = _labels_of(batch, n_extra)
+    facts = {"rows": n_rows, **_label_facts(spec, batch, labels, offsets)}
+    if spec.find_values:
+        facts |= _value_facts(spec, batch)
+    table = np.zeros((spec.n_buckets + 1, 3), dtype=np.uint32)
+    words = pool.take("sorted", batch.words.nbytes).view(np.uint32)
+    extra = _extra_words(spec, item, part, batch, labels, offsets)
+    buckets = _buckets(spec, item, part, n_rows)
+    if numbers is not None:
+        order = np.argsort(buckets, kind="stable")  # as sort_records sorts them
+        ids = None if batch.ids is None else take_ids(batch.ids, order)
+        spec.staging.write_chunk_origins(_chunk_name(item, part), numbers[order], ids)
+    sort_records(batch.words, batch.row_at, buckets, extra, table, words)
+    facts["nnz"] = int(table[-1, 2])
+    if batch.column_words is not None:
+        spec.staging.write_document(f"words-{_chunk_name(item, part)}", sorted(batch.column_words.items()))
+    facts["progress"] = asdict(progress)
+    return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts)
+
+
+def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[Doubles, Ints]:
+    rows = batch.row_at[:-1]
+    labels = np.empty(int(batch.words[rows + 1].sum()), dtype=np.float64)
+    offsets = np.empty(len(rows) + 1, dtype=np.int64)
+    read_labels(batch.words, rows, n_extra, labels, offsets)
+    return labels, offsets
+
+
+def _label_facts(spec: StageSpec, batch: RecordBatch, labels: Doubles, offsets: Ints) -> dict[str, Any]:
+    """Count the labels, and locate the first fraction and the first word."""
+
+    def line_of(label: int) -> int:
+        return int(batch.row_line[int(np.searchsorted(offsets, label, side="right")) - 1])
+
+    fractional = np.flatnonzero(labels != np.floor(labels))
+    facts: dict[str, Any] = {"labels": [[], []], "n_labels": len(labels), "fraction": None, "words": []}
+    if len(fractional):
+        facts["fraction"] = [float(labels[fractional[0]]), line_of(fractional[0])]
+    words = np.flatnonzero(np.isin(labels, list(batch.label_words)))
+    if len(words):
+        facts["words"] = [[value, batch.label_words[value]] for value in np.unique(labels[words]).tolist()]
+        facts["first_word"] = [batch.label_words[labels[words[0]]], line_of(words[0])]
+    # fractions are a continuous target, whose values are not listed, unless they are to be classes
+    if not len(fractional) or spec.keep_fractions:
+        values, counts = np.unique(labels, return_counts=True)
+        facts["labels"] = [values.tolist(), counts.tolist()]
+    return facts
+
+
+def _value_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
+    floats = batch.words.view(np.float32)
+    layout, rows = spec.layout, batch.row_at[:-1]
+    smallest, row, largest, counts = value_facts(
+        batch.words, floats, rows, layout.n_extra, layout.stride, layout.dense
+    )
+    line = int(batch.row_line[row]) if row >= 0 else -1
+    return {"minimum": [float(smallest), line], "largest": float(largest), "counts": bool(counts)}
+
+
+def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> UInts:
+    """Return the bucket of each row, shape (n_rows,)."""
+    if spec.shuffle:
+        return rng(spec.seed, Purpose.SHUFFLE, item, part).integers(
+            0, spec.n_buckets, n_rows, dtype=np.uint32
+        )
+    return (np.arange(n_rows, dtype=np.int64) * spec.n_buckets // n_rows).astype(np.uint32)
+
+
+def _extra_words(
+    spec: StageSpec, item: int, part: int, batch: RecordBatch, labels: Doubles, offsets: Ints
+) -> UInts:
+    """Return the extra words of each record, shape (n_extra, n_rows)."""
+    n_rows = len(batch.row_line)
+    extra = np.empty((spec.layout.n_extra, n_rows), dtype=np.uint32)
+    if spec.layout.weighted:
+        assert batch.weights is not None
+        extra[0] = batch.weights.view(np.uint32)
+    if spec.layout.ranked:
+        # hold-out takes the lowest ranks of a chunk, within each class if rows have one label
+        rank = rng(spec.seed, Purpose.SPLIT, item, part).permutation(n_rows)
+        single = len(labels) == n_rows and offsets[-1] == n_rows
+        extra[-2] = ranks_within(labels, rank) if single else rank
+        extra[-1] = rank
+    return extra
+
+
+def ranks_within(labels: Doubles, rank: Ints) -> Ints:
+    """Return the position of each row among the rows of its label in the order of `rank`; shapes (n_rows,)."""
+    order = np.lexsort((rank, labels))
+    grouped = labels[order]
+    starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
+    sizes = np.diff(np.append(starts, len(labels)))
+    within = np.empty(len(labels), dtype=np.int64)
+    within[order] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return within

@@ -1,0 +1,151 @@
+"""Stage 0 of an ingest of tables, on workers: columns of an item that are not numeric, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distls.storage.errors import BadInputError
+from distls.storage.temporary.ingest_staging import StagingArea
+from distls.workers.ingestion.formats.csv import DelimitedOptions, RowReader
+from distls.workers.ingestion.formats.parquet import survey_parquet
+from distls.workers.ingestion.formats.parquet_files import ParquetItem
+from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
+from distls.workers.ingestion.parsing.array_types import Bytes
+from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
+from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
+from distls.workers.ingestion.records.batch import Progress
+from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.reader import SourceItem
+from distls.workers.runtime.buffers import borrowed_buffers
+
+
+@dataclass(frozen=True)
+class SurveySpec:
+    """Common input of all survey tasks."""
+
+    staging: StagingArea
+    name: str  # distinguishes the surveys of an ingest
+    # the part of the format: surveys the columns of an item
+    survey: Callable[[Any, SurveySpec], dict[str, Any]]
+    read: TableOptions
+    limits: dict[int, int]  # column to collect -> most distinct values
+    checked: tuple[int, ...]  # columns that should be numbers
+    block_bytes: int
+
+
+def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
+    """Survey the columns of one item.
+
+    Return its number of ``lines``; ``words``: (column, line, text) of the first value of a column that is not a
+    number; ``values``: (column, its distinct values, sorted) of each column to collect, None for more than its limit.
+    """
+    name = f"{spec.name}-{item.number:06d}"
+    with spec.staging.guard():
+        found = spec.staging.read_document(name)
+        if found is None:
+            found = spec.survey(item, spec)
+            spec.staging.write_document(name, found)
+        return dict(found)
+
+
+def survey_row_group(item: ParquetItem, spec: SurveySpec) -> dict[str, Any]:
+    """Survey the columns of a Parquet row group; see `survey_item`."""
+    return survey_parquet(item, spec.read, spec.limits)
+
+
+def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
+    """Survey the columns of separated text; see `survey_item`."""
+    reader = _ColumnReader(spec, line_locator(item))
+    with borrowed_buffers() as pool:
+        for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
+            reader.begin(block)
+            reader.run(block)
+    return reader.result()
+
+
+class _ColumnReader(RowReader):
+    """Reads rows only to survey the columns."""
+
+    def __init__(self, spec: SurveySpec, locate: Callable[[int], str]) -> None:
+        kinds = np.full(len(spec.read.columns), Kind.SKIP)
+        kinds[list(spec.checked)] = Kind.CHECK
+        kinds[list(spec.limits)] = Kind.COLLECT
+        if spec.read.label and spec.checked:
+            kinds[spec.read.columns.index(spec.read.label)] = Kind.CHECK_LABEL
+        columns = np.zeros((len(kinds), 3), dtype=np.int64)
+        columns[:, 0] = kinds
+        assert isinstance(spec.read, DelimitedOptions)
+        super().__init__(spec.read, columns, Mode.SURVEY, Progress(), locate)
+        self.kinds = kinds.tolist()
+        self.asked = tuple(spec.limits)
+        self.limits = dict(spec.limits)
+        self.words: dict[int, tuple[int, str]] = {}
+
+    def answer(self, token: bytes) -> float:
+        """Record the first word of a column, whose other values are then skipped."""
+        column, line = self.state[[State.COLUMN, State.LINE]].tolist()
+        text = token.decode("utf-8", "backslashreplace")
+        if is_word(text) or self.options.columns[column] == self.options.label:
+            self.words[column] = (line, text)
+            self.columns[column, 0] = Kind.SKIP
+        return 0.0
+
+    def refuse(self, text: Bytes, reason: str, may_skip: bool = True) -> None:
+        """Stop at the offending row, or undo what was recorded of it."""
+        line = int(self.state[State.LINE])
+        super().refuse(text, reason, may_skip)
+        self.table.forget_line(line)
+        for column in [column for column, (first, _) in self.words.items() if first == line]:
+            self.columns[column, 0] = self.kinds[column]
+            del self.words[column]
+
+    def make_room(self) -> None:
+        """Stop collecting the values of columns that have too many, or enlarge the table."""
+        entries = self.table.by_column()
+        for column in [c for c, limit in self.limits.items() if len(entries.get(c, ())) > limit]:
+            self._note_word(column, entries[column])
+            # from here on, only its first word matters
+            self.columns[column, 0] = Kind.SKIP if column in self.words else Kind.CHECK
+            del self.limits[column]
+        super().make_room()
+
+    def _note_word(self, column: int, entries: Iterable[int]) -> None:
+        for entry in entries:
+            text = self._text(column, entry)
+            if is_word(text):
+                self.words[column] = (int(self.table.words.lines[entry]), text)
+                return
+
+    def _text(self, column: int, entry: int) -> str:
+        try:
+            return self.table.text(entry)
+        except UnicodeDecodeError:
+            where = self.locate(int(self.table.words.lines[entry]))
+            name, shown = quoted(self.options.columns[column].encode()), quoted(self.table.raw(entry))
+            raise BadInputError(
+                f"{where}: column {name}: {shown}: a category must be UTF-8 text; {CONVERT}"
+            ) from None
+
+    def _values(self, column: int, entries: Iterable[int]) -> list[str]:
+        values = {self._text(column, entry) for entry in entries}
+        # a missing value is read as na, which may be a category
+        return sorted(values | {self.options.na} if self.columns[column, 2] else values)
+
+    def result(self) -> dict[str, Any]:
+        """Return what `survey_item` returns."""
+        entries = self.table.by_column()
+        collected = np.flatnonzero(self.columns[:, 0] == Kind.COLLECT).tolist()
+        for column in collected:
+            self._note_word(column, entries.get(column, ()))
+        values = {column: self._values(column, entries.get(column, ())) for column in collected}
+        # of the others the collection was stopped
+        stopped = [[column, None] for column in self.asked if column not in values]
+        return {
+            "lines": int(self.state[State.LINE]),
+            "words": [[column, *self.words[column]] for column in sorted(self.words)],
+            "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()] + stopped,
+        }

@@ -1,0 +1,249 @@
+"""Transforms of the features at ingest: steps, fitted arrays, application to rows in memory.
+
+Steps are plain dictionaries in order, ``{"name": "scale", "divisor": 255.0}``, stored with the dataset, so that
+``--like`` applies to a test set exactly the transforms of its training set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.filesystem.atomic import canonical_json
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.compilation.jit import kernel
+from distls.workers.ingestion.column_moments import row_blocks
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.linear_algebra.column_selection import places_of
+
+NAMES = ("log1p", "idf", "l2norm", "scale", "standardize")
+AUTO = "auto"  # which of them is decided when all rows were read
+# Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation.
+FITTED = ("kept", "idf", "mean", "std")
+
+_LARGEST_SQUARED = 1e150
+_FEW = 16  # columns for each value, where values are looked up one by one
+
+Steps = Sequence[Mapping[str, Any]]
+Fitted = Mapping[str, NDArray[Any]]
+
+
+def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into steps, or raise ParameterError."""
+    given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+    steps = tuple(_parse_transform(name.strip()) for name in given)
+    if len(steps) > 1 and any(step["name"] == AUTO for step in steps):
+        raise ParameterError("transform auto chooses all transforms; give it alone")
+    if sum(step["name"] == "idf" for step in steps) > 1:
+        raise ParameterError(
+            "transform idf is given twice; its weights are fitted once, on the source values"
+        )
+    if sum(step["name"] == "standardize" for step in steps) > 1:
+        raise ParameterError("transform standardize is given twice; it is fitted once")
+    return steps
+
+
+def _parse_transform(text: str) -> dict[str, Any]:
+    name, equals, value = text.partition("=")
+    if name not in (*NAMES, AUTO):
+        raise ParameterError(f"unknown transform {name!r}; there are {', '.join((*NAMES, AUTO))}")
+    if name != "scale":
+        if equals:
+            raise ParameterError(f"transform {name} takes no value, {text!r} was given")
+        return {"name": name}
+    try:
+        divisor = float(value)
+    except ValueError:
+        divisor = 0.0
+    if not 0.0 < divisor < np.inf:
+        raise ParameterError(f"transform scale needs a positive divisor, as in scale=255; {text!r} was given")
+    return {"name": name, "divisor": divisor}
+
+
+def needs_counts(steps: Steps) -> bool:
+    """Return whether fitting needs the number of non-zeros of each column."""
+    return any(step["name"] in ("idf", "min_count") for step in steps)
+
+
+def needs_moments(steps: Steps) -> bool:
+    """Return whether fitting needs the mean and the variance of each column."""
+    return any(step["name"] == "standardize" for step in steps)
+
+
+def idf_weights(counts: Ints, n_rows: int) -> Doubles:
+    """Return scikit-learn's smooth idf, ``ln((1 + n) / (1 + df)) + 1``, from document counts, shape (n_features,)."""
+    return np.log((1.0 + n_rows) / (1.0 + counts)) + 1.0
+
+
+def source_width(steps: Steps, n_features: int) -> int:
+    """Return the number of source columns of rows that have `n_features` after the steps."""
+    return next((step["columns"] for step in steps if step["name"] == "min_count"), n_features)
+
+
+def stored_width(steps: Steps, n_columns: int) -> int:
+    """Return the number of columns after the steps of rows that have `n_columns` before."""
+    return next((step["kept"] for step in steps if step["name"] == "min_count"), n_columns)
+
+
+def transforms_digest(steps: Steps, fitted: Fitted) -> str:
+    """Return a sha256 of names, parameters and fitted arrays; empty without steps."""
+    if not steps:
+        return ""
+    digest = hashlib.sha256(canonical_json([dict(step) for step in steps]).encode())
+    for name in sorted(fitted.keys() & set(FITTED)):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(fitted[name], dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def apply_transforms(x: Rows, steps: Steps, fitted: Fitted, where: str) -> Rows:
+    """Apply steps to rows, in place unless their width changes, and return them; messages call the rows `where`.
+
+    `fitted` has ``kept``, the columns that min_count keeps, increasing, and ``idf``, ``mean``, ``std`` (n_features,).
+    Raises BadInputError, with the row's number in the block, for log1p of a value <= -1 and results that are not
+    finite.
+    """
+    for step in steps:
+        x = _APPLY[step["name"]](x, step, fitted, where)
+    values = _values(x)
+    # one pass without a temporary in the usual case; a sum may also overflow, so look for the value
+    if steps and not np.isfinite(values.sum(dtype=np.float64)):
+        bad = np.flatnonzero(~np.isfinite(values.reshape(-1)))
+        if len(bad):
+            row = _row_of(x, int(bad[0]))
+            raise BadInputError(f"{where}, row {row}: a value is not finite after the transforms")
+    return x
+
+
+def _values(x: Rows) -> NDArray[Any]:
+    return x.data if isinstance(x, CsrRows) else x.values
+
+
+def _row_of(x: Rows, position: int) -> int:
+    """Return the row that holds the value at a flat position."""
+    if isinstance(x, DenseRows):
+        return position // x.values.shape[1]
+    return int(np.searchsorted(x.indptr, position, side="right")) - 1
+
+
+def _min_count(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    kept = fitted["kept"]
+    if isinstance(x, DenseRows):
+        return DenseRows(np.ascontiguousarray(x.values[:, kept]))
+    if len(x.indices) < min(step["columns"] // _FEW, 2**16):
+        # a row or two to be served: a table of all columns would cost more than the rest; values stand for columns
+        place = places_of(x.indices, kept)
+        x.indices[:] = np.arange(len(x.indices))
+    else:
+        place = np.full(step["columns"], -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
+    keep_columns(x.indptr, x.indices, x.data, place)
+    nnz = int(x.indptr[-1])
+    return CsrRows(x.indptr, x.indices[:nnz].astype(index_dtype(len(kept))), x.data[:nnz])
+
+
+def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    values = _values(x)
+    if values.size and values.min() <= -1:
+        position = int(np.flatnonzero(values.reshape(-1) <= -1)[0])
+        value = float(values.reshape(-1)[position])
+        raise BadInputError(
+            f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1"
+        )
+    np.log1p(values, out=values)
+    return x
+
+
+def _idf(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    if isinstance(x, CsrRows):
+        scale_columns(x.indices, x.data, np.asarray(fitted["idf"], dtype=np.float64))
+    else:
+        np.multiply(x.values, fitted["idf"], out=x.values, casting="same_kind")
+    return x
+
+
+def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    values = _values(x)
+    if values.dtype == np.float64 and values.size and (largest := np.abs(values).max()) > _LARGEST_SQUARED:
+        raise BadInputError(
+            f"{where}: l2norm of values up to {largest:g}: their squares are beyond float64; divide first: "
+            f"--transform scale={largest:.0e},l2norm"
+        )
+    if isinstance(x, CsrRows):
+        normalise_rows(x.indptr, x.data)
+        return x
+    norms = np.sqrt(np.einsum("ij,ij->i", x.values, x.values, dtype=np.float64))
+    norms[norms == 0.0] = 1.0
+    np.divide(x.values, norms[:, None], out=x.values, casting="same_kind")
+    return x
+
+
+def _scale(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    values = _values(x)
+    np.divide(values, step["divisor"], out=values, casting="same_kind")
+    return x
+
+
+def _standardize(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    std = np.asarray(fitted["std"], dtype=np.float64)
+    if isinstance(x, CsrRows):
+        # centring would make the rows dense
+        scale_columns(x.indices, x.data, 1.0 / std)
+        return x
+    for block in row_blocks(x.values):
+        # without a mean, if this was fitted on sparse rows: dense ones are not centred either
+        np.divide(block - fitted.get("mean", 0.0), std, out=block, casting="same_kind")
+    return x
+
+
+_APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], Rows]] = {
+    "min_count": _min_count,
+    "log1p": _log1p,
+    "idf": _idf,
+    "l2norm": _l2norm,
+    "scale": _scale,
+    "standardize": _standardize,
+}
+
+
+# -- kernels -------------------------------------------------------------------------------------------
+
+
+@kernel
+def normalise_rows(indptr: Ints, data: NDArray[Any]) -> None:
+    """Divide each row by its Euclidean norm, in place; rows of zeros stay."""
+    for r in range(len(indptr) - 1):
+        square = 0.0
+        for k in range(indptr[r], indptr[r + 1]):
+            square += np.float64(data[k]) * np.float64(data[k])
+        if square > 0.0:
+            norm = np.sqrt(square)
+            for k in range(indptr[r], indptr[r + 1]):
+                data[k] = data[k] / norm
+
+
+@kernel
+def keep_columns(indptr: Ints, indices: NDArray[Any], data: NDArray[Any], place: Ints) -> None:
+    """Renumber column c to place[c], or drop it if that is negative, in place; `indptr` is updated."""
+    kept, start = 0, indptr[0]
+    for r in range(len(indptr) - 1):
+        stop = indptr[r + 1]
+        for k in range(start, stop):
+            column = place[indices[k]]
+            if column >= 0:
+                indices[kept] = column
+                data[kept] = data[k]
+                kept += 1
+        start, indptr[r + 1] = stop, kept
+
+
+@kernel
+def scale_columns(indices: NDArray[Any], data: NDArray[Any], weights: Doubles) -> None:
+    """Multiply each value by the weight (shape (n_features,)) of its column, in place."""
+    for k in range(len(data)):
+        data[k] = data[k] * weights[indices[k]]

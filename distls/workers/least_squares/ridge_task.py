@@ -1,0 +1,98 @@
+"""The task of ridge regression along a path of alphas: one fold predicted by the fits to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.least_squares.block_task import Moments
+from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.linear_algebra.shifted_solve import Shifted
+
+Array = NDArray[np.float64]
+
+
+class FoldSums(NamedTuple):
+    """The `Moments` of a fold at zero weights, where the gradient of the squared loss is the negative targets."""
+
+    gram: Array  # (d (d + 1) / 2,), packed
+    sums: Array
+    cross: Array
+    slopes: Array
+    squares: Array
+    weight_sum: float
+
+    @classmethod
+    def of(cls, moments: Moments) -> FoldSums:
+        """Return the sums of a fold that the path depends on."""
+        m = moments
+        return cls(m.gram, m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
+
+    @classmethod
+    def over(cls, folds: Sequence[FoldSums]) -> FoldSums:
+        """Return the sums over all rows of some folds."""
+        return cls(
+            _summed([fold.gram for fold in folds]),
+            _summed([fold.sums for fold in folds]),
+            _summed([fold.cross for fold in folds]),
+            _summed([fold.slopes for fold in folds]),
+            _summed([fold.squares for fold in folds]),
+            sum(fold.weight_sum for fold in folds),
+        )
+
+
+def _summed(arrays: Sequence[Array]) -> Array:
+    total = arrays[0].copy()
+    for array in arrays[1:]:
+        total += array
+    return total
+
+
+class PathJob(NamedTuple):
+    """The input that all folds share."""
+
+    folds: list[FoldSums]
+    alphas: Array  # (n_alphas,), all > 0
+    intercept: bool
+    eps: float  # relative rounding error of the Gram matrices
+
+
+def held_out(job: PathJob, number: int) -> Array:
+    """Return the sum of squared residuals on one fold at each alpha, shape (n_alphas,), fitted to the others."""
+    fold, n = job.folds[number], len(job.alphas)
+    w, b = _fit_others(job, number)
+    # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the gradients at zero weights are -y
+    own = unpacked(fold.gram, np.empty((len(w), len(w)))) @ w
+    targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
+    sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)
+    sums += b * (2.0 * (targets + fold.sums @ w) + fold.weight_sum * b)
+    return np.asarray(sums.reshape(n, -1).sum(axis=1))
+
+
+def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
+    """Fit everything but one fold at all alphas: weights (d, n_alphas * k), intercepts (n_alphas * k,)."""
+    others = FoldSums.over([fold for other, fold in enumerate(job.folds) if other != number])
+    total, n = others.weight_sum, len(job.alphas)
+    mean, products, targets = others.sums / total, -others.cross / total, -others.slopes / total
+    gram = unpacked(others.gram, np.empty((len(mean), len(mean))))
+    gram /= total
+    del others
+    if job.intercept:
+        gram -= np.outer(mean, mean)
+        products -= np.outer(mean, targets)
+    shifted = Shifted(gram, job.eps)
+    del gram
+    inner = shifted.inside(products)
+    found = np.concatenate([shifted.solve_inside(inner, alpha) for alpha in job.alphas], axis=1)
+    weights = shifted.outside(found)
+    offsets = np.tile(targets, n) - mean @ weights
+    return weights, offsets if job.intercept else np.zeros_like(offsets)
+
+
+def held_out_bytes(d: int, n_columns: int) -> int:
+    """Return the bytes that a task holds in addition to the job."""
+    # matrices of d columns, and weights of all alphas and outputs
+    return 8 * d * (5 * d + 5 * n_columns)

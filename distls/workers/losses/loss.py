@@ -1,0 +1,183 @@
+"""The interface of losses: values and gradients on arrays, and the facts that solvers and reports ask for.
+
+A loss is an empty tuple: immutable, picklable, and a numba type by itself, so that a kernel with a loss argument is
+compiled for it and cached on disk (measured: 1 % slower than no loss argument at all, against a recompilation in every
+process for function arguments and closures). Its file has the class, in plain NumPy that tests compare with, and the
+row functions that kernels run; see `distls.workers.losses.row_functions`.
+
+Ties: every arg max takes the lowest class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numba.core import errors
+from numpy.typing import NDArray
+
+from distls.workers.compilation.jit import helper
+
+Floats = NDArray[np.floating[Any]]
+Codes = NDArray[np.integer[Any]]
+Target = Literal["class", "multilabel", "continuous", "none"]
+# Where the conjugate of a row's loss is finite, as `distls.workers.duals.dual_domains` says; "none": not offered.
+DualDomain = Literal["none", "line", "ray", "box", "simplex"]
+
+
+class LabelSets(NamedTuple):
+    """The label codes of each row: row i has ``indices[indptr[i]:indptr[i + 1]]``, each code at most once."""
+
+    indptr: Any  # int64 (n_rows + 1,)
+    indices: Any  # int32
+
+
+class _NoFields(NamedTuple):
+    """An empty named tuple: numba compiles for its class."""
+
+
+class Binary(NamedTuple):
+    """The problem of two classes with a single output.
+
+    The weights of class 1 are `split` times those of the single output, those of class 0 their negative. The objective
+    is ``2 * split`` times that of the single output, whose l2 strength is `split` times the given one.
+    """
+
+    loss: Loss
+    split: float
+
+
+class Loss(_NoFields):
+    """A loss of a row's scores. Scores are (n, k) and classes y (n,) throughout."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()  # short names; a method lets the first of its losses have each
+    targets: ClassVar[tuple[Target, ...]] = ("class",)  # kinds of targets that it suits
+    # whether the step sizes of plain stochastic gradients are chosen for gradients as large as its own
+    stochastic: ClassVar[bool] = True
+    separable: ClassVar[bool] = False  # a sum over the outputs, so that its Hessian in the scores is diagonal
+    # whether a constant added to all scores of a row changes nothing
+    ignores_constants: ClassVar[bool] = False
+    floor: ClassVar[float] = 0.0  # no row's loss is below
+    # orders the labels of a row only, so that a threshold has to be fitted to the scores
+    ranks: ClassVar[bool] = False
+    threshold: ClassVar[float] = 0.0  # a label is predicted where its score is greater
+    # the bound on the distance from the optimum under an l2 penalty; "none" where zero weights are optimal
+    certificate: ClassVar[Literal["strong_convexity", "duality_gap", "none"]] = "strong_convexity"
+    # scores the probabilities of a model trained with this loss; None: it has none
+    log_loss: ClassVar[Loss | None] = None
+    single_output: ClassVar[Loss | None] = None  # the same loss for two classes with one output
+    # two classes as a problem of one output, whose optimum has the same scores
+    binary: ClassVar[Binary | None] = None
+    dual_domain: ClassVar[DualDomain] = "none"
+    # by which the sums of `add_score_gradient` and `add_score_curvature` have to be multiplied
+    descent_factor: ClassVar[float] = 1.0
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row, shape (n,)."""
+        raise NotImplementedError
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return d loss / d score, shape (n, k): the subgradient that the row function chooses."""
+        raise NotImplementedError
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradients (n, k) and values (n,) of rows with sets of labels; `wanted` (n, k) are their indicators."""
+        raise ValueError(f"{self.name} is no loss of sets of labels")
+
+    def number_gradient(
+        self, scores: Floats, y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradients (n, k) and values (n,) of rows whose targets are numbers (n, k)."""
+        raise ValueError(f"{self.name} is no loss of numbers")
+
+    def numbers(self, scores: Floats) -> Floats:
+        """Return the predictions of numbers: the scores, unless a link is between them."""
+        return scores
+
+    def start_at(self, gradient: NDArray[np.float64]) -> tuple[NDArray[np.float64], float] | None:
+        """Return an intercept (k,) to start from and the curvature there; None: zero.
+
+        `gradient` (k,) is that of the mean loss in the intercept, at zero weights.
+        """
+        return None
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Overwrite scores by the class probabilities of a model trained with this loss, and return them."""
+        raise ValueError(f"{self.name} has no probabilities")
+
+    def lipschitz(self, k: int) -> float:
+        """Return the smallest Lipschitz constant of a row's gradient in its k scores; infinite if it is not smooth.
+
+        Kernels compile this method.
+        """
+        # sets of labels have the constants of classes: pairs of a label of the row and another one are the edges of a
+        # complete bipartite graph
+        return math.inf
+
+    def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
+        """Return the convex conjugate of each row's loss at the negative of its duals, shape (n,).
+
+        Duals (n, k), the negative gradients in the scores, are in the loss's domain. Of a form with one output it is
+        the conjugate of this output's loss, half of `values`.
+        """
+        raise ValueError(f"{self.name} has no conjugate")
+
+    def dual_shortfall(self, c: float) -> float:
+        """Return the decrease of the dual, over the mean loss, at c <= 1 times the gradients instead of these."""
+        # the bound that convexity gives for non-negative losses, exact at c = 1
+        return 1.0 - c
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the gradient is Lipschitz continuous."""
+        return math.isfinite(self.lipschitz(2))
+
+
+# ---------------------------------------------------------------- sets of labels in the kernels of stochastic methods
+
+# class of a separable loss -> the loss of one output
+_OUTPUT_LOSSES: dict[type, Any] = {}
+# returned for `runner_up` when the gradient is not a pair +1, -1 but in `g`
+GRADIENT_IN_G = -1
+_RIGHT, _WRONG = -1, -2  # returned for the predicted class; `code_of` sets is -1
+
+
+def output_loss_of(loss: type[Loss]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register ``function(sign, score)``, the value and the derivative in the score of a loss of one output."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _OUTPUT_LOSSES[loss] = helper(function)
+        return function
+
+    return register
+
+
+def set_gradient(loss: type[Loss]) -> Any:
+    """Return the compiled `target_gradient` of rows with sets of labels."""
+    output_loss, threshold = _OUTPUT_LOSSES.get(loss), loss.threshold
+    if output_loss is None:
+        raise errors.TypingError(f"{loss.__name__} has no output_loss for sets of labels")
+
+    def of_sets(loss, z, scale, y, i, g):  # type: ignore[no-untyped-def]  # numba compares signatures
+        one = g.dtype.type(1.0)
+        g[:] = -one
+        for place in range(y.indptr[i], y.indptr[i + 1]):
+            g[y.indices[place]] = one
+        value, predicted = 0.0, _RIGHT
+        for c in range(len(g)):
+            sign, score = np.float64(g[c]), scale * np.float64(z[c])
+            if (score > threshold) != (sign > 0.0):
+                predicted = _WRONG
+            own, slope = output_loss(sign, score)
+            value += own
+            g[c] = g.dtype.type(slope)
+        return value, GRADIENT_IN_G, predicted
+
+    return of_sets

@@ -1,0 +1,243 @@
+"""One-versus-rest logistic loss, with an output for each class or with one for two classes, and its log loss."""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.losses.loss import GRADIENT_IN_G, Binary, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of, step_curvature_of
+from distls.workers.losses.shared_parts import (
+    SingleOutput,
+    binary_entropy,
+    class_signs,
+    negated_at_class,
+    separable_dual_step,
+    softmax_in_place,
+)
+from distls.workers.losses.softmax import Softmax, logistic_curvature
+from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
+from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
+from distls.workers.simd.vectors import any_of, select
+
+_FACTORS = 512  # of at most 2 each: their product does not overflow float64
+
+
+class NormalizedSigmoids(Loss):
+    """``-log p_y`` for scikit-learn's one-versus-rest probabilities p_c = sigmoid(z_c) / sum_j sigmoid(z_j).
+
+    It evaluates models trained with `OvrLog`; it has no gradient.
+    """
+
+    __slots__ = ()
+
+    name = "ovr_log"
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the log loss of each row."""
+        return Softmax().values(-np.logaddexp(0.0, -scores), y)
+
+
+class OvrLog(Loss):
+    """One-versus-rest logistic loss, ``sum_c log(1 + exp(-t_c z_c))`` with t_c = 1 for the row's class, else -1."""
+
+    __slots__ = ()
+
+    name = "ovr_log"
+    aliases = ("log",)
+    targets = ("class", "multilabel")
+    separable = True
+    log_loss = NormalizedSigmoids()
+    dual_domain = "box"
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return np.logaddexp(0.0, negated_at_class(scores, y)).sum(axis=1)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: the sigmoids of the scores, less 1 at the row's class."""
+        out = np.exp(-np.logaddexp(0.0, -scores))
+        out[np.arange(len(y)), y] -= 1.0
+        return out
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the sigmoids of the scores less the indicators, and the losses."""
+        z = scores.astype(np.float64)
+        values = np.logaddexp(0.0, np.where(wanted, -z, z)).sum(axis=1)
+        return np.exp(-np.logaddexp(0.0, -z)) - wanted, values
+
+    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
+        """Return the negative entropies of the shares ``t_c a_c``, summed."""
+        return binary_entropy(class_signs(y, duals.shape[1]) * duals).sum(axis=1)
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Overwrite scores by the sigmoids over their sum, and return them."""
+        # as the softmax of the sigmoids' logarithms, which is right even where all sigmoids underflow
+        np.negative(np.logaddexp(0.0, -scores), out=scores)
+        return softmax_in_place(scores)
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1/4, the largest derivative of the sigmoid."""
+        return 0.25
+
+
+class BinaryLog(SingleOutput):
+    """`OvrLog` of two classes with a single output."""
+
+    __slots__ = ()
+
+    name = "ovr_log"
+    both = OvrLog()
+    dual_domain = "box"
+
+
+OvrLog.single_output = BinaryLog()
+OvrLog.binary, Softmax.binary = Binary(BinaryLog(), 1.0), Binary(BinaryLog(), 0.5)
+
+row_curvature_of(OvrLog)(logistic_curvature)
+row_curvature_of(BinaryLog)(logistic_curvature)
+
+
+@helper
+def _sum_of_positive(z, scale, start, stop):
+    """Return the sum of ``max(scale * z[c], 0)`` over start <= c < stop, float64."""
+    total = 0.0
+    for c in range(start, stop):
+        score = scale * np.float64(z[c])
+        total += 0.0 if score <= 0.0 else score  # unlike `max`, propagates a NaN
+    return total
+
+
+@helper
+def _sum_of_log1p(g):
+    """Return the sum of ``log(1 + g[c])`` for g in [0, 1], float64."""
+    total = 0.0
+    for start in range(0, len(g), _FACTORS):  # one logarithm for a product of many factors
+        product = 1.0
+        for c in range(start, min(start + _FACTORS, len(g))):
+            product *= 1.0 + np.float64(g[c])
+        total += log_of_normal(product)
+    return total
+
+
+@row_gradient_of(OvrLog)
+def _row(z, scale, y, g):
+    best = first_max(z)
+    exp_of_minus_abs(z, scale, g)
+    value = _sum_of_positive(z, scale, 0, y) + _sum_of_positive(z, scale, y + 1, len(z)) + _sum_of_log1p(g)
+    own = -scale * np.float64(z[y])
+    value += 0.0 if own <= 0.0 else own
+    one = g.dtype.type(1.0)
+    for c in range(len(g)):
+        g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
+    g[y] -= one
+    return value, GRADIENT_IN_G, best
+
+
+@row_gradient_of(BinaryLog)
+def _single_row(z, scale, y, g):
+    sign = 1.0 if y == 1 else -1.0
+    margin = sign * scale * np.float64(z[0])
+    small = exp_of_negative(-abs(margin))
+    g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
+    value = log_of_normal(1.0 + small) + (0.0 if margin > 0.0 else -margin)
+    return 2.0 * value, GRADIENT_IN_G, 1 if z[0] > 0 else 0
+
+
+@output_loss_of(OvrLog)
+def _output_loss(sign, score):
+    m = sign * score
+    small = exp_of_negative(-abs(m))
+    value = log_of_normal(1.0 + small) - (0.0 if m > 0.0 else m)
+    return value, -sign * (small if m > 0.0 else 1.0) / (1.0 + small)
+
+
+@row_gradient_of(NormalizedSigmoids)
+def _log_loss_row(z, scale, y, g):
+    # sigmoid(a) = exp(min(a, 0)) / (1 + exp(-|a|)); the best score is at `floor` or above 0
+    best = first_max(z)
+    floor, own = min(scale * np.float64(z[best]), 0.0), scale * np.float64(z[y])
+    total = 0.0
+    for c in range(len(z)):
+        score = scale * np.float64(z[c])
+        below = 0.0 if score > 0.0 else score
+        total += math.exp(below - floor) / (1.0 + math.exp(-abs(score)))
+    value = floor + math.log(total) + math.log1p(math.exp(-abs(own))) - (0.0 if own > 0.0 else own)
+    return value, y, best
+
+
+@elementwise_helper
+def _raised_curvature(z, g, h):
+    """Set h to the curvatures of one-versus-rest logistic losses with gradient g, raised for wrong rows."""
+    for c in range(len(g)):
+        size, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
+        h[c] = size / (2.0 + m) if size > 0.5 else size * (1.0 - size)
+        if m == np.inf:
+            h[c] = np.nan  # divergence must be seen: with a curvature of zero the row would be skipped
+
+
+@step_curvature_of(OvrLog)
+@step_curvature_of(BinaryLog)
+def _step_curvature(loss, y, z, g, h):
+    _raised_curvature(z, g, h)
+
+
+_NEWTON_STEPS = 100  # a step adds about one to x where q is large, and x is at most about log q then
+# Error of the margin at which the iteration ends: one more step squares it, and costs no exponential.
+_NEAR = 3e-4
+_TINY = 1e-300  # whose logarithm times zero is zero
+
+
+@helper
+def _margin_step(m, q, b):
+    # the new dual is sigmoid(-x) at the root of h(x) = x - m - q (sigmoid(-x) - b), which increases with slope >= 1
+    small = exp_of_negative(-abs(m))
+    value = log_of_normal(1.0 + small) - select(m < 0.0, m, 0.0)
+    log_own = log_of_normal(select(b < _TINY, _TINY, b))
+    log_other = log_of_normal(select(1.0 - b < _TINY, _TINY, 1.0 - b))
+    # h is convex below zero and concave above: on the root's side, Newton steps do not pass it twice
+    side = select(m > q * (b - 0.5), 1.0, -1.0)
+    x, far = m, q * b * (1.0 - b) > 1.0
+    # the branches are predicted: what follows need not wait for them
+    if any_of(far):
+        # where sigmoid(-x) = b: nearer than m, which is on the other side of the root
+        x = select(far, log_other - log_own, m)
+    beyond = side * x < 0.0
+    if any_of(beyond):
+        x = select(beyond, 0.0, x)
+    if any_of(x != m):
+        small = exp_of_negative(-abs(x))
+    share = select(x > 0.0, small, 1.0) / (1.0 + small)
+    for _ in range(_NEWTON_STEPS):
+        excess = x - m - q * (share - b)
+        far = abs(excess) > _NEAR * (1.0 + abs(x))
+        if not any_of(far):
+            break
+        # those that are near stay: what becomes of an output does not depend on the others
+        x = select(far, x - excess / (1.0 + q * share * (1.0 - share)), x)
+        beyond = side * x < 0.0
+        if any_of(beyond):
+            x = select(beyond, 0.0, x)
+        small = exp_of_negative(-abs(x))
+        share = select(x > 0.0, small, 1.0) / (1.0 + small)
+    # at share = sigmoid(-x) the negative entropy is -log(1 + exp(-x)) - x share
+    after = -log_of_normal(1.0 + small) - x * select(x > 0.0, share, share - 1.0)
+    # the last step, by the derivatives at x: else duals would rest where the loop ends
+    slope = share * (1.0 - share)
+    short = (x - m - q * (share - b)) / (1.0 + q * slope)
+    change = slope * short
+    return (
+        share + change,
+        value,
+        b * log_own + (1.0 - b) * log_other,
+        after - x * change + 0.5 * change * short,
+    )
+
+
+separable_dual_step(_margin_step, OvrLog, BinaryLog)

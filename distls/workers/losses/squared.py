@@ -1,0 +1,131 @@
+"""Squared loss of classes, of sets of labels (through their indicators) and of numbers."""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.row_functions import dual_step_of, row_curvature_of, row_gradient_of
+from distls.workers.simd.class_sums import first_max, sum_of_squares
+from distls.workers.simd.vectors import LANES, is_lane, load, select, splat, store, sum_of_lanes
+
+
+class Squared(Loss):
+    """Squared distance to the indicator of the row's class, ``1/2 sum_c (z_c - [c = y])^2``."""
+
+    __slots__ = ()
+
+    name = "squared"
+    targets = ("class", "multilabel", "continuous")
+    separable = True
+    dual_domain = "line"
+    threshold = 0.5  # half-way between the values of the indicator
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return 0.5 * np.square(self.gradient(scores, y)).sum(axis=1)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: the scores, less 1 at the row's class."""
+        out = scores.copy()
+        out[np.arange(len(y)), y] -= 1.0
+        return out
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the distances to the indicators, and the losses."""
+        return squared_residuals(scores, wanted)
+
+    def number_gradient(
+        self, scores: Floats, y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the distances to the targets, and the losses."""
+        return squared_residuals(scores, y)
+
+    def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
+        """Return ``sum_c a_c^2 / 2 - a_c y_c``, of classes and of numbers (n, k)."""
+        values = 0.5 * np.square(duals).sum(axis=1)
+        if y.ndim == 1:
+            return np.asarray(values - duals[np.arange(len(y)), y])
+        return np.asarray(values - (duals * y).sum(axis=1))
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+def squared_residuals(
+    scores: NDArray[Any], wanted: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return gradients (n, k) and values (n,) of ``1/2 sum_c (z_c - wanted_c)^2``."""
+    residuals = np.subtract(scores, wanted, dtype=np.float64)
+    return residuals, 0.5 * np.square(residuals).sum(axis=1)
+
+
+@row_gradient_of(Squared)
+def _row(z, scale, y, g):
+    best, factor = first_max(z), g.dtype.type(scale)
+    for c in range(len(g)):
+        g[c] = factor * z[c]
+    g[y] -= g.dtype.type(1.0)
+    return 0.5 * sum_of_squares(g), GRADIENT_IN_G, best
+
+
+@output_loss_of(Squared)
+def _output_loss(sign, score):
+    residual = score - (1.0 if sign > 0.0 else 0.0)
+    return 0.5 * residual * residual, residual
+
+
+@row_curvature_of(Squared)
+def _curvature(loss, g, h):
+    h[:] = 1
+
+
+def _targets(y, i, first):
+    """Return the numbers that the outputs of row i should be from `first` on, a `Vector` (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(_targets)
+def _targets_overload(y, i, first):
+    def of_class(y, i, first):
+        return select(is_lane(np.int64(y[i]) - first), 1.0, 0.0)
+
+    return of_class if y.ndim == 1 else lambda y, i, first: load(y[i], first, 0.0)
+
+
+def _predicted_class(z, y):
+    """Return the class of the highest score, -1 for numbers (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(_predicted_class)
+def _predicted_overload(z, y):
+    return (lambda z, y: first_max(z)) if y.ndim == 1 else (lambda z, y: -1)
+
+
+@dual_step_of(Squared)
+def _dual_step(z, y, i, q, a, d, work):
+    value, before, after, moved = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+    for first in range(0, len(z), LANES):
+        target, old = _targets(y, i, first), load(a, first, 0.0)
+        residual = target - load(z, first, 0.0)
+        new = store((residual + q * old) / (1.0 + q), a, first)
+        moved = moved + select(store(new - old, d, first) != 0.0, 1.0, 0.0)
+        value = value + 0.5 * residual * residual
+        before = before + (0.5 * old - target) * old
+        after = after + (0.5 * new - target) * new
+    return (
+        sum_of_lanes(value),
+        sum_of_lanes(before),
+        sum_of_lanes(after),
+        int(sum_of_lanes(moved)),
+        _predicted_class(z, y),
+    )

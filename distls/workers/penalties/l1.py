@@ -1,0 +1,50 @@
+"""The lasso."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import numpy as np
+
+from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty_rows import (
+    row_penalty_of,
+    row_prox_of,
+    soft_threshold,
+    sum_of_absolutes,
+)
+
+
+class L1(Penalty):
+    """``sum_jr |W_jr|``."""
+
+    __slots__ = ()
+
+    name = "l1"
+    number = 1
+
+    def value(self, w: Array, rho: float) -> float:
+        """Return R(W)."""
+        return float(np.abs(w).sum())
+
+    def dual_norms(self, v: Array, rho: float) -> Array:
+        """Return the largest size in each row."""
+        return np.asarray(np.abs(v).max(axis=1))
+
+    def best_constants(self, w: Array, rho: float) -> Array:
+        """Return the median nearest to zero."""
+        ordered, m = np.sort(w, axis=1), w.shape[1]
+        return np.asarray(np.clip(0.0, ordered[:, (m - 1) // 2], ordered[:, m // 2]))
+
+    def split(self, rho: float) -> tuple[Penalty, float, float] | None:
+        """Return the norm itself."""
+        return self, 1.0, 0.0
+
+
+@row_penalty_of(L1)
+def _value(w, rho):
+    return sum_of_absolutes(w)
+
+
+@row_prox_of(L1)
+def _prox(v, mu, rho, out):
+    soft_threshold(v, mu, out)

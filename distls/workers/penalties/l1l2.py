@@ -1,0 +1,42 @@
+"""The group lasso over the rows of W: rows become zero as a whole."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, shorten, sum_of_squares
+
+
+class L1L2(Penalty):
+    """``sum_j |W_j|_2`` (section 2 of the paper of block coordinate descent)."""
+
+    __slots__ = ()
+
+    name = "l1l2"
+    number = 0
+
+    def value(self, w: Array, rho: float) -> float:
+        """Return R(W)."""
+        return float(np.sqrt(np.square(w).sum(axis=1)).sum())
+
+    def dual_norms(self, v: Array, rho: float) -> Array:
+        """Return the lengths of the rows."""
+        return np.asarray(np.sqrt(np.square(v).sum(axis=1)))
+
+    def split(self, rho: float) -> tuple[Penalty, float, float] | None:
+        """Return the norm itself."""
+        return self, 1.0, 0.0
+
+
+@row_penalty_of(L1L2)
+def _value(w, rho):
+    return math.sqrt(sum_of_squares(w))
+
+
+@row_prox_of(L1L2)
+def _prox(v, mu, rho, out):
+    shorten(v, mu, out)

@@ -1,0 +1,93 @@
+"""The task of `predict`: the best classes, the sets of labels or the numbers of one partition's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import n_rows_of
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.probability_map import ProbabilityMap
+from distls.workers.rounds.block_stream import DatasetRef, stream
+
+
+@dataclass(frozen=True)
+class PredictJob:
+    """Predict the partitions of a data set."""
+
+    data: DatasetRef
+    loss: str
+    top: int  # classes or labels a row
+    proba: bool  # probabilities instead of scores
+    target: str = "class"
+    probability: ProbabilityMap | None = None  # of classes, with `proba`
+    cuts: NDArray[np.float64] | None = None  # of labels, as `label_cuts` returns them; None: that of the loss
+
+
+class Predicted(NamedTuple):
+    """The predictions of a block of rows."""
+
+    codes: NDArray[np.int32]  # (n_rows, top), best classes or labels first; of numbers (n_rows, 0)
+    scores: NDArray[Any]  # of the codes; of numbers the predictions themselves, (n_rows, n_outputs)
+    # (n_rows + 1,): sets of labels, row i has ``labels[indptr[i]:indptr[i + 1]]``, increasing
+    indptr: NDArray[np.int64] | None = None
+    labels: NDArray[np.int32] | None = None
+
+
+def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Predicted:
+    """Predict partition `index`."""
+    ((_, part),) = stream(job.data, [index])
+    n_rows, dtype = n_rows_of(part.x), predictor.coefficients.dtype
+    if job.target == "continuous":
+        values = np.empty((n_rows, len(predictor.intercept)), dtype)
+        for rows, piece in score_pieces(predictor, part.x):
+            values[rows] = loss_named(job.loss).numbers(piece)
+        return Predicted(np.empty((n_rows, 0), np.int32), values)
+    codes, best = np.empty((n_rows, job.top), np.int32), np.empty((n_rows, job.top), dtype)
+    counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+    for rows, scores in score_pieces(predictor, part.x):
+        if job.target == "multilabel":
+            row, chosen = np.nonzero(chosen_labels(job.loss, scores, job.cuts))
+            counts.append(np.bincount(row, minlength=len(scores)))
+            labels.append(chosen.astype(np.int32))
+        values = to_probabilities(job.probability, job.target, scores) if job.proba else scores
+        codes[rows], best[rows] = top_classes(values, job.top)
+    if job.target == "class":
+        return Predicted(codes, best)
+    return Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
+
+
+def to_probabilities(classes: ProbabilityMap | None, target: str, scores: NDArray[Any]) -> NDArray[Any]:
+    """Return probabilities, which may overwrite scores: of classes they sum to one, of labels they do not.
+
+    `classes` is the map of a model of classes.
+    """
+    if target == "multilabel":
+        return sigmoids(scores)
+    assert classes is not None
+    return classes(scores)
+
+
+def chosen_labels(
+    loss: str, scores: NDArray[Any], cuts: NDArray[np.float64] | None = None
+) -> NDArray[np.bool_]:
+    """Return which labels are predicted, those with scores above their threshold, shape (n_rows, n_labels)."""
+    return np.asarray(scores > (loss_named(loss).threshold if cuts is None else cuts))
+
+
+def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:
+    """Overwrite scores by ``1 / (1 + exp(-score))``, and return them."""
+    np.negative(np.logaddexp(0.0, -scores), out=scores)
+    return np.exp(scores, out=scores)
+
+
+def top_classes(values: NDArray[Any], top: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Return the codes and values of the `top` largest of each row of (n_rows, k) values, ties to the lower code."""
+    codes = values.argmax(axis=1)[:, None]
+    if top > 1:
+        codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
+    return codes.astype(np.int32), np.take_along_axis(values, codes, axis=1)

@@ -1,0 +1,38 @@
+"""The checks of every worker before a job starts."""
+
+from __future__ import annotations
+
+import uuid
+
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import DistlsError
+from distls.storage.filesystem.atomic import write_bytes
+from distls.storage.filesystem.paths import place_of
+from distls.workers.rounds.block_stream import DatasetRef, columns_of
+from distls.workers.runtime.buffers import release_buffers
+
+
+def trouble_with(job: tuple[DatasetRef, str | None]) -> str | None:
+    """Return why this process cannot take part in a job (dataset; run folder or None), or None."""
+    ref, run = job
+    release_buffers()  # the memory plan of this job does not include those of an earlier one
+    try:
+        dataset = open_dataset(ref.path)
+        found = dataset.fingerprint
+        if found != ref.fingerprint:
+            return f"{ref.path}: sees a data set with fingerprint {found[:12]}, the job expects {ref.fingerprint[:12]}"
+        if ref.columns:
+            columns_of(dataset, ref)
+    except DistlsError as error:
+        return str(error)
+    if run is None:
+        return None
+    probe = place_of(run) / f".probe-{uuid.uuid4().hex[:8]}"
+    try:
+        write_bytes(probe, b"", sync=False)
+        probe.unlink()
+    except DistlsError as error:
+        return str(error)
+    except OSError as error:
+        return f"{run}: cannot be written ({error.strerror})"
+    return None

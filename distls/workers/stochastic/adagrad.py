@@ -1,0 +1,82 @@
+"""The method of AdaGrad's steps: its state, its lanes and the size of its steps (kernels: `adagrad_kernels`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distls.workers.simd.adaptive_steps import LANES
+from distls.workers.stochastic.adagrad_kernels import adagrad_block, adagrad_settings, new_decay, settle
+from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, AdagradLines, lines_bytes
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
+from distls.workers.stochastic.update import LEAST_JOINT, Arrays, KernelLearner, Update
+
+# The size of a step in the scores (docs/decisions/0011 and 0018).
+_SCORE_STEP, _SCORE_STEP_HINGE = 0.5, 0.25
+
+
+@dataclass(frozen=True)
+class AdagradUpdate(Update):
+    """AdaGrad steps with one accumulator for each feature."""
+
+    eta0: float = 1.0  # of the weights
+    eta_b: float = 1.0  # of the intercept
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the accumulators of features and intercept."""
+        return np.zeros(shape[0], dtype), np.zeros(1)
+
+    def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
+        """See `Update.joint_bytes`."""
+        columns = 1 if self.one_column else shape[1]
+        if not self.alpha or columns > MOST_OUTPUTS or learners < LEAST_JOINT:
+            return 0
+        return lines_bytes(shape[0], columns, learners, dtype.itemsize)
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        """Return the learner of a lane that has taken `time` steps."""
+        own = tuple(array.copy() for array in arrays)
+        settings = adagrad_settings(
+            self.row_loss, self.eta0, eta_b=self.eta_b, alpha=self.alpha, fit_intercept=self.fit_intercept
+        )
+        decay, clock = new_decay(len(own[0]), self.alpha, time, own[0].dtype), np.array([float(time)])
+        return _AdagradLearner(settings, (*own, decay, clock), clock, len(own))
+
+
+class _AdagradLearner(KernelLearner):
+    kernel = staticmethod(adagrad_block)
+    most_joint = LANES
+
+    @property
+    def joint_kind(self) -> tuple[Any, ...] | None:
+        """See `Learner.joint_kind`."""
+        settings, weights = self.settings, self.state[0]
+        if not settings.alpha or weights.shape[1] > MOST_OUTPUTS:
+            return None
+        return settings.fit_intercept, type(settings.loss), weights.shape, weights.dtype, self.time
+
+    def joint(self, learners: Sequence[Any]) -> AdagradLines:
+        """See `Learner.joint`."""
+        return AdagradLines([each.state for each in learners], [each.settings for each in learners])
+
+    def arrays(self) -> Arrays:
+        """Return weights, intercept and accumulators, all decay applied."""
+        weights, _, squares, _, decay, _ = self.state
+        settle(weights, squares, decay, self.time, self.settings)
+        return super().arrays()
+
+
+def adagrad_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return AdaGrad's steps; their size in the scores is known in advance, so none are tried."""
+    objective, size = stats.objective(), math.sqrt(stats.mean_square_norm) or 1.0
+    if stats.loss == "crammer_singer":  # its gradient is non-zero for two outputs, whatever their number
+        scale = _SCORE_STEP_HINGE * max(stats.n_rows / 1e4, 1.0) ** 0.25
+    else:
+        scale = _SCORE_STEP * math.sqrt(1 if objective["one_column"] else stats.n_outputs)
+    score_step = scale * n_lanes ** (1 / 3)
+    eta0 = params["eta0"] or score_step / size
+    return StepChoice(AdagradUpdate(**objective, eta0=eta0, eta_b=params["eta0"] or score_step))

@@ -1,0 +1,188 @@
+"""The AdaGrad steps of several models that see the same rows: strengths side by side.
+
+Rows are decoded once, and what a non-zero costs, its root, exponential and gather, is paid once for all models, whose
+numbers are the lanes of vectors (`distls.workers.simd.adaptive_steps`). Every model has the bits of `adagrad_block`.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import Rows
+from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
+from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight
+from distls.workers.losses.loss import GRADIENT_IN_G, Loss
+from distls.workers.losses.row_functions import code_of, set_row_gradient, target_gradient
+from distls.workers.simd.adaptive_steps import (
+    FACTORS,
+    LANES,
+    SMALLEST_FACTOR,
+    SQUARES,
+    WEIGHTS,
+    add_line_scores,
+    decay_line,
+    move_line,
+)
+from distls.workers.stochastic.adagrad_kernels import (
+    AdagradSettings,
+    intercept_step,
+    move_intercept,
+    squared_norm,
+)
+from distls.workers.stochastic.update import Joint
+
+# The sums of scores have the order of `row_scores` up to here; with more outputs a model fills the vectors alone.
+MOST_OUTPUTS = 8
+
+_ROWS_AHEAD = 2  # rows between prefetch and use
+_LINE_BYTES = 64  # of the cache
+_AHEAD = 8  # likewise non-zeros of a row
+
+
+class LineSettings(NamedTuple):
+    """Settings of `adagrad_lines_block`; arrays are float64 (LANES,), idle lanes zero."""
+
+    eta0: NDArray[np.float64]
+    eta_b: NDArray[np.float64]
+    alpha: NDArray[np.float64]
+    fit_intercept: bool
+    loss: Loss
+
+
+@helper
+def _prefetch_line(lines, j):
+    line = lines.shape[1] * LANES
+    for at in range(j * line, (j + 1) * line, _LINE_BYTES // lines.itemsize):
+        prefetch_element(lines, at)
+
+
+@helper
+def _fold(lines, j):
+    """Multiply a feature's weights by its factors where these have become small."""
+    for m in range(LANES):
+        if lines[j, FACTORS, m] < lines.dtype.type(SMALLEST_FACTOR):
+            for c in range(WEIGHTS, lines.shape[1]):
+                lines[j, c, m] *= lines[j, FACTORS, m]
+            lines[j, FACTORS, m] = lines.dtype.type(1.0)
+
+
+@kernel
+def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
+    rows, y, weight, order, lines, since, b, square_b, clock, settings
+):
+    """Train on the rows `order` of one block as `adagrad_block` does, every model at once.
+
+    Parameters
+    ----------
+    rows, y, weight, order : as of `adagrad_block`
+    lines : float32 or float64 (n_features, 2 + k, LANES), C-ordered; mutated
+    since : float64 (n_features,): the time up to which the feature has decayed; mutated
+    b : float64 (m, k) for m models, mutated if `fit_intercept`, else zeros
+    square_b : float64 (m,), mutated likewise
+    clock : float64 (1,), steps taken; mutated
+    settings : LineSettings
+
+    Returns
+    -------
+    loss_sums, errors : float64 and int64 (m,), as `adagrad_block` has them of each model
+    """
+    (count, k), n, t, kind = b.shape, len(order), clock[0], lines.dtype.type
+    if lines.shape[1] != WEIGHTS + k or lines.shape[2] != LANES or count > LANES or len(since) != len(lines):
+        raise ValueError("lines need a place for every sum, factor and weight")
+    sums, gradients = np.empty((2, k, LANES), lines.dtype), np.zeros((k, LANES), lines.dtype)
+    z, g, rates = np.empty(k, lines.dtype), np.empty(k, lines.dtype), np.zeros(LANES, lines.dtype)
+    squares, etas = np.zeros(LANES, lines.dtype), np.zeros(LANES, lines.dtype)
+    for m in range(count):
+        rates[m] = kind(settings.alpha[m] * settings.eta0[m])
+    loss_sums, errors = np.zeros(count), np.zeros(count, np.int64)
+    indices, data = row_arrays(rows)
+    for at in range(n):
+        i = np.intp(order[at])
+        prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
+        start, stop = row_span(rows, i, indices, data)
+        sums[:] = 0.0
+        for p in range(start, stop):
+            j, x = np.intp(indices[p]), kind(data[p])
+            _prefetch_line(lines, np.intp(indices[min(p + _AHEAD, stop - 1)]))
+            missed, since[j] = kind(t - since[j]), t
+            if decay_line(lines, j, missed, rates):
+                _fold(lines, j)
+            add_line_scores(lines, j, x, sums, (p - start) & 1)
+        s, label, moved = row_weight(weight, i), code_of(y, i), False
+        t += 1.0
+        for m in range(count):
+            for c in range(k):
+                z[c] = sums[0, c, m] + sums[1, c, m]
+            if settings.fit_intercept:
+                for c in range(k):
+                    z[c] += kind(b[m, c])
+            value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
+            loss_sums[m] += s * value
+            errors[m] += best != label
+            square = s * s * squared_norm(runner_up, label, g)
+            squares[m], etas[m] = kind(square), kind(settings.eta0[m] * s)
+            moved |= square != 0.0  # true of a NaN, which must reach the weights
+            set_row_gradient(1.0, runner_up, label, g, g)
+            for c in range(k):
+                gradients[c, m] = g[c]
+            if settings.fit_intercept and square != 0.0:
+                square_b[m] += square
+                move_intercept(
+                    intercept_step(settings.eta_b[m], s, square_b[m]), GRADIENT_IN_G, label, g, b[m]
+                )
+        if moved:
+            for p in range(start, stop):
+                move_line(lines, np.intp(indices[p]), kind(data[p]), squares, etas, gradients)
+    clock[0] = t
+    return loss_sums, errors
+
+
+def lines_bytes(n_features: int, k: int, models: int, itemsize: int) -> int:
+    """Return the bytes of the lines of so many models."""
+    return -(-models // LANES) * n_features * ((WEIGHTS + k) * LANES * itemsize + 8)
+
+
+class AdagradLines(Joint):
+    """Learners of `adagrad_block`, as lanes of the same lines."""
+
+    def __init__(self, states: Sequence[tuple[Any, ...]], settings: Sequence[AdagradSettings]) -> None:
+        self._states = states
+        weights, _, _, _, decay, clock = states[0]
+        self._lines = np.zeros((len(weights), WEIGHTS + weights.shape[1], LANES), weights.dtype)
+        self._lines[:, FACTORS], self._since = 1.0, decay.since.copy()  # as `new_decay` has them
+        self._clock = clock.copy()
+        for m, (weights, _, squares, *_) in enumerate(states):
+            if squares.any() or weights.any():  # not in a first round
+                self._lines[:, SQUARES, m], self._lines[:, WEIGHTS:, m] = squares, weights
+        self._b = np.stack([state[1] for state in states])
+        self._square_b = np.concatenate([state[3] for state in states])
+        each = np.zeros((3, LANES))
+        each[:, : len(states)] = np.transpose([(own.eta0, own.eta_b, own.alpha) for own in settings])
+        self._settings = LineSettings(each[0], each[1], each[2], settings[0].fit_intercept, settings[0].loss)
+
+    @property
+    def time(self) -> float:
+        """See `Learner.time`."""
+        return float(self._clock[0])
+
+    def learn(
+        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """See `Joint.learn`."""
+        arrays = self._lines, self._since, self._b, self._square_b, self._clock
+        loss_sums, errors = adagrad_lines_block(x, y, weight, order, *arrays, self._settings)
+        return loss_sums, errors
+
+    def write(self, number: int) -> None:
+        """See `Joint.write`."""
+        weights, b, squares, square_b, decay, clock = self._states[number]
+        weights[...], squares[...] = self._lines[:, WEIGHTS:, number], self._lines[:, SQUARES, number]
+        b[...], square_b[0] = self._b[number], self._square_b[number]
+        decay.factors[...], decay.since[...] = self._lines[:, FACTORS, number], self._since
+        clock[...] = self._clock

@@ -1,0 +1,82 @@
+"""Learners of fits side by side that learn in one kernel, while each is used as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import Rows
+from distls.workers.stochastic.update import LEAST_JOINT, Arrays, Joint, Learner
+
+
+def together(learners: Sequence[Learner]) -> list[Learner]:
+    """Return learners to be used in place of these, which will all be given the same rows, in this order."""
+    found, kinds = list(learners), dict[Any, list[int]]()
+    for place, learner in enumerate(learners):
+        if learner.joint_kind is not None:
+            kinds.setdefault(learner.joint_kind, []).append(place)
+    for places in kinds.values():
+        first = learners[places[0]]
+        for at in range(0, len(places), first.most_joint):
+            group = places[at : at + first.most_joint]
+            if len(group) >= LEAST_JOINT:
+                shared = _Shared(first.joint([learners[place] for place in group]))
+                for number, place in enumerate(group):
+                    found[place] = _Member(learners[place], number, shared)
+    return found
+
+
+class _Shared:
+    """Learns from rows when the first member is given them."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint, self._calls = joint, 0
+
+    def learn(self, call: int, *rows: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return what is learned by the members' call of that number."""
+        if call == self._calls:
+            self._calls, self._sums = call + 1, self.joint.learn(*rows)
+        return self._sums
+
+
+class _Member(Learner):
+    """One of the learners."""
+
+    def __init__(self, own: Learner, number: int, shared: _Shared) -> None:
+        self._own, self._number, self._shared, self._calls, self._written = own, number, shared, 0, 0
+
+    @property
+    def time(self) -> float:
+        """See `Learner.time`."""
+        return self._shared.joint.time
+
+    def learn(
+        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[float, int]:
+        """See `Learner.learn`."""
+        loss_sums, errors = self._shared.learn(self._calls, x, y, weight, order)
+        self._calls += 1
+        return float(loss_sums[self._number]), int(errors[self._number])
+
+    def arrays(self) -> Arrays:
+        """See `Learner.arrays`."""
+        return self._learned().arrays()
+
+    @property
+    def window_steps(self) -> float:
+        """See `Learner.window_steps`."""
+        return self._learned().window_steps
+
+    def window(self, *, consume: bool = False) -> Arrays:
+        """See `Learner.window`."""
+        return self._learned().window(consume=consume)
+
+    def _learned(self) -> Learner:
+        """Return the learner itself, with what it has learned."""
+        if self._written < self._calls:
+            self._shared.joint.write(self._number)
+            self._written = self._calls
+        return self._own

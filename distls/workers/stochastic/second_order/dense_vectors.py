@@ -1,0 +1,44 @@
+"""Vector operations of the second-order methods: a loop sums or writes, never both."""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+from numba.extending import overload
+
+from distls.workers.compilation.jit import elementwise, helper
+from distls.workers.linear_algebra.score_kernels import row_scores
+
+
+@helper
+def dot(a, b):
+    """Return the sum of the products."""
+    total = 0.0
+    for j in range(len(a)):
+        total += a[j] * b[j]
+    return total
+
+
+@elementwise  # with nothing to reassociate, all versions that LLVM makes of the loop round alike
+def add_multiple(factor, a, out):
+    """Add ``factor * a`` to out."""
+    for j in range(len(out)):
+        out[j] += factor * a[j]
+
+
+@helper
+def scores_of(indices, data, start, stop, w, b, fit_intercept, z):
+    """Set z to the scores of a row."""
+    row_scores(indices, data, start, stop, w, z)
+    if fit_intercept:
+        for c in range(len(z)):
+            z[c] += z.dtype.type(b[c])
+
+
+def is_wrong(predicted, y, i):
+    """Return whether row i has another class than `predicted`; numbers have no class (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(is_wrong)
+def _is_wrong_overload(predicted, y, i):
+    return (lambda predicted, y, i: predicted != y[i]) if y.ndim == 1 else (lambda predicted, y, i: False)

@@ -1,0 +1,260 @@
+"""Online L-BFGS, for one lane and few features: dense in the parameters even if rows are sparse.
+
+The method is that of Schraudolph, Yu and Guenter 2007 (SGD-QN paper, section 5.2). With theta the weights and
+intercepts, and f_t the loss of row t with the penalty,
+
+    s_t = eta_t d_t,    d_t = -B_t grad f_t(theta_t),    eta_t = eta0 tau / (tau + t),
+    y_t = grad f_t(theta_t + s_t) - grad f_t(theta_t) + damping s_t,
+
+both gradients of the same row. B_t is the two-loop recursion of L-BFGS over the last pairs (s, y), started from the
+mean of s.y / y.y over all of them, or from `epsilon` before the first. A pair whose s.y is not safely positive is
+skipped. Cost of a row: O(rank d k); memory: 16 rank d k bytes.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.compilation.array_copy import copy_vector
+from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
+from distls.workers.linear_algebra.score_kernels import (
+    check_widths,
+    row_arrays,
+    row_axpy,
+    row_span,
+    row_weight,
+)
+from distls.workers.losses.loss import GRADIENT_IN_G, Loss
+from distls.workers.losses.row_functions import has_row_function, target_gradient
+from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, is_wrong, scores_of
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
+from distls.workers.stochastic.update import Arrays, KernelLearner, Update
+
+Array = NDArray[np.float64]
+
+# The clock of a lane, float64 (3,): the rows seen so far, the number of pairs and the place of the next one.
+T, STORED, NEXT, CLOCK_SIZE = 0, 1, 2, 3
+
+_SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
+_LEAST = 1e-280  # s.y that a pair must exceed, so that 1 / s.y is finite
+
+
+class OlbfgsSettings(NamedTuple):
+    """Settings of `olbfgs_block`, made by `olbfgs_settings`."""
+
+    alpha: float  # >= 0
+    eta0: float  # > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
+    tau: float  # > 0
+    damping: float  # >= 0; lambda of the paper
+    epsilon: float  # > 0; length of steps before the first pair, relative to the gradient times the gain
+    fit_intercept: bool
+    loss: Loss  # smooth
+
+
+def olbfgs_settings(
+    loss: Loss,
+    alpha: float,
+    *,
+    eta0: float = 0.1,
+    tau: float = 1e4,
+    damping: float = 0.1,
+    epsilon: float = 1e-10,
+    fit_intercept: bool = False,
+) -> OlbfgsSettings:
+    """Return settings of the one set of types that kernels are compiled for."""
+    if not (loss.smooth and has_row_function(loss, "row_curvature")):
+        raise ValueError(f"{type(loss).__name__} is not smooth")
+    if not (alpha >= 0 and eta0 > 0 and tau > 0 and damping >= 0 and epsilon > 0):
+        raise ValueError(
+            "need alpha, damping >= 0 and eta0, tau, epsilon > 0: "
+            f"got {alpha}, {damping}, {eta0}, {tau}, {epsilon}"
+        )
+    return OlbfgsSettings(
+        float(alpha), float(eta0), float(tau), float(damping), float(epsilon), bool(fit_intercept), loss
+    )
+
+
+def new_olbfgs(n_features: int, k: int, rank: int = 10) -> tuple[Array, Array, Array, Array, Array]:
+    """Return the initial theta (d k + k,), S and Y (rank, d k + k), rho (rank, 2) and clock of a lane."""
+    if rank < 1:
+        raise ValueError(f"need rank >= 1: got {rank}")
+    size = (n_features + 1) * k
+    history = np.zeros((rank, size)), np.zeros((rank, size))
+    return (np.zeros(size), *history, np.zeros((rank, 2)), np.zeros(CLOCK_SIZE))
+
+
+@elementwise
+def _load(given, theta):
+    """Copy the weights that the caller has changed: elsewhere theta keeps the digits that `given` has lost."""
+    for j in range(len(theta)):
+        theta[j] = theta[j] if given.dtype.type(theta[j]) == given[j] else given[j]
+
+
+@elementwise_helper
+def _store(theta, out):
+    for j in range(len(out)):
+        out[j] = theta[j]
+
+
+@helper
+def _gradient_at(loss, indices, data, start, stop, y, i, w, b, fit_intercept, z, g):
+    """Set g to the gradient of row i with respect to its scores; return its loss and its predicted class."""
+    scores_of(indices, data, start, stop, w, b, fit_intercept, z)
+    value, runner_up, predicted = target_gradient(loss, z, 1.0, y, i, g)
+    if runner_up != GRADIENT_IN_G:  # of a smooth loss: the gradient is zero
+        g[:] = 0.0
+    return value, predicted
+
+
+@elementwise_helper
+def _row_plus(indices, data, start, stop, s, g, factor, like, fit_intercept, out):
+    """Set ``out = factor * like`` on weights, add ``s x (x) g`` to them, and set the intercepts to ``s g``."""
+    k = len(g)
+    n_weights = len(out) - k
+    for j in range(n_weights):
+        out[j] = factor * like[j]
+    row_axpy(indices, data, start, stop, s, g, out[:n_weights].reshape(-1, k))
+    for c in range(k):
+        out[n_weights + c] = s * g[c] if fit_intercept else 0.0
+
+
+@helper
+def _two_loop_recursion(s_history, y_history, rho, stored, following, epsilon, p, share):
+    """Overwrite p by B p: the two loops over the stored pairs, newest first, then oldest first; share is scratch."""
+    rank, ratio = len(rho), 0.0
+    for age in range(stored):
+        at = (following - 1 - age) % rank
+        share[at] = rho[at, 0] * dot(s_history[at], p)
+        add_multiple(-share[at], y_history[at], p)
+        ratio += rho[at, 1]
+    p *= ratio / stored if stored else epsilon
+    for age in range(stored - 1, -1, -1):
+        at = (following - 1 - age) % rank
+        add_multiple(share[at] - rho[at, 0] * dot(y_history[at], p), s_history[at], p)
+
+
+@helper
+def _remember(change, bend, s_history, y_history, rho, clock):
+    """Store a pair (s, y) in place of the oldest, unless s.y is not safely positive."""
+    product, squares = dot(change, bend), dot(bend, bend)
+    if not (product > _LEAST and product > _SAFE * math.sqrt(dot(change, change)) * math.sqrt(squares)):
+        return
+    at = np.intp(clock[NEXT])
+    copy_vector(change, s_history[at])
+    copy_vector(bend, y_history[at])
+    rho[at, 0], rho[at, 1] = 1.0 / product, product / squares
+    clock[STORED] = min(clock[STORED] + 1.0, float(len(rho)))
+    clock[NEXT] = (at + 1) % len(rho)
+
+
+@helper
+def _check_olbfgs(w, b, theta, s_history, y_history, rho):
+    check_widths(w, b)
+    if len(theta) != w.size + len(b):
+        raise ValueError("theta does not have the size of the weights and the intercept")
+    if s_history.shape != y_history.shape or s_history.shape != (len(rho), len(theta)) or not len(rho):
+        raise ValueError("the history of pairs does not have the shape (rank, size of theta)")
+
+
+@kernel
+def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho, clock, settings):
+    """Train on the rows `order` of one block, in that order, by oLBFGS.
+
+    Parameters
+    ----------
+    rows : CsrRows or DenseRows
+    y : int32 (n_rows,), class codes; or float64 (n_rows, k), numbers
+    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
+    order : int64 (m,), rows to visit
+    w : float32 or float64 (n_features, k), C-ordered; read, and mutated at the end
+    b : (k,) of any float type, likewise if `fit_intercept`
+    theta : float64 (d k + k,), the parameters in full: where w or b, rounded, still has its value it is taken
+        from theta, so that float32 weights lose no step, however small
+    s_history, y_history : float64 (rank, d k + k), the pairs in a ring
+    rho : float64 (rank, 2), 1 / s.y and s.y / y.y of each pair
+    clock : float64 (3,)
+    settings : OlbfgsSettings
+
+    Returns
+    -------
+    loss_sum : sum_i s_i * loss_i, each at the weights before its own step (progressive validation), float64
+    errors : rows whose class did not have the highest score then; 0 for numbers
+
+    Notes
+    -----
+    All state is of `new_olbfgs`, and mutated.
+    """
+    _check_olbfgs(w, b, theta, s_history, y_history, rho)
+    d, k = w.shape
+    alpha, intercept, loss = settings.alpha, settings.fit_intercept, settings.loss
+    weights, intercepts = theta[: d * k].reshape(d, k), theta[d * k :]
+    _load(w.reshape(-1), theta[: d * k])
+    if intercept:
+        _load(b, intercepts)
+    z, g, after = np.empty(k), np.empty(k), np.empty(k)
+    step, bend, share = np.empty(len(theta)), np.empty(len(theta)), np.empty(len(rho))
+    loss_sum, errors = 0.0, 0
+    indices, data = row_arrays(rows)
+    for position in range(len(order)):
+        i = np.intp(order[position])
+        start, stop = row_span(rows, i, indices, data)
+        value, predicted = _gradient_at(
+            loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, g
+        )
+        s = row_weight(weight, i)
+        loss_sum += s * value
+        errors += is_wrong(predicted, y, i)
+        _row_plus(indices, data, start, stop, s, g, alpha, theta, intercept, step)
+        _two_loop_recursion(
+            s_history, y_history, rho, int(clock[STORED]), int(clock[NEXT]), settings.epsilon, step, share
+        )
+        step *= -settings.eta0 * settings.tau / (settings.tau + clock[T])
+        add_multiple(1.0, step, theta)
+        # the gradient of the same row at the new point, so that their difference is curvature and not noise
+        _gradient_at(loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, after)
+        add_multiple(-1.0, g, after)
+        _row_plus(indices, data, start, stop, s, after, alpha, step, intercept, bend)
+        add_multiple(settings.damping, step, bend)
+        _remember(step, bend, s_history, y_history, rho, clock)
+        clock[T] += 1.0
+    _store(weights.reshape(-1), w.reshape(-1))
+    if intercept:
+        _store(intercepts, b)
+    return loss_sum, errors
+
+
+@dataclass(frozen=True)
+class OlbfgsUpdate(Update):
+    """Online L-BFGS, for one lane."""
+
+    eta0: float = 0.1
+    tau: float = 1e4
+    damping: float = 0.1
+    rank: int = 10
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the parameters in float64, the pairs of the last steps, their products and the clock."""
+        return new_olbfgs(*shape, self.rank)
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        """Return the learner; the clock among the arrays has the time."""
+        steps = {"eta0": self.eta0, "tau": self.tau, "damping": self.damping}
+        settings = olbfgs_settings(self.row_loss, self.alpha, **steps, fit_intercept=self.fit_intercept)
+        own = tuple(array.copy() for array in arrays)
+        return _OlbfgsLearner(settings, own, own[-1], len(own))
+
+
+class _OlbfgsLearner(KernelLearner):
+    kernel = staticmethod(olbfgs_block)
+
+
+def olbfgs_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return the steps of online L-BFGS, whose gain is a parameter."""
+    steps = {name: params[name] for name in ("eta0", "tau", "damping", "rank")}
+    return StepChoice(OlbfgsUpdate(**stats.objective(), **steps))

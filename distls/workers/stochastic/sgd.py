@@ -1,0 +1,206 @@
+"""Plain stochastic gradients: MCID and its one-versus-rest variants, SGD, ASGD and Adaline (kernel: `sgd_kernels`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import ParameterError
+from distls.storage.rows import Rows
+from distls.workers.stochastic.adagrad import adagrad_steps
+from distls.workers.stochastic.constrained_sgd import centred_steps
+from distls.workers.stochastic.sgd_kernels import (
+    PEGASOS,
+    SIGMA,
+    H,
+    SgdSettings,
+    T,
+    new_clock,
+    scaled,
+    sgd_block,
+    sgd_settings,
+    window_mean,
+)
+from distls.workers.stochastic.sgd_together import (
+    MOST_MODELS,
+    SgdSideBySide,
+    fits_side_by_side,
+    side_by_side_bytes,
+)
+from distls.workers.stochastic.step_choice import (
+    ProblemStats,
+    StepChoice,
+    choose_by_schedule,
+    refuse_params,
+)
+from distls.workers.stochastic.step_sizes import SCHEDULES
+from distls.workers.stochastic.update import Arrays, Learner, ScheduleUpdate
+
+# t0 of several lanes, in units of mean|x|^2 / alpha (measurements: docs/decisions/0003)
+_SAFE_START = 0.3
+
+
+@dataclass(frozen=True)
+class SgdUpdate(ScheduleUpdate):
+    """Plain stochastic gradients on lazily scaled weights."""
+
+    schedule: str = "pegasos"  # "pegasos" (MCID's 1/(alpha (t + t0))) or one of `SCHEDULES`
+    t0: float = 0.0
+    batch_size: int = 1
+    averaging: bool = False  # whether the mean of the iterates in a window is kept
+
+    def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
+        """See `Update.joint_bytes`."""
+        columns = 1 if self.one_column else shape[1]
+        if not fits_side_by_side(columns, dtype, self.batch_size):
+            return 0
+        return side_by_side_bytes(shape[0], columns, learners, dtype.itemsize, averaging=self.averaging)
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> SgdLearner:
+        """Return the learner of a lane that has taken `time` steps."""
+        return SgdLearner.of(self, arrays, time, tail_from)
+
+    def settings(self, tail_from: float) -> SgdSettings:
+        """Return the settings of the kernel."""
+        return sgd_settings(
+            self.row_loss,
+            self.alpha,
+            schedule=PEGASOS if self.schedule == "pegasos" else SCHEDULES[self.schedule],
+            t0=self.t0,
+            eta0=self.eta0,
+            switch=self.switch,
+            batch_size=self.batch_size,
+            fit_intercept=self.fit_intercept,
+            tail_from=tail_from if self.averaging else math.inf,
+        )
+
+    def scale(self, clock: NDArray[np.float64]) -> float:
+        """Return sigma of ``W = sigma U``."""
+        if self.schedule != "pegasos":
+            return float(clock[SIGMA])
+        time = clock[T] + self.t0
+        return 1.0 / (self.alpha * time) if time > 0 else 0.0
+
+
+@dataclass
+class SgdLearner(Learner):
+    """A lane of `SgdUpdate`; its arrays are those of `sgd_block`."""
+
+    most_joint: ClassVar[int] = MOST_MODELS
+    update: SgdUpdate
+    u: NDArray[Any]  # (n_features, n_columns)
+    q: NDArray[Any]  # as `u`; without rows if nothing is averaged
+    b: NDArray[np.float64]  # (n_columns,)
+    qb: NDArray[np.float64]  # (n_columns,)
+    clock: NDArray[np.float64]
+    tail_from: float  # time at which the averaging window starts
+
+    @classmethod
+    def of(cls, update: SgdUpdate, arrays: Arrays, time: float, tail_from: float) -> Self:
+        """Start from plain arrays."""
+        clock = new_clock()
+        clock[T] = time
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is the loop's to report
+            scale = update.alpha * (time + update.t0) if update.schedule == "pegasos" else 1.0
+            u = arrays[0] * arrays[0].dtype.type(scale)
+        q = np.zeros(u.shape if update.averaging else (0, u.shape[1]), u.dtype)
+        b = arrays[1].astype(np.float64)
+        return cls(update, u, q, b, np.zeros(len(b)), clock, tail_from)
+
+    def learn(
+        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[float, int]:
+        """Learn from the rows `order`."""
+        settings = self.update.settings(self.tail_from)
+        loss, errors = sgd_block(x, y, weight, order, self.u, self.q, self.b, self.qb, self.clock, settings)
+        return loss, int(errors)
+
+    @property
+    def joint_kind(self) -> tuple[Any, ...] | None:
+        """See `Learner.joint_kind`."""
+        own = self.update
+        if not fits_side_by_side(self.u.shape[1], self.u.dtype, own.batch_size):
+            return None
+        settings = own.schedule, own.fit_intercept, type(own.row_loss), self.tail_from
+        return *settings, self.u.shape, self.q.shape, self.u.dtype, self.time
+
+    def joint(self, learners: Sequence[Any]) -> SgdSideBySide:
+        """See `Learner.joint`."""
+        return SgdSideBySide(learners, [each.update.settings(each.tail_from) for each in learners])
+
+    def arrays(self) -> Arrays:
+        """Return weights and intercept."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled(self.u, self.update.scale(self.clock), out=self.u)
+        return self.u, self.b
+
+    def snapshot(self) -> Arrays:
+        """Return copies of weights and intercept."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return scaled(self.u, self.update.scale(self.clock)), self.b.copy()
+
+    @property
+    def window_steps(self) -> float:
+        """Iterates in the averaging window so far."""
+        return max(self.time - self.tail_from, 0.0) if self.update.averaging else 0.0
+
+    def window(self, *, consume: bool = False) -> Arrays:
+        """Return the mean (weights, intercept) of the window's iterates, at least one; `consume` spares a copy."""
+        q = self.q if consume else self.q.copy()
+        return window_mean(self.u, q, self.clock, self.window_steps), self.qb / self.window_steps
+
+    def new_window(self) -> None:
+        """Start a window here."""
+        self.tail_from = self.time
+        self.clock[H] = 0.0
+        self.q[...], self.qb[...] = 0.0, 0.0
+
+
+def safe_start(mean_square_norm: float, alpha: float) -> float:
+    """Return the start time t0 of several lanes, or of trained weights; `mean_square_norm` is mean_i |x_i|^2."""
+    return _SAFE_START * mean_square_norm / alpha
+
+
+def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return MCID's steps: from t0 = 0 (the paper) for a cold start in one lane, else from `safe_start`."""
+    t0 = params["t0"]
+    if t0 is None:
+        # a step of 1/(alpha t) from t = 1 would erase a warm start; several lanes would each throw the weights to
+        # 1/alpha before they are first averaged
+        cold = not warm and n_lanes == 1
+        t0 = 0.0 if cold else safe_start(stats.mean_square_norm, stats.alpha)
+    update = SgdUpdate(
+        **stats.objective(one_column=False),  # as in the paper: a column for each of two classes too
+        t0=t0,
+        batch_size=params["batch_size"],
+        averaging=params["average"] != "none",
+    )
+    return StepChoice(update)
+
+
+def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return the steps of `sgd`: plain, adaptive, or on centred rows."""
+    schedule, center = params["schedule"], params["center"]
+    plain = {"average": "none", "batch_size": 1}
+    if schedule == "adaptive":
+        refuse_params(params, {**plain, "switch": None, "center": "none"}, "schedule=adaptive")
+        return adagrad_steps(stats, params, n_lanes, warm=warm)
+    if center != "none":
+        refuse_params(params, plain, f"center={center}")
+        if stats.target == "multilabel":
+            raise ParameterError(f"center={center}: not with sets of labels; leave it out")
+        return centred_steps(stats, params, n_lanes)
+    update = SgdUpdate(
+        **stats.objective(), batch_size=params["batch_size"], averaging=params["average"] != "none"
+    )
+    return choose_by_schedule(update, stats, params, n_lanes)
+
+
+def adaline_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return plain steps of least squares."""
+    return choose_by_schedule(SgdUpdate(**stats.objective()), stats, params, n_lanes)

@@ -1,0 +1,115 @@
+"""From a problem and a method's parameters to the updates its lanes take: one, or candidates that are tried first.
+
+Every method has a function of type `ChooseSteps` next to its update, named by the method's entry in `distls.methods`.
+It sees the problem only through `ProblemStats`, so that it serves streams of rows (`partial_fit`) too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from distls.storage.errors import ParameterError
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.stochastic.update import ScheduleUpdate, Update
+
+# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
+_TRIAL_SHARE = 10
+_LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 4096, 65_536
+
+
+@dataclass(frozen=True)
+class ProblemStats:
+    """The facts that steps depend on: the objective, and statistics of the rows."""
+
+    loss: str
+    target: str
+    alpha: float
+    fit_intercept: bool
+    n_outputs: int
+    n_features: int
+    n_rows: int
+    nnz: int
+    mean_square_norm: float  # mean_i |x_i|^2
+    penalty: str = "l2"
+    l1_ratio: float = 0.0
+
+    def objective(self, *, one_column: bool = True) -> dict[str, Any]:
+        """Return the fields that every `Update` has; `one_column`: two classes share a column if the loss allows it."""
+        two_classes = self.target == "class" and self.n_outputs == 2
+        one_column = one_column and two_classes and loss_named(self.loss).single_output is not None
+        return {
+            "loss": self.loss, "one_column": one_column, "alpha": self.alpha, "fit_intercept": self.fit_intercept
+        }  # fmt: skip
+
+
+class Candidate(NamedTuple):
+    """Steps that are tried before the first round."""
+
+    setting: dict[str, Any]  # the parameters tried, as a user would give them with one lane
+    on_trial: Update  # of the trial: one lane over `trial_rows` rows
+    update: Update  # of all lanes
+
+    def __str__(self) -> str:
+        """Return the setting as NAME=VALUE, ..."""
+        values = (f"{value:.6g}" if isinstance(value, float) else value for value in self.setting.values())
+        return ", ".join(f"{name}={value}" for name, value in zip(self.setting, values, strict=True))
+
+
+class StepChoice(NamedTuple):
+    """The update of all lanes where nothing is tried, and the candidates where something is."""
+
+    default: Update
+    candidates: tuple[Candidate, ...] = ()
+
+
+class ChooseSteps(Protocol):
+    """Chooses a method's steps from all its parameters (resolved), the number of lanes, and `warm`: trained weights."""
+
+    def __call__(
+        self, stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool
+    ) -> StepChoice:
+        """Return the steps to take or to try; raise ParameterError if parameters contradict each other or the data."""
+        ...
+
+
+def trial_rows(n_rows: int) -> int:
+    """Return the number of rows that steps are tried on; as many more score them."""
+    return min(max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS, max(n_rows // 2, 1))
+
+
+def refuse_params(params: dict[str, Any], plain: dict[str, Any], because: str) -> None:
+    """Raise ParameterError for parameters with other values than those of `plain`."""
+    for name, value in plain.items():
+        if params[name] != value:
+            raise ParameterError(f"{name}={params[name]}: not with {because}; leave it out")
+
+
+def choose_by_schedule(
+    update: ScheduleUpdate, stats: ProblemStats, params: dict[str, Any], n_lanes: int
+) -> StepChoice:
+    """Return an update with steps that follow a schedule, of the given size or of sizes to be tried.
+
+    Raises ParameterError if steps of that size would erase the weights.
+    """
+    schedule, given = params["schedule"], params["eta0"]
+    if given and stats.alpha * given >= 1.0:
+        raise ParameterError(
+            f"eta0={given}: times alpha={stats.alpha} it is 1 or more, which would erase the weights"
+        )
+    square = stats.mean_square_norm or 1.0
+    # a constant step has to be small enough for the last rows, where the other schedules have decayed
+    finest = 64.0 if schedule == "constant" else 1.0
+    sizes = [4.0**power / square / finest for power in range(-2, 5) if stats.alpha * 4.0**power < square]
+    if given or not sizes:
+        sizes = [given or 0.5 / stats.alpha]
+    switch = params["switch"] or max(stats.n_rows / n_lanes / 2, 1.0)
+    # on trial, in one lane over fewer rows, the second phase starts half-way too
+    trial_switch = params["switch"] or max(trial_rows(stats.n_rows) / 2, 1.0)
+    update = replace(update, schedule=schedule, eta0=sizes[0], switch=switch)
+    alone = replace(update, switch=trial_switch).for_one_lane()
+    candidates = [
+        Candidate({"eta0": eta0}, replace(alone, eta0=eta0), replace(update, eta0=eta0)) for eta0 in sizes
+    ]
+    default = candidates[min(1, len(sizes) - 1)].update
+    return StepChoice(default, tuple(candidates) if len(sizes) > 1 else ())
