@@ -32,8 +32,8 @@ from distls.storage.markup import card
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.worker_checks import trouble_with
 
-# A worker with all libraries and the kernels loaded from the disk cache has about 140 MiB (benchmarks/peaks.py with
-# --megabytes 4); some jobs were seen to need up to 70 more than their other parts (docs/measured.md).
+# A worker with all libraries and the kernels loaded from the disk cache has about 140 MiB (`benchmarks.speed.peaks
+# --megabytes 4`); some jobs were seen to need up to 70 more than their other parts (benchmarks/measurements.md).
 LOADED_BYTES = 140 * MIB
 BASE_BYTES = 210 * MIB
 # What compiling the kernels adds, and keeps, in a process that finds no disk cache.

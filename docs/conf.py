@@ -73,6 +73,7 @@ _PAGES = {
     _DOCS.parent / "deploy/README.md": "deployment.md",
     _DOCS.parent / "CONTRIBUTING.md": "contributing.md",
     _DOCS.parent / "CHANGELOG.md": "changelog.md",
+    _DOCS.parent / "benchmarks/measurements.md": "measurements.md",
     _DOCS / "decisions": "decisions/README.md",
 }
 _LINK = re.compile(r"\]\((?![a-z]+:)([^)\s#]+)")

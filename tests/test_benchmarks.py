@@ -19,28 +19,22 @@ import numpy as np
 import pytest
 
 import distls
-from benchmarks import (
-    chaos,
-    chaos_rounds,
-    choose,
-    classes,
-    defaults,
-    endurance,
+from benchmarks.faults import chaos, endurance, faulty_fit
+from benchmarks.faults.hosts import Hosts
+from benchmarks.papers import bcd, constrained_sgd, digit_picture, least_squares, mcid, sgd_qn
+from benchmarks.quality import choose, classes, defaults, real, systems
+from benchmarks.speed import (
     gram,
     kernels,
     peaks,
     peers,
-    real,
     recovery,
     scale,
     serving,
     simulation,
     small,
-    table,
-    tables,
+    table_parsing,
 )
-from benchmarks.hosts import Hosts
-from benchmarks.papers import bcd, constrained_sgd, digit_picture, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
 from distls.methods.method_registry import METHODS
 from distls.synthetic.generation import generate
@@ -111,10 +105,10 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = tables.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
+    report = table_parsing.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
-    assert [row["table"] for row in report["results"]] == [shape.name for shape in tables.SHAPES]
-    assert all(row[way] > 0 for row in report["results"] for way in tables.WAYS)
+    assert [row["table"] for row in report["results"]] == [shape.name for shape in table_parsing.SHAPES]
+    assert all(row[way] > 0 for row in report["results"] for way in table_parsing.WAYS)
     assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
 
 
@@ -281,9 +275,9 @@ def test_chaos_reads_the_weights_of_the_model(
     tmp_path: Path, removed: str | None, trouble: list[str], *, unread: bool
 ) -> None:
     """What is removed once it was written is neither other weights nor unseen."""
-    data = chaos_rounds.make_data(tmp_path / "data")
-    made = chaos_rounds.Round(tmp_path / "round", data, None, random.Random(0))
-    right = str(distls.fit("cls", data, made.run, params=chaos_rounds.PARAMS["cls"]).model.sha256)
+    data = faulty_fit.make_data(tmp_path / "data")
+    made = faulty_fit.Round(tmp_path / "round", data, None, random.Random(0))
+    right = str(distls.fit("cls", data, made.run, params=faulty_fit.PARAMS["cls"]).model.sha256)
     for path in [Path(made.run) / (removed or "none")]:
         made.touched_files = path.exists()
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -299,10 +293,10 @@ def test_chaos_reads_the_weights_of_the_model(
 def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
     tmp_path: Path, noted: bool, trouble: list[str]
 ) -> None:
-    made = chaos_rounds.Round(
-        tmp_path / "round", chaos_rounds.make_data(tmp_path / "data"), None, random.Random(0)
+    made = faulty_fit.Round(
+        tmp_path / "round", faulty_fit.make_data(tmp_path / "data"), None, random.Random(0)
     )
-    limits = {"passes": 2, "checkpoint_seconds": 0, "params": chaos_rounds.PARAMS["sdca"]}
+    limits = {"passes": 2, "checkpoint_seconds": 0, "params": faulty_fit.PARAMS["sdca"]}
     distls.fit("sdca", tmp_path / "data", made.run, **limits)
     if noted:
         for duals in (Path(made.run) / "state").glob("*.npy"):
@@ -412,11 +406,11 @@ def test_real_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_table_of_systems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(table, "STRENGTHS", {"distls mcid hinge": (1e-3, 1e-4)})
+    monkeypatch.setattr(systems, "STRENGTHS", {"distls mcid hinge": (1e-3, 1e-4)})
     _write_documents(tmp_path / "20news" / "20news-counts.train.svm.gz", 1500, 0)
     _write_documents(tmp_path / "20news" / "20news-counts.test.svm.gz", 90, 1)
     arguments = ["--data", str(tmp_path), "--sets", "20news", "--rivals", "distls mcid hinge,LinearSVC"]
-    results = table.main([*arguments, "--out", str(tmp_path / "out.json")])
+    results = systems.main([*arguments, "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == results
     rows = results["sets"]["20news"]
     assert [row["rival"] for row in rows] == ["distls mcid hinge", "LinearSVC"]
@@ -432,9 +426,9 @@ def test_table_says_what_failed_and_what_is_missing(
 ) -> None:
     _write_documents(tmp_path / "20news" / "20news-counts.train.svm.gz", 60, 0)
     _write_documents(tmp_path / "20news" / "20news-counts.test.svm.gz", 30, 1)
-    monkeypatch.setitem(table.NEEDS, "Spark", "a_module_that_nobody_has")
+    monkeypatch.setitem(systems.NEEDS, "Spark", "a_module_that_nobody_has")
     arguments = ["--data", str(tmp_path), "--sets", "20news", "--rivals", "SGDClassifier,Spark MLlib"]
-    results = table.main([*arguments, "--limit", "0.01"])
+    results = systems.main([*arguments, "--limit", "0.01"])
     assert [row["failed"] for row in results["sets"]["20news"]] == ["over 0 s"]
     assert "not installed, left out: Spark MLlib\n" in capsys.readouterr().out
 

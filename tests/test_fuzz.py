@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fuzz, fuzz_seeds
-from benchmarks.fuzz_seeds import READERS, Reader
+from benchmarks.faults import fuzz, fuzz_seeds
+from benchmarks.faults.fuzz_seeds import READERS, Reader
 
 
 def test_a_few_cases_of_each_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

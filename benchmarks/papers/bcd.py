@@ -48,9 +48,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import distls
-from benchmarks import peers
-from benchmarks.real import SETS, TEXT, arrays_of, ingest_set
-from benchmarks.scale import Watched
+from benchmarks.quality.real import SETS, TEXT, arrays_of, ingest_set
+from benchmarks.speed import peers
+from benchmarks.speed.scale import Watched
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import human

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 import distls
 from benchmarks.papers import images, opponents
-from benchmarks.real import arrays_of
+from benchmarks.quality.real import arrays_of
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.executor import Executor
 

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import distls
-from benchmarks.peers import run_vw, vw_error
-from benchmarks.real import arrays_of
+from benchmarks.quality.real import arrays_of
+from benchmarks.speed.peers import run_vw, vw_error
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import DenseRows
 from distls.synthetic.text_export import export_text

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import distls
-from benchmarks.real import arrays_of
+from benchmarks.quality.real import arrays_of
 from distls.storage.rows import Rows
 from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate

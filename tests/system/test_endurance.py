@@ -19,7 +19,7 @@ PASSING = 10
 def test_500_rounds_leave_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     options = ["--methods", "mcid", "--clusters", "own", "--rounds", str(ROUNDS), "--out", str(out)]
-    subprocess.run([sys.executable, "-m", "benchmarks.endurance", *options], check=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.faults.endurance", *options], check=True)
     (found,) = json.loads(out.read_text())
     assert found["rounds"] == ROUNDS
     # the one that keeps the group of tasks

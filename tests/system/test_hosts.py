@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from helpers import SECONDS, wait_until
 
-from benchmarks.hosts import SCHEDULER, Hosts
+from benchmarks.faults.hosts import SCHEDULER, Hosts
 from distls.synthetic.generation import generate
 from distls.training.fitting import fit
 

@@ -29,7 +29,7 @@ from distls.workers.runtime.buffers import take
 # Rows whose float32 products are summed in float32, and then in float64: part of the promise of equal bits.
 _FLUSH_ROWS = 4096
 # Cost of a product of two non-zeros of a sparse row, relative to one of a dense row, where the Gram matrix fits in a
-# core's own cache and where it does not (benchmarks/gram.py). The choice is by counts: the same on every machine.
+# core's own cache and where it does not (benchmarks/speed/gram.py). The choice is by counts: the same on every machine.
 _PAIR_COST = (160, 350)
 _CACHE_BYTES = 2**21
 # Rows that are made dense at a time, and rows that are converted to float64.

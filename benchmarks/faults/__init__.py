@@ -1,0 +1,1 @@
+"""Faults drawn at random: of processes, files, networks and stores."""

@@ -1,0 +1,1 @@
+"""Errors, distances from the optimum and bounds, beside other systems."""

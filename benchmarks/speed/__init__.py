@@ -1,0 +1,1 @@
+"""Seconds, rates and memory, beside the limits of the machine and beside other systems."""

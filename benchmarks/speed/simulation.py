@@ -1,0 +1,385 @@
+"""Cost of a round in the driver and the scheduler, with up to thousands of simulated workers.
+
+    python -m benchmarks.speed.simulation [--workers 10,100,1000,10000] [--kinds dense,rcv1-4] [--methods mcid,gls]
+                                    [--rounds 3] [--dask 10,30,100] [--out FILE]
+
+The driver's part is real: the loop, the solver's step, groups, the reduction tree, pickling there and back, the event
+log, a checkpoint in every round. A task returns the result of the real task for one real partition, with the ledger of
+its own lane; the time for this is not counted. The scheduler is Dask's, in a separate process, with that many workers
+of one thread, all in this process, and empty tasks.
+Times are CPU seconds, which a busy machine distorts less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import math
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import dask
+import numpy as np
+import psutil
+from distributed import Client, Worker
+
+from distls.execution.dask.connection import Connection
+from distls.execution.dask.dask_executor import DaskExecutor
+from distls.execution.dask.error_logs import set_log_level
+from distls.execution.executor import group_items, run_group
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.methods.method_registry import method_named
+from distls.planning.cluster_plan import MOST_LANES
+from distls.planning.extrapolation import resized
+from distls.solvers.loop import Limits, solve
+from distls.solvers.stochastic import stochastic
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.synthetic.generation import generate
+from distls.training.callbacks import Checkpointer, EventLog
+from distls.training.configuration import Setting
+from distls.training.run_folder import Run, RunConfig
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.reduction_tree import ReductionTree
+
+PARAMS: dict[str, dict[str, Any]] = {
+    "mcid": {"loss": "hinge"},
+    "gls": {"link": "softmax", "alpha": 1e-3},
+}
+# Partitions of each lane: a terabyte has some 150 for each of 800 lanes.
+BLOCKS_A_LANE = 16
+
+
+class Simulated:
+    """An executor whose workers are not there: the driver's part is done as `DaskExecutor` does it.
+
+    Parameters
+    ----------
+    workers, threads : int
+    rows : array of the rows of each partition
+    """
+
+    away_seconds = 0.0
+
+    def __init__(self, workers: int, threads: int, rows: Any) -> None:
+        self._places = [f"worker-{w:05d}" for _ in range(threads) for w in range(workers)]
+        self._rows = rows
+        self._order = np.random.default_rng(0)
+        self.forget()
+
+    def forget(self) -> None:
+        """Count from zero again."""
+        self.seconds = dict.fromkeys(("elsewhere", "send", "receive", "merge"), 0.0)
+        self.sent = self.returned = self.peak = 0
+
+    @property
+    def slots(self) -> int:
+        """Threads of all workers."""
+        return len(self._places)
+
+    @contextmanager
+    def _counted(self, what: str) -> Iterator[None]:
+        started = time.process_time()
+        yield
+        self.seconds[what] += time.process_time() - started
+
+    def reduce(
+        self, function: Any, items: Sequence[Any], *, merge: Callable[[Any, Any], Any], shared: Any = None
+    ) -> Any:
+        """See `distls.execution.executor.Executor.reduce`; results come in any order."""
+        tree: ReductionTree[Any] = ReductionTree(len(items), merge)
+        groups = group_items(len(items), self._places)
+        with self._counted("elsewhere"):
+            like = _one_result(function, shared, items[0])
+        with self._counted("send"):
+            self.sent += _size(shared)
+            tasks = [
+                pickle.dumps((function, items[a:b], a, len(items), merge), protocol=5) for a, b, _ in groups
+            ]
+        self.sent += sum(map(len, tasks))
+        for number in self._order.permutation(len(groups)).tolist():
+            with self._counted("elsewhere"):
+                received = self._work(like, tasks[number], groups[number][2])
+            self.returned += sum(len(each) for each in received)
+            with self._counted("receive"):
+                nodes = pickle.loads(received[0], buffers=received[1:])
+            with self._counted("merge"):
+                tree.add_all(nodes)
+            self.peak = max(self.peak, psutil.Process().memory_info().rss)
+        return tree.root()
+
+    def _work(self, like: Any, task: bytes, place: str) -> list[bytearray]:
+        """Return a task's results in the form in which they are sent."""
+        _function, items, start, n_items, merge = pickle.loads(task)
+        nodes = run_group(partial(self._result, place), like, items, start, n_items, merge)
+        buffers: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(nodes, protocol=5, buffer_callback=buffers.append)
+        return [bytearray(head), *(bytearray(buffer.raw()) for buffer in buffers)]
+
+    def _result(self, place: str, like: Any, item: Any) -> Any:
+        """Return a lane's result: the arrays of another lane, and its own ledger."""
+        lane: Lane = getattr(item, "lane", item)
+        n_rows = int(self._rows[list(lane.blocks)].sum())
+        costs = {"worker_seconds": {place: 1.0}, "worker_peaks": {place: 2**28}}
+        made = pickle.loads(pickle.dumps(like, protocol=5))
+        ledger = replace(made.ledger, blocks=list(lane.blocks), n_rows=n_rows, **costs)
+        if hasattr(made, "folds"):
+            folds = [replace(fold, n_rows=n_rows if i == 0 else 0) for i, fold in enumerate(made.folds)]
+            return replace(made, folds=folds, ledger=ledger)
+        return replace(made, times={lane.index: made.times[0]}, ledger=ledger)
+
+    def map(self, function: Any, items: Sequence[Any], *, shared: Any = None) -> Iterator[Any]:
+        """See `distls.execution.executor.Executor.map`."""
+        return (function(shared, item) for item in items)
+
+    def each_worker(self, function: Any, item: Any) -> dict[str, Any]:
+        """Run it here, once."""
+        return {"this process": function(item)}
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _one_result(function: Any, shared: Any, item: Any) -> Any:
+    """Return the real task's result for the first partition of the real data."""
+    job = function.args[0]
+    changes: dict[str, Any] = {"data": replace(job.data, cache_bytes=0, prefetch=False)}
+    if hasattr(job, "sample"):
+        changes["sample"] = None
+    lane = Lane(0, (0,))
+    one = replace(item, lane=lane) if hasattr(item, "lane") else lane
+    return function.func(replace(job, **changes), shared, one)
+
+
+def _size(value: Any) -> int:
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path) -> dict[str, Any]:
+    """Run some rounds with `workers` of one thread each; return the cost of one to the driver."""
+    began = time.process_time()
+    solver = _solver_of(data, method, workers)
+    start_seconds, large = time.process_time() - began, solver.problem.dataset
+    executor = Simulated(workers, 1, large.table.rows)
+    run = Run.create(
+        place, RunConfig(method=method, dataset=str(data.path), dataset_fingerprint="", seed=0, grid=[{}])
+    )
+    state, before = solver.init(), psutil.Process().memory_info().rss
+    solver.prepare(executor)
+    limits = Limits(max_passes=rounds / solver.plan.rounds_per_pass, eval_every=0)
+    # what the driver reads for the fixed sample does not grow with the workers, and is of data that are not there
+    with patch.object(stochastic, "mean_loss", lambda *_: 0.5):
+        solver.step(state, executor)  # pays one-time costs
+        executor.forget()
+        began = time.process_time()
+        solution = solve(
+            solver,
+            state,
+            executor,
+            limits=limits,
+            evaluate=lambda _: {},
+            callbacks=[EventLog(run), Checkpointer(run, 0)],
+        )
+    seconds, done = time.process_time() - began - executor.seconds["elsewhere"], solution.state.round
+    parts = {name: value / done for name, value in executor.seconds.items() if name != "elsewhere"}
+    return {
+        "method": method,
+        "workers": workers,
+        "lanes": len(solver.lanes),
+        "partitions": len(large),
+        "rounds": done,
+        "start": start_seconds,
+        "seconds": seconds / done,
+        **parts,
+        "rest": seconds / done - sum(parts.values()),
+        "sent": executor.sent // done,
+        "returned": executor.returned // done,
+        "planned": solver.plan.network_bytes_per_round,
+        "memory": executor.peak - before,
+    }
+
+
+def _solver_of(data: Dataset, method: str, workers: int) -> Any:
+    """Return a solver for data so large that every worker has a lane, up to the limit of lanes."""
+    lanes = min(workers, MOST_LANES)
+    stored_share = float(data.stored_bytes.sum() / data.decoded_bytes.sum())
+    large = resized(data, int(stored_share * 16 * MIB * lanes * BLOCKS_A_LANE))
+    chosen = method_named(method)
+    setting = Setting.of(chosen, {**PARAMS[method], "lanes": lanes}, large, 0)
+    return setting.solver(slots=workers, memory=MemoryBudget(64 * 2**30, workers, 1))
+
+
+def slope(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Fit seconds = fixed + lanes * per_lane, and the exponent of their growth between the ends."""
+    lanes, seconds = (np.array([row[name] for row in rows], float) for name in ("lanes", "seconds"))
+    per_lane, fixed = np.polyfit(lanes, seconds, 1)
+    first, last = int(np.argmin(lanes)), int(np.argmax(lanes))
+    exponent = math.log(seconds[last] / seconds[first]) / math.log(lanes[last] / lanes[first])
+    return {"per_lane": float(per_lane), "fixed": float(fixed), "exponent": exponent}
+
+
+# ---------------------------------------------------------------- Dask's scheduler
+
+
+# Periodic work that a thousand workers in one process would do all the time; separate hosts do it unnoticed.
+_QUIET = {
+    "distributed.admin.system-monitor.interval": "10m",
+    "distributed.admin.tick.interval": "10m",
+    "distributed.worker.memory.monitor-interval": "10m",
+}
+
+
+def _nothing(_shared: Any, item: int) -> int:
+    return item
+
+
+def _add(left: int, right: int) -> int:
+    return left + right
+
+
+@contextmanager
+def _cluster(workers: int, place: Path) -> Iterator[tuple[DaskExecutor, psutil.Process]]:
+    """Start a scheduler process, and workers of one thread in this process; yield an executor and the scheduler."""
+    address = place / f"scheduler-{workers}.json"
+    command = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address)]
+    scheduler = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", *command], stderr=subprocess.DEVNULL
+    )
+    try:
+        while not address.exists():
+            time.sleep(0.05)
+        with (
+            dask.config.set(_QUIET),
+            Client(scheduler_file=str(address), set_as_default=False, direct_to_workers=True) as client,
+        ):
+            running = client.sync(_start_workers, client.scheduler.address, workers)
+            yield DaskExecutor(Connection(client), owns_client=False), psutil.Process(scheduler.pid)
+            client.sync(_close_workers, running)
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+
+
+async def _start_workers(address: str, count: int) -> list[Worker]:
+    made = [Worker(address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(count)]
+    return list(await asyncio.gather(*made))
+
+
+async def _close_workers(workers: list[Worker]) -> None:
+    await asyncio.gather(*(worker.close() for worker in workers))
+
+
+def schedule(workers: int, rounds: int, place: Path) -> dict[str, Any]:
+    """Reduce over Dask's real scheduler and workers, one task per worker; return the cost to the scheduler."""
+    set_log_level(logging.CRITICAL)
+    with _cluster(workers, place) as (executor, scheduler):
+        shared, items = np.zeros(2**14), range(workers)  # too large to go with each task
+        repeats = max(1, 200 // workers)  # the kernel counts in hundredths of a second
+        measured = []
+        for _ in range(rounds + 1):  # the first makes connections
+            before, here = _processor_seconds(scheduler), time.process_time()
+            for _ in range(repeats):
+                assert executor.reduce(_nothing, items, merge=_add, shared=shared) == sum(items)
+            measured.append((_processor_seconds(scheduler) - before, time.process_time() - here))
+        tasks = repeats * workers
+        return {
+            "workers": workers,
+            "task": min(task for task, _ in measured[1:]) / tasks,
+            "others": min(others for _, others in measured[1:]) / tasks,
+            "memory": scheduler.memory_info().rss,
+        }
+
+
+def _processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _print_rounds(kind: str, method: str, rows: list[dict[str, Any]], fitted: dict[str, float]) -> None:
+    print(f"\n{method} on rows of {kind}: the driver's part of a round")
+    print(
+        "workers  lanes  partitions  start s  round ms   send  receive  merge   rest  returned MiB  memory MiB"
+    )
+    for row in rows:
+        ms = [1e3 * row[name] for name in ("seconds", "send", "receive", "merge", "rest")]
+        print(
+            f"{row['workers']:7d} {row['lanes']:6d} {row['partitions']:11d} {row['start']:8.2f} {ms[0]:9.1f} "
+            f"{ms[1]:6.1f} {ms[2]:8.1f} {ms[3]:6.1f} {ms[4]:6.1f} {row['returned'] / MIB:13.1f} "
+            f"{row['memory'] / MIB:11.0f}"
+        )
+    print(
+        f"{1e6 * fitted['per_lane']:.0f} us per lane and {1e3 * fitted['fixed']:.1f} ms; "
+        f"grows as lanes ** {fitted['exponent']:.2f}"
+    )
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number]
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Print the tables, write them as JSON where asked, and return them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--workers", type=_numbers, default=[10, 100, 1000, 10_000])
+    parser.add_argument("--kinds", default="dense,rcv1-4")
+    parser.add_argument("--methods", default="mcid,gls")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--dask", type=_numbers, default=[10, 30, 100], help="workers under Dask's own scheduler"
+    )
+    parser.add_argument("--out", type=Path, help="write the results here as JSON")
+    options = parser.parse_args(argv)
+    results: dict[str, Any] = {"rounds": [], "dask": []}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for kind, method in _cases(options):
+            data = _data(place / kind, kind)
+            rows = [
+                simulate(data, method, workers, options.rounds, place / f"{kind}-{method}-{workers}")
+                for workers in options.workers
+            ]
+            fitted = slope(rows)
+            _print_rounds(kind, method, rows, fitted)
+            results["rounds"].append({"kind": kind, "method": method, "rows": rows, "slope": fitted})
+        for workers in options.dask:
+            row = schedule(workers, options.rounds, place)
+            results["dask"].append(row)
+            print(
+                f"Dask, {workers} workers: {1e3 * row['task']:.2f} ms a task of the scheduler, "
+                f"{1e3 * row['others']:.2f} ms of driver and worker; the scheduler holds {row['memory'] / MIB:.0f} MiB"
+            )
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def _cases(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    for kind in options.kinds.split(","):
+        for method in options.methods.split(","):
+            # a Gram matrix of 47,236 features fits nowhere
+            if method != "gls" or not kind.startswith("rcv1"):
+                yield kind, method
+
+
+def _data(path: Path, kind: str) -> Dataset:
+    """Return a few rows of a kind."""
+    if not path.exists():
+        generate(kind, path, rows=2000)
+    return open_dataset(path)
+
+
+if __name__ == "__main__":
+    main()
