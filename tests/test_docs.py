@@ -277,6 +277,20 @@ def test_named_files_exist(document: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.parametrize(
+    "record", sorted((ROOT / "docs/decisions").glob("0[0-9]*[1-9]*-*.md")), ids=lambda path: path.stem
+)
+def test_a_decision_has_a_status_and_the_verdict_of_the_index(record: Path) -> None:
+    text = record.read_text("utf-8")
+    assert re.search(r"^Status: (accepted|replaced by|proposed)", text, flags=re.MULTILINE)
+    verdict = re.search(r"^Verdict: (.+)$", text, flags=re.MULTILINE)
+    assert verdict, "no verdict"
+    (row,) = re.findall(
+        rf"^\| \[\d+\]\({record.name}\).*\| (.+) \|$", _text("docs/decisions/README.md"), re.MULTILINE
+    )
+    assert row == verdict[1]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
