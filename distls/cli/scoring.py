@@ -27,6 +27,7 @@ from distls.cli.support import (
     scored_bytes,
     silent,
 )
+from distls.interchange.export_formats import EXPORT_FORMATS
 from distls.storage.errors import BadInputError, DistlsError
 from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
@@ -184,7 +185,7 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
 @click.option(
     "--to",
     required=True,
-    type=click.Choice(["onnx", "sklearn", "liblinear", "vw", "npz", "csv"]),
+    type=click.Choice(list(EXPORT_FORMATS)),
     help="Format of OUT; sklearn: a pipeline in the format of skops.",
 )
 @debug_option

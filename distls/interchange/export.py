@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from distls.interchange.linear_form import check_plain
+from distls.interchange.export_formats import EXPORT_FORMATS
+from distls.interchange.linear_form import check_expressible
+from distls.methods.method import load_place
 from distls.model_check import check_model
 from distls.serving.fitted_model import FittedModel, fitted_model, load_model
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, write_bytes
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel
-from distls.workers.losses.loss_registry import link_names
-
-# name -> function of the model, which returns the bytes of the file and the rows that it expects
-TARGETS = {
-    "onnx": "distls.interchange.onnx_graph:to_onnx",
-    "sklearn": "distls.interchange.sklearn_pipeline:to_skops",
-    "liblinear": "distls.interchange.plain_files:to_liblinear",
-    "vw": "distls.interchange.vw_model:to_vw",
-    "npz": "distls.interchange.plain_files:to_npz",
-    "csv": "distls.interchange.plain_files:to_csv",
-}
 
 
 @dataclass(frozen=True)
@@ -60,23 +50,17 @@ def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Ex
     MismatchError, StorageError
         `out` exists, or cannot be written.
     """
-    if to not in TARGETS:
-        raise ParameterError(f"--to must be one of {', '.join(TARGETS)}, not {to!r}")
+    if to not in EXPORT_FORMATS:
+        raise ParameterError(f"--to must be one of {', '.join(EXPORT_FORMATS)}, not {to!r}")
     fitted = _fitted(model)
     target = place_of(out)
     if target.exists():
         raise MismatchError(f"{target} exists already; remove it or choose another name")
     if isinstance(target, Path) and not target.parent.is_dir():
         raise StorageError(f"{target}: there is no folder {target.parent}; make it first")
-    check_plain(fitted, to)
-    if fitted.loss in link_names() and to not in ("npz", "csv"):
-        raise ParameterError(
-            f"--to {to}: {fitted.name} predicts through link={fitted.loss}, which has no counterpart there; "
-            "npz and csv have its weights"
-        )
-    module, _, name = TARGETS[to].partition(":")
+    check_expressible(fitted, EXPORT_FORMATS[to])
     # each format has packages of its own
-    made: Callable[[FittedModel], tuple[bytes, str]] = getattr(importlib.import_module(module), name)
+    made: Callable[[FittedModel], tuple[bytes, str]] = load_place(EXPORT_FORMATS[to].writer)
     content, expects = made(fitted)
     with os_errors_described(f"cannot write {target}", "make room and export again"):
         write_bytes(target, content)

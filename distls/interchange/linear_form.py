@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.interchange.export_formats import EXPORT_FORMATS, ExportFormat
 from distls.serving.fitted_model import FittedModel
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
+from distls.workers.losses.loss_registry import link_names
 from distls.workers.prediction.label_cuts import label_cuts
 
 _LINEAR = ("min_count", "idf", "scale", "standardize")
@@ -24,17 +26,24 @@ class Folded(NamedTuple):
     intercept: NDArray[np.float64]  # shape (n_outputs,)
 
 
-def check_plain(model: FittedModel, to: str) -> None:
-    """Raise ParameterError for a model whose scores are not linear in its features."""
+def check_expressible(model: FittedModel, format: ExportFormat) -> None:
+    """Raise ParameterError for a model whose scores are not linear in its features, or mean something else there."""
+    to = format.name
     if "calibration" in model.recipe:
         raise ParameterError(f"{model.name}: calibrated least squares cannot be exported to {to}")
     if model.recipe:
         raise ParameterError(
             f"{model.name}: generated features (of {model.method}) cannot be exported to {to}"
         )
-    if model.calibration and model.target == "class" and to in ("onnx", "sklearn", "liblinear"):
+    if model.calibration and model.target == "class" and format.has_probabilities:
         raise ParameterError(
             f"{model.name}: its probabilities are calibrated, which {to} would not have; --to npz has its scores"
+        )
+    if model.loss in link_names() and not format.has_any_link:
+        having = " and ".join(each.name for each in EXPORT_FORMATS.values() if each.has_any_link)
+        raise ParameterError(
+            f"--to {to}: {model.name} predicts through link={model.loss}, which has no counterpart there; "
+            f"{having} have its weights"
         )
 
 

@@ -23,6 +23,7 @@ from target_helpers import rows_with_labels, rows_with_numbers
 
 import distls
 from distls.cli import cli
+from distls.interchange.export_formats import EXPORT_FORMATS, ExportFormat, register_export_format
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 
 N_ROWS = 10_000
@@ -403,3 +404,19 @@ def test_missing_packages_are_named(tmp_path, monkeypatch, to, package):
         ParameterError, match=rf"^--to {to} needs the package .*; pip install 'distls\[{to}\]'"
     ):
         distls.export(tmp_path / "run", tmp_path / "out", to=to)
+
+
+def lines_of(model):
+    """Write a format of another program's: the intercept of each output, a line each."""
+    return "\n".join(map(str, model.intercept)).encode(), "rows of numbers"
+
+
+def test_a_format_registered_from_outside(tmp_path):
+    register_export_format(ExportFormat("lines", f"{__name__}:lines_of"))
+    try:
+        model, _ = made(tmp_path, "two", "")
+        done = distls.export(model, tmp_path / "out", to="lines")
+    finally:
+        del EXPORT_FORMATS["lines"]
+    assert (tmp_path / "out").read_text().split() == list(map(str, model.intercept))
+    assert done.expects == "rows of numbers"
