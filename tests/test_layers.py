@@ -218,7 +218,6 @@ PRIVATE_OF_LIBRARIES = {
     ("distls/cli/interrupts.py", "_exit"),
     ("distls/estimators/estimator_base.py", "_meta"),
     ("distls/execution/dask/listener_folder.py", "_config"),
-    ("distls/execution/dask/remote_cluster.py", "_run"),
     ("distls/ingestion/formats/dask_arrays.py", "_meta"),
     ("distls/ingestion/formats/memory_arrays.py", "_meta"),
 }

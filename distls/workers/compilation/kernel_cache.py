@@ -20,19 +20,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import llvmlite
 import numba
 from numba.core import types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.event import Event, Listener, register
 
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 from distls.workers.compilation.compiling_notice import CompilingNotice
 from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
+from distls.workers.compilation.private_hooks import CacheOfKernel, when_compiled
 
 _LOG = logging.getLogger(__name__)
 # imports of a kernel's file from this package: the two folders whose files are compiled into kernels
@@ -119,20 +117,14 @@ class _NoCollection:
 _NO_COLLECTION = _NoCollection()
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(CacheOfKernel):
     """The cache of one kernel: an index of its compiled variants and a file for each, in one flat folder."""
 
-    _impl_class = CompileResultCacheImpl
-
     def __init__(self, function: Callable[..., Any], folder: str) -> None:
-        self._name = repr(function)
-        self._py_func = function
-        self._impl = _Located(function, source_digest(function.__code__.co_filename))
-        self._cache_path = folder
+        super().__init__(function, _base_name(function), folder)
         self._lock_path = os.path.join(folder, f"{self._impl.filename_base}.lock")
         self._lock: int | None = None
         _CACHES[function] = self
-        self.enable()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load a compiled variant; if another process is compiling this kernel, wait for its result."""
@@ -216,22 +208,14 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 _CACHES: dict[Callable[..., Any], KernelCache] = {}
 
 
-class _Failures(Listener):  # type: ignore[misc]
-    """Hears of compilations that fail: numba stores nothing then, and the lock on the kernel would stay."""
-
-    def on_start(self, event: Event) -> None:
-        """Nothing is known yet."""
-
-    def on_end(self, event: Event) -> None:
-        """Give up what has failed, if it is a kernel of this package."""
-        # `event.is_failed` of numba 0.68 is true of those that succeed
-        dispatcher = event.data["dispatcher"]
-        cache = _CACHES.get(dispatcher.py_func)
-        if cache is not None and tuple(event.data["args"]) not in dispatcher.overloads:
-            cache.give_up()
+def _give_up_failed(dispatcher: Any, args: Any) -> None:
+    """Give up what has failed: numba stores nothing then, and the lock on the kernel would stay."""
+    cache = _CACHES.get(dispatcher.py_func)
+    if cache is not None and tuple(args) not in dispatcher.overloads:
+        cache.give_up()
 
 
-register("numba:compile", _Failures())
+when_compiled(_give_up_failed)
 
 
 def _note(message: str, what: object) -> None:
@@ -241,16 +225,12 @@ def _note(message: str, what: object) -> None:
         _LOG.warning(message, what)
 
 
-class _Located(CompileResultCacheImpl):  # type: ignore[misc]
-    """Names the entries of a kernel by the function, the digest of its sources and what compiles them."""
-
-    def __init__(self, function: Callable[..., Any], digest: str) -> None:
-        code = function.__code__
-        # what numba's warnings name
-        self._locator, self._lineno = SimpleNamespace(_py_file=code.co_filename), code.co_firstlineno
-        python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
-        module = function.__module__.removeprefix("distls.workers.")
-        self._filename_base = f"{module}.{function.__qualname__}-{digest}.{python}-{_COMPILER}"
+def _base_name(function: Callable[..., Any]) -> str:
+    """Return what the names of a kernel's files begin with: the function, its sources and what compiles them."""
+    python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+    module = function.__module__.removeprefix("distls.workers.")
+    digest = source_digest(function.__code__.co_filename)
+    return f"{module}.{function.__qualname__}-{digest}.{python}-{_COMPILER}"
 
 
 def _lock(path: str) -> int | None:

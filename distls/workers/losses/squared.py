@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import dual_step_of, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
-from distls.workers.simd.vectors import LANES, is_lane, load, select, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import F64_PER_VECTOR, is_lane, load, select, splat, store, sum_of_lanes
 
 
 class Squared(Loss):
@@ -114,7 +114,7 @@ def _predicted_overload(z, y):
 @dual_step_of(Squared)
 def _dual_step(z, y, i, q, a, d, work):
     value, before, after, moved = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-    for first in range(0, len(z), LANES):
+    for first in range(0, len(z), F64_PER_VECTOR):
         target, old = _targets(y, i, first), load(a, first, 0.0)
         residual = target - load(z, first, 0.0)
         new = store((residual + q * old) / (1.0 + q), a, first)

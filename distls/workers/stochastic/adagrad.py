@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.workers.simd.adaptive_steps import LANES
+from distls.workers.simd.adaptive_steps import MODELS_PER_LINE
 from distls.workers.stochastic.adagrad_kernels import adagrad_block, adagrad_settings, new_decay, settle
 from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, AdagradLines, lines_bytes
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
@@ -49,7 +49,7 @@ class AdagradUpdate(Update):
 
 class _AdagradLearner(KernelLearner):
     kernel = staticmethod(adagrad_block)
-    most_joint = LANES
+    most_joint = MODELS_PER_LINE
 
     @property
     def joint_kind(self) -> tuple[Any, ...] | None:
