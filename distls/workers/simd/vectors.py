@@ -21,7 +21,6 @@ from numba.core import cgutils, errors
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_jitable, register_model
 
-from distls.workers.compilation.jit import ELEMENTWISE
 from distls.workers.simd.vector_builder import INT1, INT64, VectorBuilder
 
 F64_PER_VECTOR = 4  # longer vectors store across cache lines
@@ -215,8 +214,8 @@ def _in_pairs(combine: Callable[[Any, Any, Any], Any]) -> Any:
     return intrinsic(of_vector)
 
 
-# with flags of its own: a kernel that may reassociate would have an order for each processor
-sum_of_lanes = _in_pairs(lambda builder, a, b: builder.fadd(a, b, flags=sorted(ELEMENTWISE)))
+# in another order, which depends on the processor, in a kernel that may reassociate
+sum_of_lanes = _in_pairs(lambda builder, a, b: builder.fadd(a, b))
 # which one is the largest where there is a NaN is left open
 max_of_lanes = _in_pairs(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 

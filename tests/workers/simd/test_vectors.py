@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distls.workers.compilation.jit import kernel
+from distls.workers.compilation.jit import elementwise, kernel
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 from distls.workers.simd.vectors import (
     F64_PER_VECTOR,
@@ -87,7 +87,7 @@ def test_what_vectors_have_numbers_have_too():
     assert (e, log) == (pytest.approx(np.exp(-1.5), rel=1e-14), pytest.approx(np.log(2.5), rel=1e-14))
 
 
-@kernel
+@elementwise  # which keeps the order of sums
 def _lanes(a, n, out):
     x = load(a, 0, 0.0)
     store(select(lanes_below(n), x, -9.0), out[0], 0)
