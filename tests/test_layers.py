@@ -218,6 +218,7 @@ PRIVATE_OF_LIBRARIES = {
     ("distls/cli/interrupts.py", "_exit"),
     ("distls/estimators/estimator_base.py", "_meta"),
     ("distls/execution/dask/listener_folder.py", "_config"),
+    ("distls/execution/dask/private_hooks.py", "_run"),
     ("distls/ingestion/formats/dask_arrays.py", "_meta"),
     ("distls/ingestion/formats/memory_arrays.py", "_meta"),
 }
