@@ -18,10 +18,10 @@ TOPS = ("distls", "distls/storage", "distls/workers")
 # one below. A room is a folder; modules that lie directly in one of the three layers are rooms of their own, and
 # so is the face of a package, what its `__init__` imports.
 ROOMS = [
+    "distls/facts",
     "distls/storage/errors",
     "distls/storage/rows",
     "distls/storage/machine",
-    "distls/storage/markup",
     "distls/storage",
     "distls/storage/filesystem",
     "distls/storage/sources",
@@ -58,6 +58,7 @@ ROOMS = [
     "distls/execution/",
     "distls/memory_plan",
     "distls/problem",
+    "distls/dual_problem",
     "distls/methods",
     "distls/model_check",
     "distls/columns",
@@ -205,6 +206,12 @@ def test_rooms_are_small() -> None:
 def test_libraries_are_imported_in_their_places_only(library: str) -> None:
     users = [m for m, path in MODULES.items() if any(_below(name, library) for name in _imports(path))]
     assert [m for m in users if not m.startswith(PLACES[library])] == []
+
+
+def test_evaluation_knows_no_solver_but_the_interface() -> None:
+    imports = [name for m in MODULES if m.startswith("distls/evaluation/") for name in _imports(MODULES[m])]
+    interface = ("distls.solvers.solver", "distls.solvers.loop")
+    assert [name for name in imports if _below(name, "distls.solvers") and not _below(name, *interface)] == []
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("distls/solvers/")])

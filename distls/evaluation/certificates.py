@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import DualProblem
 from distls.methods.method import Method
 from distls.problem import Problem, loss_of
-from distls.solvers.dual_ascent.dual_problem import DualProblem
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualSum

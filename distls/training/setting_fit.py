@@ -12,25 +12,26 @@ from functools import partial
 from importlib import metadata
 from types import MappingProxyType
 
-from distls.evaluation.dual_search import DualSearch
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.facts import Fact, Shown
 from distls.methods.method import Params
 from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.checkpoint_check import check_state
+from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, State, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
-from distls.storage.markup import card
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
+from distls.training.fit_facts import fit_facts
 from distls.training.fit_warnings import fit_warnings
 from distls.training.run_folder import Run
 from distls.workers.duals.stored_duals import publish_duals, published_duals
@@ -38,7 +39,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 
 
 @dataclass(frozen=True, repr=False)
-class FitResult:
+class FitResult(Shown):
     """The result of a fit.
 
     Attributes
@@ -64,29 +65,14 @@ class FitResult:
     selected: Params | None = None
     calibrated: Evaluation | LabelEvaluation | None = None
 
-    def __repr__(self) -> str:
-        return f"<FitResult {', '.join(f'{name} {value}' for name, value in self._said())}>"
-
-    def _repr_html_(self) -> str:
-        return card("FitResult", self._said())
-
-    def _said(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
-        record, model = self.record, self.model
-        rows = [("status", str(self.status.value)), ("passes", f"{self.passes:g}")]
-        rows.append(("seconds", f"{self.seconds:.1f}"))
+        # of the settings of a fit only the best has a whole record
+        clock = {"status": self.status, "passes": self.passes, "seconds": self.seconds}
+        found, model = fit_facts({**self.record, **clock}), self.model
         if model is not None:
-            rows.append(("model", f"{model.method} ({model.loss})"))
-        if isinstance(record.get("objective"), float):
-            rows.append(("objective", f"{record['objective']:.6g}"))
-        for name, said in (("eval_mse", "mse"), ("select_mse", "selection mse")):
-            if isinstance(record.get(name), float):
-                rows.append((said, f"{record[name]:.5g}"))
-        for name, said in (("eval_error", "error"), ("select_error", "selection error")):
-            # of numbers the error is the mse
-            if isinstance(record.get(name), float) and name.replace("error", "mse") not in record:
-                rows.append((said, f"{100 * record[name]:.2f} %"))
-        return rows if self.run is None else [*rows, ("run", str(self.run))]
+            found.insert(3, Fact("model", f"{model.method} ({model.loss})"))
+        return found if self.run is None else [*found, Fact("run", self.run, str)]
 
     @property
     def warnings(self) -> tuple[str, ...]:

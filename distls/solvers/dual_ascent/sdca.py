@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
-from distls.solvers.dual_ascent.dual_problem import DualProblem
 from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
 from distls.solvers.dual_ascent.kept_duals import KeptDuals
 from distls.solvers.dual_ascent.sdca_state import SdcaState
