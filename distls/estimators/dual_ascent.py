@@ -15,6 +15,8 @@ from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator
 from distls.estimators.regressors import DatasetRegressor
 from distls.estimators.small_fit import fit_small
 from distls.estimators.small_optimum import MOST_READS
+from distls.methods.default_losses import OF_NUMBERS
+from distls.methods.requirements import loss_with
 from distls.problem import class_weights
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
@@ -47,9 +49,8 @@ class _DualAscent(DatasetEstimator):
     executor: Any = None
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
-        mixed = self.l1_ratio != 0.0
-        penalty = {"penalty": "elasticnet" if mixed else "l2", "l1_ratio": self.l1_ratio if mixed else None}
-        result = super()._run(dataset, {**params, **penalty})
+        mixed = {"penalty": "elasticnet", "l1_ratio": self.l1_ratio} if self.l1_ratio != 0.0 else {}
+        result = super()._run(dataset, {**params, "l1_ratio": None, **mixed})
         certificate = result.record.get("certificate")
         self._gap = None if certificate is None else float(certificate["value"])
         return result
@@ -64,8 +65,7 @@ class _DualAscent(DatasetEstimator):
 class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
     """A classifier that takes the strength of its penalty as scikit-learn's do."""
 
-    # the names of losses here and the method's: for two classes, for more
-    _losses: ClassVar[dict[str, tuple[str, str]]]
+    _probabilities: ClassVar[bool]  # whether its losses have them
 
     loss: str
     alpha: float | None = None
@@ -79,9 +79,12 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         return super()._run(dataset, {**params, **chosen})
 
     def _loss_of(self, n_classes: int) -> str:
-        """Return the method's name of the loss."""
-        binary, several = self._losses[self.loss]
-        return binary if n_classes == 2 else several
+        """Return the full name of the loss."""
+        # one problem a class, except that several probabilities are best made together
+        separable_first = n_classes == 2 or not self._probabilities
+        return loss_with(
+            dual=True, binary=True, probabilities=self._probabilities, separable_first=separable_first
+        )(self.loss)
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
@@ -93,7 +96,6 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         params = {
             **self._params(classes),
             "loss": self._loss_of(len(classes)),
-            "penalty": "l2",
             "l1_ratio": None,
         }
         if params["dtype"] != "float64":
@@ -114,8 +116,10 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         return True
 
     def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
-        if self.loss not in self._losses:
-            raise ParameterError(f"loss={self.loss!r}: must be {' or '.join(map(repr, self._losses))}")
+        try:
+            self._loss_of(2)
+        except ValueError as error:
+            raise ParameterError(f"loss={self.loss!r}: {error}") from None
         if self.alpha is not None and self.C is not None:
             raise ParameterError(
                 f"alpha={self.alpha} and C={self.C}: they say the same, C = 1/(alpha n); give one of them"
@@ -164,10 +168,7 @@ class DualLogisticRegression(_DualClassifier):
     %(dual_classifier)s
     """
 
-    _losses: ClassVar[dict[str, tuple[str, str]]] = {
-        "log": ("ovr_log", "softmax"),
-        "ovr_log": ("ovr_log", "ovr_log"),
-    }
+    _probabilities = True
 
     loss: str = field(default="log", kw_only=False)
 
@@ -192,11 +193,7 @@ class DualLinearSVC(_DualClassifier):
     %(dual_classifier)s
     """
 
-    _losses: ClassVar[dict[str, tuple[str, str]]] = {
-        "squared_hinge": ("ovr_squared_hinge", "ovr_squared_hinge"),
-        "hinge": ("ovr_hinge", "ovr_hinge"),
-        "crammer_singer": ("crammer_singer", "crammer_singer"),
-    }
+    _probabilities = False
 
     loss: str = field(default="squared_hinge", kw_only=False)
 
@@ -224,6 +221,6 @@ class DualRidge(_DualAscent, DatasetRegressor):
     model_ : LinearModel
     """
 
-    loss: ClassVar[str] = "squared"
+    loss: ClassVar[str] = OF_NUMBERS
 
     alpha: float = field(default=1e-5, kw_only=False)
