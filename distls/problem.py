@@ -207,18 +207,14 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     target = dataset.meta.target
     if target == "none" or target in loss_named(loss_of(params)).targets:
         return
-    suitable = losses_with(target=target)
-    stochastic = losses_with(target=target, separable=True, stochastic=True) or suitable
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
-    values = {
-        # of multi-label targets: the methods with a `loss` are those of coordinate descent, and stochastic ones
-        "loss": () if "round_bytes" in params else losses_with(target=target, coordinate_descent=True),
-        **{
-            parameter: tuple(value for value, loss in losses_by(parameter).items() if loss in suitable)
-            for parameter in ("link", "inner")
-        },
-    }[name]
-    named = " or ".join(f"{name}={value}" for value in values or stochastic)
+    suitable = losses_with(target=target)
+    values = losses_with(target=target, separable=True, stochastic=True) or suitable
+    if name != "loss":
+        values = tuple(value for value, loss in losses_by(name).items() if loss in suitable)
+    elif "round_bytes" not in params:  # of the methods with a `loss`, those of coordinate descent
+        values = losses_with(target=target, coordinate_descent=True) or values
+    named = " or ".join(f"{name}={value}" for value in values)
     raise ParameterError(
         f"{name}={params[name]}: {dataset.path} has {dataset.meta.target} targets; they need {named}"
     )

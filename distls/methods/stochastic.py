@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from distls.methods import default_losses
 from distls.methods.coordinate_descent import FIT_INTERCEPT, SPARSE_PENALTY
-from distls.methods.default_losses import (
-    OF_CLASSES,
-    OF_LABELS,
-    OF_NUMBERS,
-    OF_PEGASOS,
-    OF_SPARSE_MODELS,
-    OF_SUPPORT_VECTORS,
-    OF_WIDE_CLASSES,
-)
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     INIT,
@@ -44,8 +36,13 @@ _CSGD_PAPER = (
     "Mu, Ding, Zhou, Tao 2013, Constrained Stochastic Gradient Descent for Large-scale Least Squares"
 )
 
-_SQUARED = {"loss": OF_NUMBERS, "fit_intercept": True}
-_LABELS = {"loss": OF_LABELS, "fit_intercept": True}  # labels that few rows have need an intercept
+_SQUARED = {"loss": default_losses.OF_NUMBERS, "fit_intercept": True}
+# labels that few rows have need an intercept
+_LABELS = {"loss": default_losses.OF_LABELS, "fit_intercept": True}
+
+
+def _only(loss: str) -> Parameter:
+    return Parameter("loss", loss, loss_with(loss), f"{loss}, the only choice")
 
 
 def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
@@ -69,7 +66,7 @@ def _one_versus_rest(name: str, summary: str, loss: str) -> Method:
         name=name,
         summary=summary,
         paper=f"{_MCID_PAPER}, section V.C",
-        parameters=_mcid(Parameter("loss", loss, loss_with(loss), f"{loss}, the only choice")),
+        parameters=_mcid(_only(loss)),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class", "multilabel"),
     )
@@ -81,7 +78,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
     return (
         Parameter(
             "loss",
-            None if adaptive else OF_CLASSES,
+            None if adaptive else default_losses.OF_CLASSES,
             loss_with(target="class", stochastic=True),
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
             + ("; default: hinge with more features than rows, else log" if adaptive else ""),
@@ -107,7 +104,7 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
     return (
         Parameter(
             "loss",
-            OF_SUPPORT_VECTORS,
+            default_losses.OF_SUPPORT_VECTORS,
             loss_with(curvature=True, single_output=True),
             "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes make "
             "one binary problem",
@@ -142,7 +139,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
         ),
     )
     return (
-        Parameter("loss", OF_NUMBERS, loss_with(OF_NUMBERS), f"{OF_NUMBERS}, the only choice"),
+        _only(default_losses.OF_NUMBERS),
         *steps_by_schedule(schedule),
         *strengths(0.0, number(0.0), "L2 strength, 0 or more; not in the paper"),
         *(mean if center else ()),
@@ -157,7 +154,7 @@ _SMOOTH = {"smooth": True, "curvature": True}
 _RLS = (
     Parameter(
         "loss",
-        OF_NUMBERS,
+        default_losses.OF_NUMBERS,
         loss_with(**_SMOOTH, separable=True),
         "squared, or one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_log (log)",
     ),
@@ -170,7 +167,7 @@ _RLS = (
 _OLBFGS = (
     Parameter(
         "loss",
-        OF_SUPPORT_VECTORS,
+        default_losses.OF_SUPPORT_VECTORS,
         loss_with(**_SMOOTH, separable_first=True),
         "a smooth loss: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
     ),
@@ -184,11 +181,10 @@ _OLBFGS = (
     INIT,
 )
 
-
 _FOBOS = (
     Parameter(
         "loss",
-        OF_SPARSE_MODELS,
+        default_losses.OF_SPARSE_MODELS,
         loss_with(target="class", slopes=True),
         "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge, softmax (log), crammer_singer (hinge), "
         "perceptron, one-versus-rest losses, or squared",
@@ -219,7 +215,7 @@ STOCHASTIC_METHODS = (
         parameters=_mcid(
             Parameter(
                 "loss",
-                OF_CLASSES,
+                default_losses.OF_CLASSES,
                 loss_with(target="class", stochastic=True, separable=False),
                 "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
             )
@@ -230,9 +226,11 @@ STOCHASTIC_METHODS = (
     _one_versus_rest(
         "ovr-pegasos",
         "one-versus-rest SVM by stochastic subgradients, step 1/(alpha t)",
-        OF_PEGASOS,
+        default_losses.OF_PEGASOS,
     ),
-    _one_versus_rest("ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", OF_LABELS),
+    _one_versus_rest(
+        "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", default_losses.OF_LABELS
+    ),
     _stochastic(
         name="sgd",
         summary="stochastic gradient descent for any loss, with per-feature adaptive steps (AdaGrad) or a schedule",
@@ -240,7 +238,7 @@ STOCHASTIC_METHODS = (
         parameters=_sgd("adaptive", "none"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "multilabel", "continuous"),
-        losses={"class": OF_CLASSES, "wide": OF_WIDE_CLASSES},
+        losses={"class": default_losses.OF_CLASSES, "wide": default_losses.OF_WIDE_CLASSES},
         multilabel=_LABELS,
         # steps that are tried: those of AdaGrad are chosen for classes
         continuous={**_SQUARED, "schedule": "sqrt"},

@@ -91,5 +91,5 @@ def penalty_value(name: str, w: NDArray[Any], rho: float) -> float:
 def prox_rows(name: str, v: Array, mu: float, rho: float) -> Array:
     """Return argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row."""
     out = np.empty_like(v)
-    row_kernels.prox_rows(penalty_named(name), v, mu, rho, out)
+    row_kernels.prox_rows(row_kernels.kernel_argument(penalty_named(name)), v, mu, rho, out)
     return out

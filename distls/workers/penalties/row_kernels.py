@@ -14,7 +14,7 @@ from distls.workers.penalties.l1 import L1
 from distls.workers.penalties.l1l2 import L1L2
 from distls.workers.penalties.l1linf import L1Linf
 from distls.workers.penalties.l2 import L2
-from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_rows import row_function
 from distls.workers.penalties.sparse_group import SparseGroup
 
@@ -26,11 +26,6 @@ def kernel_argument(penalty: Penalty) -> int | Penalty:
     """Return the form in which kernels take a penalty."""
     kinds = [type(each) for each in NUMBERED]
     return kinds.index(type(penalty)) if type(penalty) in kinds else penalty
-
-
-def prox_rows(penalty: Penalty, v: Array, mu: float, rho: float, out: Array) -> None:
-    """Set `out` to argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row."""
-    _prox_rows(kernel_argument(penalty), v, mu, rho, out)
 
 
 def row_penalty(penalty: Any, w: Any, rho: float) -> Any:
@@ -85,6 +80,7 @@ def _row_prox_overload(penalty, v, mu, rho, out):
 
 
 @elementwise
-def _prox_rows(penalty, v, mu, rho, out):
+def prox_rows(penalty, v, mu, rho, out):
+    """Set `out` to argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row; `penalty` is a `kernel_argument`."""
     for j in range(len(v)):
         row_prox(penalty, v[j], mu, rho, out[j])
