@@ -14,22 +14,10 @@ import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import test_additions
 import test_layers
 import test_sizes
 
-# The files of the product that an addition touches, counted by hand along CONTRIBUTING.md, "How to add": with each come
-# an oracle or tests, and rows of docs. From outside, all but an option take a file of their own and one call.
-TOUCHED = {
-    "a loss": ("distls/workers/losses/NAME.py", "distls/workers/losses/loss_registry.py"),
-    "a penalty": ("distls/workers/penalties/NAME.py", "distls/workers/penalties/row_kernels.py"),
-    "a stochastic method": ("distls/workers/stochastic/NAME.py", "distls/methods/stochastic.py"),
-    "a format": (
-        "distls/workers/ingestion/formats/NAME.py", "distls/ingestion/formats/NAME.py",
-        "distls/ingestion/formats/format_registry.py",
-    ),
-    "an option of a method": ("distls/methods/FAMILY.py", "the file of the method that uses it"),
-    "an option of a format": ("distls/ingestion/formats/NAME.py", "the file of the reader that uses it"),
-}  # fmt: skip
 MOST_MODULES = 15
 
 
@@ -104,8 +92,12 @@ def import_rows() -> dict[str, object]:
 
 
 def addition_rows() -> dict[str, object]:
-    """Return the files to touch for each addition."""
-    return {f"files to touch for {what}": list(files) for what, files in TOUCHED.items()}
+    """Return the literal names of losses and penalties outside their rooms."""
+    rows: dict[str, object] = {}
+    for room in test_additions.NAMES:
+        found = test_additions.literal_names(room)
+        rows[f"literal names of {room} elsewhere"] = [f"{path}: {', '.join(found[path])}" for path in found]
+    return rows
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:

@@ -13,7 +13,7 @@ from distls.facts import counted
 from distls.memory_plan import Plan
 from distls.methods.method_registry import method_named
 from distls.methods.parameters import settings_text
-from distls.problem import loss_of
+from distls.problem import loss_of, penalty_of
 from distls.solvers.loop import relative_bound
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
@@ -148,7 +148,7 @@ def _setting(name: str, value: Any) -> str:
 
 def _is_solved(params: dict[str, Any]) -> bool:
     """Return whether `sdca` has the loss and the penalty of a setting."""
-    given = {"loss": loss_of(params), "penalty": params.get("penalty", "l2"), "alpha": params["alpha"]}
+    given = {"loss": loss_of(params), "penalty": penalty_of(params), "alpha": params["alpha"]}
     try:
         method_named("sdca").resolve(given)
     except ParameterError:

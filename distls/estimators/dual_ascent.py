@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
+from distls.methods.default_losses import OF_NUMBERS
 from distls.methods.method import Parameter
 from distls.methods.parameters import number
+from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights
 from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
 from distls.solvers.solver import Status
@@ -35,9 +37,8 @@ class _DualAscent(DatasetEstimator):
     _relative_tol = True
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
-        mixed = self.l1_ratio != 0.0
-        penalty = {"penalty": "elasticnet" if mixed else "l2", "l1_ratio": self.l1_ratio if mixed else None}
-        result = super()._run(dataset, {**params, **penalty})
+        mixed = {"penalty": "elasticnet", "l1_ratio": self.l1_ratio} if self.l1_ratio != 0.0 else {}
+        result = super()._run(dataset, {**params, "l1_ratio": None, **mixed})
         certificate = result.record.get("certificate")
         self._gap = None if certificate is None else float(certificate["value"])
         return result
@@ -51,8 +52,7 @@ class _DualAscent(DatasetEstimator):
 class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
     """A classifier that takes the strength of its penalty as scikit-learn's do."""
 
-    # the names of losses here and the method's: for two classes, for more
-    _losses: ClassVar[dict[str, tuple[str, str]]]
+    _probabilities: ClassVar[bool]  # whether its losses have them
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         weights = class_weights(params["class_weight"], dataset)
@@ -61,9 +61,12 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         return super()._run(dataset, {**params, **chosen})
 
     def _loss_of(self, n_classes: int) -> str:
-        """Return the method's name of the loss."""
-        binary, several = self._losses[self.loss]
-        return binary if n_classes == 2 else several
+        """Return the full name of the loss."""
+        # one problem a class, except that several probabilities are best made together
+        separable_first = n_classes == 2 or not self._probabilities
+        return loss_with(
+            dual=True, binary=True, probabilities=self._probabilities, separable_first=separable_first
+        )(self.loss)
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
@@ -103,8 +106,10 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
             warn_caller(warning)
 
     def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
-        if self.loss not in self._losses:
-            raise ParameterError(f"loss={self.loss!r}: must be {' or '.join(map(repr, self._losses))}")
+        try:
+            self._loss_of(2)
+        except ValueError as error:
+            raise ParameterError(f"loss={self.loss!r}: {error}") from None
         if self.alpha is not None and self.C is not None:
             raise ParameterError(
                 f"alpha={self.alpha} and C={self.C}: they say the same, C = 1/(alpha n); give one of them"
@@ -163,10 +168,7 @@ class DualLogisticRegression(_DualClassifier):
     "ovr_log", one problem a class against the rest; two classes are one binary problem with both.
     """
 
-    _losses: ClassVar[dict[str, tuple[str, str]]] = {
-        "log": ("ovr_log", "softmax"),
-        "ovr_log": ("ovr_log", "ovr_log"),
-    }
+    _probabilities = True
 
 
 @estimator("sdca", "loss", *_STRENGTH, without=("penalty",), loss="squared_hinge", **_OPTIMUM)
@@ -179,11 +181,7 @@ class DualLinearSVC(_DualClassifier):
     class against the rest, or "crammer_singer"; two classes are one binary problem with all.
     """
 
-    _losses: ClassVar[dict[str, tuple[str, str]]] = {
-        "squared_hinge": ("ovr_squared_hinge", "ovr_squared_hinge"),
-        "hinge": ("ovr_hinge", "ovr_hinge"),
-        "crammer_singer": ("crammer_singer", "crammer_singer"),
-    }
+    _probabilities = False
 
     def _check_probabilities(self) -> bool:
         raise ParameterError(f"loss={self.loss!r} has no probabilities; use DualLogisticRegression")
@@ -197,7 +195,7 @@ class DualRidge(_DualAscent, DatasetRegressor):
     ``alpha * sum_i s_i``, and its ``ElasticNet`` with the same `alpha` and `l1_ratio`.
     """
 
-    loss: ClassVar[str] = "squared"
+    loss: ClassVar[str] = OF_NUMBERS
 
 
 def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArray[np.float64] | None:

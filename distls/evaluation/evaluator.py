@@ -157,7 +157,7 @@ class Evaluator:
         if fitted.alpha is not None:
             problem = replace(problem, alpha=fitted.alpha)
         if fitted.refit is not None:
-            problem = replace(problem, alpha=fitted.refit.alpha, penalty="l2")
+            problem = problem.with_squares(fitted.refit.alpha)
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
         ridge = problem.is_ridge and with_gradient and fitted.refit is None
         total = self._summed(
@@ -256,7 +256,7 @@ class Evaluator:
 
 def _slope_of(problem: Problem, gradient: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Return the squared norms of the rows of the gradient of F; None where F is not smooth."""
-    if problem.penalty != "l2" or not loss_named(problem.loss).smooth:
+    if not problem.penalty_is_quadratic or not loss_named(problem.loss).smooth:
         return None
     return np.asarray(np.einsum("ij,ij->i", gradient, gradient))
 

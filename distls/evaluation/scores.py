@@ -27,7 +27,7 @@ from distls.workers.evaluation.multilabel_task import (
 )
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
 from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
-from distls.workers.losses.loss_registry import has_probabilities
+from distls.workers.losses.loss_registry import has_probabilities, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
@@ -99,7 +99,7 @@ def score_targets(
         _check_weight(dataset, total.weight)
         return RegressionEvaluation(
             total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted,
-            None if loss == "squared" else total.deviance / total.weight,
+            None if loss_named(loss).quadratic else total.deviance / total.weight,
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
         return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted, None)

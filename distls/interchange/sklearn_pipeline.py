@@ -27,7 +27,8 @@ from distls.interchange.linear_form import (
     binary_output,
     class_array,
     expected_rows,
-    has_one_output,
+    has_binary_sigmoid,
+    has_sigmoids,
     label_threshold,
 )
 from distls.serving.fitted_model import FittedModel
@@ -138,12 +139,11 @@ def _linear(model: FittedModel) -> BaseEstimator:
         return _with_weights(LinearRegression(), model.coef_, model.intercept_)
     if model.target == "multilabel":
         return _one_versus_rest(model, Folded(own.weights, own.intercept - label_threshold(model)))
-    if len(model.classes) > 2 and model.loss == "ovr_log":
+    if len(model.classes) > 2 and has_sigmoids(model):
         return _one_versus_rest(model, own)
     weights, intercept = binary_output(model, own) if len(model.classes) == 2 else own
-    # `binary_output` has a sigmoid that is the probability for these losses
-    logistic = model.loss == "softmax" or (model.loss == "ovr_log" and has_one_output(model))
-    made: Any = _with_weights(LogisticRegression() if logistic else LinearSVC(), weights.T, intercept)
+    kind = LogisticRegression if has_binary_sigmoid(model) else LinearSVC
+    made: Any = _with_weights(kind(), weights.T, intercept)
     made.classes_ = class_array(model)
     return made
 
@@ -158,7 +158,7 @@ def _with_weights(made: Any, weights: Any, intercept: Any) -> Any:
 
 def _one_versus_rest(model: FittedModel, own: Folded) -> OneVsRestClassifier:
     """Return a binary model for each class or label; probabilities of classes are sigmoids over their sum."""
-    kind = LogisticRegression if model.loss == "ovr_log" else LinearSVC
+    kind = LogisticRegression if has_sigmoids(model) else LinearSVC
     made = OneVsRestClassifier(kind())
     made.estimators_ = [
         _with_weights(kind(), column[None, :], own.intercept[k : k + 1])

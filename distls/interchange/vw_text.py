@@ -11,12 +11,16 @@ import numpy as np
 
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import loss_elsewhere
 
 CONSTANT = 11_650_396  # the feature that vw adds to each example: its weight is the intercept
 _LARGEST_BITS = 31
 # an optional name, the number of the weight, its value, and what the learner keeps with it
 _WEIGHT = re.compile(rb"(?m)^(?:.*:)?([0-9]+):([-+.0-9einfa]+)(?: .*)?$")
 # Options that leave a model linear in the hashed features, and how many values follow them.
+# the options of losses, as `Loss.elsewhere` has them
+_SQUARED, _HINGE, _LOGISTIC = "--loss_function squared", "--loss_function hinge", "--link logistic"
 _KNOWN = {"--oaa": 1, "--link": 1, "--binary": 0, "--noconstant": 0, "--quiet": 0, "--hash_seed": 1, "--random_seed": 1,
           "--min_prediction": 1, "--max_prediction": 1, "--sgd": 0, "--bit_precision": 1}  # fmt: skip
 
@@ -50,21 +54,28 @@ def read_vw(content: bytes) -> LinearModel:
 
 def _model(table: Any, intercept: Any, options: dict[str, str], bits: int) -> LinearModel:
     classes: list[Any] = []
-    loss, logistic = "squared", options.get("--link") == "logistic"
-    if "--oaa" in options:
-        classes, loss = [*range(1, table.shape[1] + 1)], "ovr_log" if logistic else "ovr_hinge"
-    elif "--binary" in options or logistic:
-        # the file has the output of 1; half of it each where the loss compares both
-        share, loss = (0.5, "softmax") if logistic else (1.0, "ovr_hinge")
-        table, intercept = (share * np.concatenate([-a, a], axis=-1) for a in (table, intercept))
+    logistic, many = options.get("--link") == "logistic", "--oaa" in options
+    of_classes = many or logistic or "--binary" in options
+    option = _HINGE if of_classes else _SQUARED
+    loss = loss_elsewhere(_LOGISTIC if logistic else option, separable=many)
+    if many:
+        classes = [*range(1, table.shape[1] + 1)]
+    elif of_classes:
+        table, intercept = both_outputs(loss, table), both_outputs(loss, intercept)
         classes = [-1, 1]
     return LinearModel(
-        weights=np.ascontiguousarray(table), intercept=intercept, classes=classes, method="vw", loss=loss,
+        weights=np.ascontiguousarray(table), intercept=intercept, classes=classes, method="vw", loss=loss.name,
         params={"options": " ".join(f"{name} {value}".strip() for name, value in options.items())}, transforms=[],
         transforms_digest="", dataset_fingerprint="", zero_based=True,
         source={"format": "vw", "recipe": {"hash_bits": bits, "namespace": ""}},
         target="class" if classes else "continuous",
     )  # fmt: skip
+
+
+def both_outputs(loss: Loss, second: Any) -> Any:
+    """Return the outputs of two classes from that of the second: half of it each where the loss compares both."""
+    share = 1.0 if loss.binary is None else loss.binary.split
+    return share * np.concatenate([-second, second], axis=-1)
 
 
 def _options(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from functools import partial
 from distls.execution.turns import Turn, side_by_side
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
+from distls.problem import penalty_of
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, Status
 from distls.storage.filesystem.atomic import remove_tree
@@ -22,6 +23,7 @@ from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 from distls.training.side_by_side import budget_of, fits_at_once
+from distls.workers.penalties.penalty_registry import penalty_named
 
 _DIGITS = 9  # of passes, which are sums of fractions
 
@@ -268,7 +270,7 @@ def _child_summary(params: Params, result: FitResult) -> Record:
     summary["error"] = record.get("select_error")
     if "select_mse" in record:
         summary["mse"] = record["select_mse"]
-    if params.get("penalty", "l2") != "l2" and result.model is not None:
+    if not penalty_named(penalty_of(params)).quadratic and result.model is not None:
         summary["non_zero_rows"] = len(used_rows(result.model.weights))
     shown = {name: record[name] for name in ("objective", "eval_error") if record.get(name) is not None}
     return {**summary, "passes": result.passes, **shown}

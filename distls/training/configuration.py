@@ -297,18 +297,17 @@ class FitRequest:
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     """Return the default loss (docs/decisions/0018)."""
-    if method.by_classes:
-        return "ovr_squared_hinge" if data.meta.target == "class" else "ovr_log"
     # the initial model's loss if there is one, else that of the lowest error on data of this shape, as measured
-    if params["init"] is not None:
+    if params.get("init") is not None:
         initial = load_model(params["init"]).loss
         with suppress(ParameterError):  # a loss that the method does not have
             return str(method.resolve({"loss": initial})["loss"])
-    if method.proves:
-        return "softmax" if data.meta.target == "class" else "squared"
-    generated = params["features"] != "none"
-    width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
-    return "crammer_singer" if width > data.meta.n_rows else "softmax"
+    if "wide" in method.losses:
+        generated = params["features"] != "none"
+        width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
+        if width > data.meta.n_rows:
+            return method.losses["wide"]
+    return method.losses.get(data.meta.target, method.losses["class"])
 
 
 def _check_numbers(**numbers: float | None) -> None:

@@ -91,7 +91,7 @@ class RoundSetting:
         """Return the problem that the round after `state` minimises."""
         if not state.refit:
             return self.problem
-        return replace(self.problem, alpha=self.params["debias"], penalty="l2")
+        return self.problem.with_squares(self.params["debias"])
 
     def margin_job(self, version: int) -> MarginJob:
         """Return the job that computes or reads the scores of a round."""

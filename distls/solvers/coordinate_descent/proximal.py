@@ -81,8 +81,8 @@ class Proximal(Solver[ProximalState]):
         self.problem, self.params, self._initial = problem, params, initial
         self._check_params()
         # with l2 the gradients of the weights themselves give a bound of the second order
-        searched = problem.penalty != "l2"
-        self._search = NearSearch.of(problem, params["active_mib"], state) if searched else None
+        plain = problem.penalty_is_quadratic
+        self._search = None if plain else NearSearch.of(problem, params["active_mib"], state)
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._first = int(problem.fit_intercept)

@@ -34,6 +34,7 @@ class CrammerSinger(Loss):
 
     name = "crammer_singer"
     aliases = ("hinge",)
+    elsewhere = ("MCSVM_CS",)
     certificate = "duality_gap"
     binary = Binary(BinaryHinge(), 0.5)
     dual_domain = "simplex"
@@ -46,6 +47,10 @@ class CrammerSinger(Loss):
         """Return a subgradient of each row: +1 at the best other class, -1 at y, or 0 beyond the margin."""
         runner_up = _others(scores, y).argmax(axis=1)
         return pairs(np.where(self.values(scores, y) > 0.0, runner_up, y), y, scores)
+
+    def score_step(self, k: int, n_rows: int) -> float:
+        """Return a step without k: the gradient is non-zero for two outputs, whatever their number."""
+        return 0.25 * max(n_rows / 1e4, 1.0) ** 0.25  # docs/decisions/0018
 
     def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
         """Return minus the dual of the row's own class."""

@@ -42,6 +42,10 @@ class Softmax(Loss):
     name = "softmax"
     ignores_constants = True
     aliases = ("log",)
+    link_name = "softmax"
+    inner_names = ("logistic",)
+    elsewhere = ("L2R_LR", "L2R_LR_DUAL", "L1R_LR", "--link logistic")
+    logistic = True
     dual_domain = "simplex"
 
     def values(self, scores: Floats, y: Codes) -> Floats:

@@ -24,6 +24,11 @@ class Squared(Loss):
     targets = ("class", "multilabel", "continuous")
     separable = True
     dual_domain = "line"
+    link_name = "identity"
+    inner_names = ("linear", "calibrated", "cls")
+    # epsilon-insensitive losses predict as it does
+    elsewhere = ("L2R_L2LOSS_SVR", "L2R_L2LOSS_SVR_DUAL", "L2R_L1LOSS_SVR_DUAL", "--loss_function squared")
+    quadratic = True
     threshold = 0.5  # half-way between the values of the indicator
 
     def values(self, scores: Floats, y: Codes) -> Floats:
