@@ -56,6 +56,7 @@ ROOMS = [
     "distls/execution",
     "distls/execution/dask",
     "distls/execution/",
+    "distls/request",
     "distls/memory_plan",
     "distls/problem",
     "distls/methods",

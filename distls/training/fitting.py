@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
+from distls.request import Options, takes_request
 from distls.serving.fitted_model import fitted_model
 from distls.solvers.events import Callback
 from distls.solvers.solver import Status
@@ -43,29 +44,19 @@ from distls.training.side_by_side import budget_of, fits_at_once
 _PATH_FITS = 100
 
 
+@takes_request()
 def fit(
     method: str,
     dataset: str | Place | Dataset,
     run: str | Place | None = None,
     *,
     params: Mapping[str, Any] | None = None,
-    passes: float | None = None,
-    tol: float | None = None,
-    rtol: float | None = None,
-    max_seconds: float | None = None,
-    eval_data: str | Place | Dataset | None = None,
-    eval_every: float | None = None,
-    patience: int | None = None,
-    select: str | Place | Dataset | None = None,
-    refit: bool = False,
-    seed: int = 0,
-    calibrate: str | Place | Dataset | None = None,
-    calibration: str | None = None,
     executor: Any = None,
     client: Any = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
+    **asked: Unpack[Options],
 ) -> FitResult:
     """Train a model.
 
@@ -78,32 +69,7 @@ def fit(
         Folder to keep configuration, events, checkpoints and model in; a temporary one by default.
     params : mapping, optional
         Parameters of the method. With `select`, lists of values are tried in all combinations.
-    passes : float, optional
-        Limit of reads of the data for updates; default 10 (of some methods another number) when no other limit is
-        given.
-    tol : float, optional
-        Stop when the certificate (see docs/notation.md) is at most this.
-    rtol : float, optional
-        Stop when the certificate is at most this part of the objective, for certificates that bound the distance from
-        the optimum. Default of `sdca` when no limit is given: 1e-3.
-    max_seconds : float, optional
-        Of training, evaluation not counted.
-    eval_data : path or Dataset, optional
-        Scored every `eval_every` passes and at the end.
-    eval_every : float, optional
-        Passes between evaluations of the objective, the certificate and `eval_data`; 0 for none at all. Default:
-        only at the end, or every pass when `tol`, `rtol` or `patience` need it.
-    patience : int, optional
-        Stop after this many evaluations without a lower error on `eval_data`, and publish the best.
-    select : path or Dataset, optional
-        Chooses among several settings by the error on this data.
-    refit : bool
-        Fit the chosen setting once more, on the rows of `dataset` and `select`, and publish that model.
-    calibrate : path or Dataset, optional
-        Held-out rows that calibrate the published model: its probabilities, or the thresholds of its labels; see
-        `distls.calibrate`.
-    calibration : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
-        How.
+    %(request)s
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where to run; the result does not depend on it. auto, the default: on the Dask client that is open, if there is
         one, else in this process.
@@ -129,12 +95,8 @@ def fit(
     KeyboardInterrupt
         Ctrl-C, once the state is saved: `resume` continues, if `run` was given.
     """
-    request = FitRequest.of(
-        method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
-        eval_every=eval_every, patience=patience, select=select, refit=refit, seed=seed, calibrate=calibrate,
-        calibration=calibration,
-    )  # fmt: skip
-    options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
+    request = FitRequest.of(method, dataset, params=params, **asked)
+    options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
     return _warned(_whole(train(request, run, options), run))
 
 
@@ -144,12 +106,6 @@ def _whole(result: FitResult, run: str | Place | None) -> FitResult:
         return result
     continues = "" if run is None else f"; distls.resume({str(run)!r}) continues"
     raise KeyboardInterrupt(f"interrupted after {result.passes:g} passes{continues}")
-
-
-def _options(
-    executor: Executor, memory: MemoryBudget | None, callbacks: Sequence[Callback], checkpoint_seconds: float
-) -> FitOptions:
-    return FitOptions(executor, memory, tuple(callbacks), checkpoint_seconds)
 
 
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
@@ -198,7 +154,7 @@ def resume(
     KeyboardInterrupt
         Ctrl-C, once the state is saved.
     """
-    options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
+    options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
     return _warned(_whole(proceed(*resumable(run, passes), options), run))
 
 
@@ -249,7 +205,7 @@ def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
         )
     if not (math.isfinite(passes) and passes > done):
         raise ParameterError(f"passes={passes:g}: the run has done {done:g}; give more, the sum of all")
-    longer = replace(request, passes=passes, max_seconds=None)
+    longer = request.until(passes)
     if ended in (Status.RUNNING, Status.INTERRUPTED):
         run.write_config(longer.config)
     else:

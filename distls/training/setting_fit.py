@@ -139,7 +139,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         solver,
         state,
         options.executor,
-        limits=request.limits,
+        limits=request,
         evaluate=evaluator,
         callbacks=watchers,
         progress=progress,
@@ -155,12 +155,12 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
 
 def _search_of(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch | None:
     """Return what looks for a bound of the optimum: of a stochastic method with a tolerance."""
-    (setting,), limits = request.settings, request.limits
+    (setting,) = request.settings
     # the other methods have bounds of their own, which converge
-    if setting.method.steps is None or (limits.tol is None and limits.rtol is None):
+    if setting.method.steps is None or not request.is_judged:
         return None
     folder, slots = run.path.resolve() / "state", options.executor.slots
-    return DualSearch(setting.problem, limits, progress, folder, slots=slots, memory=options.memory)
+    return DualSearch(setting.problem, request, progress, folder, slots=slots, memory=options.memory)
 
 
 def _start_event(request: FitRequest, solver: Solver[State], passes: float, options: FitOptions) -> FitStart:
