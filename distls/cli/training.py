@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from distls.execution.executor import Executor
     from distls.memory_plan import Plan
     from distls.planning.cluster_plan import ClusterPlan
-    from distls.training.configuration import FitRequest
     from distls.training.setting_fit import FitResult
 
 
@@ -220,7 +219,7 @@ def fit(
         check_page(page)
     if request.reason is not None and not quiet:
         note(f"{request.method.name}: {request.reason}")
-    n_bytes = _worked_on(request)
+    n_bytes = request.decoded_bytes
     if cluster.scheduler is None:
         budget = cluster.for_data(n_bytes).budget()
         request.check(slots=budget.workers * budget.threads, memory=budget)
@@ -257,14 +256,9 @@ def resume(
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run, passes)
-    with Running(cluster, _worked_on(request), quiet) as (executor, budget):
+    with Running(cluster, request.decoded_bytes, quiet) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return conclude(result, run, quiet)
-
-
-def _worked_on(request: FitRequest) -> float:
-    """Return the decoded bytes of a fit's data, for each setting once."""
-    return float(request.data.decoded_bytes.sum()) * len(request.settings)
 
 
 def conclude(result: FitResult, run: Place, quiet: bool) -> int:

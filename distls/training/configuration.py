@@ -143,6 +143,11 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         return [setting.params for setting in self.settings]
 
     @property
+    def decoded_bytes(self) -> float:
+        """Decoded bytes of the training data, for each setting once."""
+        return float(self.data.decoded_bytes.sum()) * len(self.settings)
+
+    @property
     def config(self) -> RunConfig:
         """The run's ``config.json``."""
         return RunConfig(
@@ -159,7 +164,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         for setting in self.settings:
             solver = setting.solver(slots=slots, memory=memory)
             solver.init()
-            if self.method.path and needs_intercept(setting.params, setting.problem):
+            if setting.params["alpha"] == "path" and needs_intercept(setting.params, setting.problem):
                 path_start(self.method, solver)
 
     def _check(self) -> None:
@@ -189,7 +194,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             raise ParameterError(
                 f"{limits[0]}: {self.method.name} trains each class to its end; limit it by -p class_tol or -p sweeps"
             )
-        kinds = {certificate_kind(params, self.method) for params in self.grid}
+        kinds = {certificate_kind(params, self.method) for params in self.grid} if self.is_judged else set()
         if self.rtol is not None and not kinds <= {"duality_gap", "strong_convexity"}:
             raise ParameterError(
                 "rtol: the certificate of this setting bounds no distance from the optimum; without an intercept and "

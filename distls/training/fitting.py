@@ -111,12 +111,12 @@ def _whole(result: FitResult, run: str | Place | None) -> FitResult:
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
     """Train what was asked for and checked; result and errors as those of `fit`."""
     slots, memory = options.executor.slots, options.memory
-    at_once = fits_at_once(request.settings, slots, memory)
+    at_once = 1 if len(request.settings) == 1 else fits_at_once(request.settings, slots, memory)
     # with the memory that they will have, so that their solvers are made once
     request.check(slots=slots, memory=memory if at_once == 1 else budget_of(memory, slots, at_once))
     options = replace(options, keep_final=run is not None)
-    with _run_folder(run, request, options.executor) as folder:
-        result = proceed(folder, request, options)
+    with _place_of_run(run, options.executor, _run_bytes(request) if run is None else 0.0) as place:
+        result = proceed(Run.create(place, request.config), request, options)
         if run is not None:
             return result
         # a temporary run ends here, and with it the blocks on disk
@@ -214,14 +214,14 @@ def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
 
 
 @contextlib.contextmanager
-def _run_folder(path: str | Place | None, request: FitRequest, executor: Executor) -> Iterator[Run]:
-    """Make the run folder asked for, or a temporary one that is removed at the end."""
+def _place_of_run(path: str | Place | None, executor: Executor, n_bytes: float) -> Iterator[Place]:
+    """Return the place asked for, or a temporary one of so many bytes that is removed at the end."""
     if path is not None:
-        yield Run.create(place_of(path), request.config)
+        yield place_of(path)
         return
     here = isinstance(executor, SerialExecutor)
-    with temporary_place("distls-run-", _run_bytes(request), shared=not here) as folder:
-        yield Run.create(folder / "run", request.config)
+    with temporary_place("distls-run-", n_bytes, shared=not here) as folder:
+        yield folder / "run"
 
 
 def _run_bytes(request: FitRequest) -> float:
@@ -232,40 +232,40 @@ def _run_bytes(request: FitRequest) -> float:
 
 
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    """Continue a run that is open; result and errors as those of `resume`."""
-    remedy = f"once that is fixed, `distls resume {run.path}` continues"
-    stopped = f"{run.path}: the fit stopped"
-    with (
-        os_errors_described(stopped, remedy),
-        _lost_state_described(stopped, remedy),
-        run.removal_described(),
-        run.held(),
-    ):
+    """Continue a run that is open, to one setting, paths of them, or several to choose among; see `resume`."""
+    with _held(run):
         for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:
                 check_workers(options.executor, dataset, run.path)
-        return _calibrated(run, request, options, _train_all(run, request, options))
+        if has_path(request.method, request.grid):
+            paths = [_path_of(run, setting, options) for setting in request.settings]
+            of_folds = request.grid[0].get("folds") is not None
+            result = (train_folds if of_folds else train_children)(run, request, paths, options)
+        elif request.select is None and len(request.settings) == 1:
+            result = train_setting(run, request, options)
+        else:
+            result = train_children(run, request, [[params] for params in request.grid], options)
+        if request.calibrate is None or result.model is None or result.model.calibration:
+            return result
+        name = str(run.path)
+        found = calibrate_model(options.executor, request.calibrate, result.model, request.calibration, name)
+        store_calibrated(run.path, found.model)
+        return replace(result, model=fitted_model(found.model, name), calibrated=found.evaluation)
 
 
 @contextlib.contextmanager
-def _lost_state_described(doing: str, remedy: str) -> Iterator[None]:
-    """Say what to do about state of rows that was lost, recomputed by the solver, and lost again."""
-    try:
-        yield
-    except StateLostError as error:
-        why = "what it keeps for each row was lost again after it had been recomputed"
-        raise StateLostError(f"{doing}: {why} ({error}); check the disk or store; {remedy}") from error
-
-
-def _calibrated(run: Run, request: FitRequest, options: FitOptions, result: FitResult) -> FitResult:
-    """Calibrate the published model if that was asked for and has not been done."""
-    model = result.model
-    if request.calibrate is None or model is None or model.calibration:
-        return result
-    name = str(run.path)
-    found = calibrate_model(options.executor, request.calibrate, model, request.calibration, name)
-    store_calibrated(run.path, found.model)
-    return replace(result, model=fitted_model(found.model, name), calibrated=found.evaluation)
+def _held(run: Run) -> Iterator[None]:
+    """Hold a run while it is trained; say what to do about a disk that fails, and about state of rows lost twice."""
+    remedy = f"once that is fixed, `distls resume {run.path}` continues"
+    stopped = f"{run.path}: the fit stopped"
+    with os_errors_described(stopped, remedy):
+        try:
+            with run.removal_described(), run.held():
+                yield
+        except StateLostError as error:
+            # recomputed by the solver, and lost again
+            why = "what it keeps for each row was lost again after it had been recomputed"
+            raise StateLostError(f"{stopped}: {why} ({error}); check the disk or store; {remedy}") from error
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
@@ -280,15 +280,3 @@ def _path_of(run: Run, setting: Setting, options: FitOptions) -> list[Params]:
     """Return the parameters of a path's points."""
     alone = partial(_intercept_alone, run, setting, options)
     return settings_of_path(setting.params, setting.problem, options.executor, alone)
-
-
-def _train_all(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    """Train what was asked for: one setting, paths of them, or several to choose among."""
-    if has_path(request.method, request.grid):
-        paths = [_path_of(run, setting, options) for setting in request.settings]
-        if request.grid[0].get("folds") is not None:
-            return train_folds(run, request, paths, options)
-        return train_children(run, request, paths, options)
-    if request.select is None and len(request.settings) == 1:
-        return train_setting(run, request, options)
-    return train_children(run, request, [[params] for params in request.grid], options)

@@ -22,7 +22,7 @@ from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.checkpoint_check import check_state
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
-from distls.solvers.solver import Fitted, Record, S, Solver, State, Status
+from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
@@ -127,14 +127,23 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         solver.data,
         eval_data=request.eval_data,
         select_data=request.selected_on,
-        search=_search_of(run, request, options, progress),
+        # the other methods have bounds of their own, which converge
+        search=_search(run, request, options, progress)
+        if request.is_judged and setting.method.steps
+        else None,
     )
-    start = _start_event(request, solver, state.passes, options)
+    meta, slots = request.data.meta, options.executor.slots
+    start = FitStart(
+        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes), slots,
+        request.passes, state.passes, options.what,
+    )  # fmt: skip
     saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
-    startup = _prepare(solver, options.executor)
+    began = time.perf_counter()
+    solver.prepare(options.executor)  # workers compile and load their kernels, which is not training time
+    startup = time.perf_counter() - began
     solution = solve(
         solver,
         state,
@@ -153,29 +162,12 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     )
 
 
-def _search_of(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch | None:
-    """Return what looks for a bound of the optimum: of a stochastic method with a tolerance."""
-    (setting,) = request.settings
-    # the other methods have bounds of their own, which converge
-    if setting.method.steps is None or not request.is_judged:
-        return None
+def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch:
+    """Return what looks for a bound of the optimum."""
     folder, slots = run.path.resolve() / "state", options.executor.slots
-    return DualSearch(setting.problem, request, progress, folder, slots=slots, memory=options.memory)
-
-
-def _start_event(request: FitRequest, solver: Solver[State], passes: float, options: FitOptions) -> FitStart:
-    meta, (setting,) = request.data.meta, request.settings
-    return FitStart(
-        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes),
-        options.executor.slots, request.passes, passes, options.what,
-    )  # fmt: skip
-
-
-def _prepare(solver: Solver[S], executor: Executor) -> float:
-    """Let the workers compile and load their kernels, which is not training time; return the seconds."""
-    began = time.perf_counter()
-    solver.prepare(executor)
-    return time.perf_counter() - began
+    return DualSearch(
+        request.settings[0].problem, request, progress, folder, slots=slots, memory=options.memory
+    )
 
 
 @functools.cache  # looking for the metadata takes as long as a round of a small fit
