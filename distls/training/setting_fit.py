@@ -141,9 +141,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
-    began = time.perf_counter()
-    solver.prepare(options.executor)  # workers compile and load their kernels, which is not training time
-    startup = time.perf_counter() - began
+    startup = _prepare(solver, options.executor)
     solution = solve(
         solver,
         state,
@@ -168,6 +166,13 @@ def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progre
     return DualSearch(
         request.settings[0].problem, request, progress, folder, slots=slots, memory=options.memory
     )
+
+
+def _prepare(solver: Solver[S], executor: Executor) -> float:
+    """Let the workers compile and load their kernels, which is not training time; return the seconds."""
+    began = time.perf_counter()
+    solver.prepare(executor)
+    return time.perf_counter() - began
 
 
 @functools.cache  # looking for the metadata takes as long as a round of a small fit
