@@ -79,9 +79,12 @@ class RunConfig(Request[_Path], frozen=True, kw_only=True):
 
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
-        members: dict[str, object] = msgspec.to_builtins(self)
-        given = {name for name, value in members.items() if value is not None and value is not False}
-        return {name: value for name, value in members.items() if name in given or name not in _OF_SOME}
+        keys = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
+        return {
+            key: value
+            for key, value in keys
+            if key not in _OF_SOME or (value is not None and value is not False)
+        }
 
 
 # What configurations name only where there is something to say.
