@@ -111,8 +111,7 @@ class Problem:
             )
         if meta.target == "multilabel" and not sum(meta.label_counts):
             raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")
-        loss = loss_of(params)
-        if meta.target != "none" and meta.target not in loss_named(loss).targets:
+        if meta.target not in loss_named(loss := loss_of(params)).targets:
             raise _unsuitable_loss(dataset, params)
         weight = class_weights(params.get("class_weight"), dataset)
         total = float(np.dot(weight, meta.label_weights)) if meta.target == "class" else meta.weight_sum

@@ -121,17 +121,12 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     state, progress, best = _start(run, solver)
     made = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
+    # the other methods have bounds of their own, which converge
+    sought = request.is_judged and setting.method.steps is not None
     evaluator = Evaluator(
-        setting.problem,
-        options.executor,
-        solver.data,
-        eval_data=request.eval_data,
-        select_data=request.selected_on,
-        # the other methods have bounds of their own, which converge
-        search=_search(run, request, options, progress)
-        if request.is_judged and setting.method.steps
-        else None,
-    )
+        setting.problem, options.executor, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
+        search=_search(run, request, options, progress) if sought else None,
+    )  # fmt: skip
     meta, slots = request.data.meta, options.executor.slots
     start = FitStart(
         request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes), slots,
