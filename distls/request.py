@@ -32,7 +32,7 @@ _LARGEST = 1e308
 _Positive = Annotated[int, Meta(gt=0)] | Annotated[float, Meta(gt=0, le=_LARGEST)] | None
 _Amount = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0, le=_LARGEST)] | None
 _Count = Annotated[int, Meta(ge=1)] | None
-_Kind = Literal["temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"] | None
+Calibration = Literal["temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"] | None
 
 
 def _asked(unit: str, help: str, needs: str = "") -> Meta:
@@ -67,7 +67,7 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
         "Fit the chosen setting once more, on the rows of --select too, and publish that model.", "select")] = False
     calibrate: Annotated[D | None, _asked("DATASET",
         "Held-out data set that calibrates the model: its probabilities, or the thresholds of its labels.")] = None
-    calibration: Annotated[_Kind, _asked("KIND",
+    calibration: Annotated[Calibration, _asked("KIND",
         "How to calibrate; default: platt for two classes, else temperature; micro-f1 for sets of labels.",
         "calibrate")] = None
     seed: Annotated[Annotated[int, Meta(ge=0)], _asked("N", "Seed of all random choices.")] = 0
@@ -146,7 +146,7 @@ class Options(TypedDict, total=False):
     select: Source | None
     refit: bool
     calibrate: Source | None
-    calibration: _Kind
+    calibration: Calibration
     seed: int
 
 
