@@ -113,7 +113,8 @@ class Problem:
             )
         if meta.target == "multilabel" and not sum(meta.label_counts):
             raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")
-        _check_loss(dataset, params)
+        if meta.target not in loss_named(loss := loss_of(params)).targets:
+            raise _unsuitable_loss(dataset, params)
         weight = class_weights(params.get("class_weight"), dataset)
         total = float(np.dot(weight, meta.label_weights)) if meta.target == "class" else meta.weight_sum
         if not total > 0:
@@ -121,7 +122,7 @@ class Problem:
             raise ParameterError(f"the row weights sum to zero{remedy}")
         return cls(
             dataset=dataset,
-            loss=loss_of(params),
+            loss=loss,
             alpha=math.nan if params["alpha"] == "path" else params["alpha"],
             fit_intercept=params["fit_intercept"],
             class_weight=weight,
@@ -202,11 +203,9 @@ def _intercept_scaling(params: Mapping[str, Any]) -> float | None:
     return given
 
 
-def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
-    """Raise ParameterError for a loss that does not suit the targets, naming the suitable values."""
+def _unsuitable_loss(dataset: Dataset, params: Mapping[str, Any]) -> ParameterError:
+    """Return the error of a loss that does not suit the targets, naming the suitable values."""
     target = dataset.meta.target
-    if target == "none" or target in loss_named(loss_of(params)).targets:
-        return
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
     suitable = losses_with(target=target)
     values = losses_with(target=target, separable=True, stochastic=True) or suitable
@@ -215,7 +214,7 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     elif "round_bytes" not in params:  # of the methods with a `loss`, those of coordinate descent
         values = losses_with(target=target, coordinate_descent=True) or values
     named = " or ".join(f"{name}={value}" for value in values)
-    raise ParameterError(
+    return ParameterError(
         f"{name}={params[name]}: {dataset.path} has {dataset.meta.target} targets; they need {named}"
     )
 

@@ -56,6 +56,7 @@ ROOMS = [
     "distls/execution",
     "distls/execution/dask",
     "distls/execution/",
+    "distls/request",
     "distls/memory_plan",
     "distls/problem",
     "distls/dual_problem",
@@ -153,7 +154,7 @@ def test_the_walk_sees_the_code() -> None:
 NAMES = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in MODULES}
 
 
-def _room(path: str) -> str:
+def room_of(path: str) -> str:
     """Return the room of a module: its folder, or itself where it lies at the top or is a package's face."""
     folder, _, name = path.rpartition("/")
     if name == "__init__.py":
@@ -176,13 +177,13 @@ def _arrows() -> dict[tuple[str, str], list[str]]:
     for path, source in MODULES.items():
         for name in _imports(source):
             target = _targets(name)
-            if target is not None and _room(path) != _room(target):
-                arrows.setdefault((_room(path), _room(target)), []).append(f"{path}: {name}")
+            if target is not None and room_of(path) != room_of(target):
+                arrows.setdefault((room_of(path), room_of(target)), []).append(f"{path}: {name}")
     return arrows
 
 
 def test_every_room_has_its_floor() -> None:
-    assert {_room(path) for path in MODULES} == set(ROOMS)
+    assert {room_of(path) for path in MODULES} == set(ROOMS)
 
 
 def test_imports_between_rooms_run_downward() -> None:

@@ -128,17 +128,12 @@ def _judged_tile(judged: Judgement) -> Fact:
 
 def _asked(record: RunRecord) -> Markup:
     config = record.config
-    limits = {
-        "passes": config.passes, "tolerance": config.tol, "relative tolerance": config.rtol,
-        "seconds": config.max_seconds, "patience": config.patience,
-    }  # fmt: skip
-    given = ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
+    asked = config.asked.items()
+    given = ", ".join(f"{option.key} {value:g}" for option, value in asked if option.is_limit)
     why = "" if config.reason is None else f": {config.reason}"
     rows: list[tuple[str, object]] = [("method", config.method + why), ("training data", config.dataset)]
-    rows += [("limits", given or "the method's own"), ("seed", config.seed)]
-    rows += [
-        (name, path) for name, path in (("evaluated on", config.eval), ("selected on", config.select)) if path
-    ]
+    rows.append(("limits", given or "the method's own"))
+    rows += [(option.key, value) for option, value in asked if not option.is_limit]
     if len(record.settings) > 1:
         rows.append(("settings", f"{len(record.settings)}, the best of which is published"))
     return tag("div", tag("h3", "Asked"), facts(rows))

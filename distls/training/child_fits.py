@@ -180,8 +180,8 @@ def _refitted(
     rows = joined_rows(folder, request.data, request.select, options.executor)
     check_workers(options.executor, rows, run.path)
     setting = Setting.of(request.method, chosen[0], rows, request.seed)
-    alone = replace(request, data=rows, settings=[setting], select=None, refit=False)
-    result = children.refit(replace(alone, calibrate=None, calibration=None), chosen[1])
+    alone = request.without("calibrate", "select", data=rows, settings=[setting])
+    result = children.refit(alone, chosen[1])
     if children.interrupted:
         return children.stopped(result)
     judged = {name: value for name, value in won.record.items() if name.startswith("select_")}
@@ -259,8 +259,7 @@ def _child_request(request: FitRequest, params: Params) -> FitRequest:
     known = [setting for setting in request.settings if setting.params == params]
     # a point of a path is a new setting
     setting = known[0] if known else Setting.of(request.method, params, request.data, request.seed)
-    alone = replace(request, calibrate=None, calibration=None)
-    return replace(alone, settings=[setting], select=None, refit=False, selected_on=request.select)
+    return request.without("calibrate", "select", settings=[setting], selected_on=request.select)
 
 
 def _child_summary(params: Params, result: FitResult) -> Record:

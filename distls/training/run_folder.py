@@ -26,6 +26,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from distls.methods.method import Params
+from distls.request import Request
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
@@ -63,43 +64,31 @@ def _is_left_over(path: Place) -> bool:
 _Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
 
 
-class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+class RunConfig(Request[_Path], frozen=True, kw_only=True):
     """The request of a fit, ``config.json``; the settings of the grid are checked by the method."""
 
     format_version: int = _FORMAT_VERSION
     method: str
     dataset: _Path
     dataset_fingerprint: str
-    seed: Annotated[int, msgspec.Meta(ge=0)]
-    passes: Amount | None = None
-    tol: Amount | None = None
-    rtol: Amount | None = None
-    max_seconds: Amount | None = None
-    eval: _Path | None = None
-    eval_every: Amount | None = None
-    patience: int | None = None
-    select: _Path | None = None
     grid: Annotated[list[Params], msgspec.Meta(min_length=1)]
-    selected_on: _Path | None = None
     fold: int | None = None
-    calibrate: _Path | None = None
-    calibration: str | None = None
-    reason: str | None = None
-    refit: bool = False
 
     def __post_init__(self) -> None:
-        if self.patience is not None and self.eval is None:
-            raise ValueError("patience without evaluation data")
+        self.check_needs()
 
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
-        members = msgspec.structs.asdict(self)
-        for name in ("selected_on", "fold", "calibrate", "calibration", "reason"):
-            if members[name] is None:
-                del members[name]
-        if not self.refit:
-            del members["refit"]
-        return members
+        keys = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
+        return {
+            key: value
+            for key, value in keys
+            if key not in _OF_SOME or (value is not None and value is not False)
+        }
+
+
+# What configurations name only where there is something to say.
+_OF_SOME = {"selected_on", "fold", "calibrate", "calibration", "reason", "refit", "trial"}
 
 
 class RunStatus(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from distls.solvers.checkpoint_check import check_state
 from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
-from distls.solvers.solver import Fitted, Record, S, Solver, State, Status
+from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
@@ -107,15 +107,17 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     state, progress, best = _start(run, solver)
     made = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
+    # the other methods have bounds of their own, which converge
+    sought = request.is_judged and setting.method.steps is not None
     evaluator = Evaluator(
-        setting.problem,
-        options.executor,
-        solver.data,
-        eval_data=request.eval_data,
-        select_data=request.selected_on,
-        search=_search_of(run, request, options, progress),
-    )
-    start = _start_event(request, solver, state.passes, options)
+        setting.problem, options.executor, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
+        search=_search(run, request, options, progress) if sought else None,
+    )  # fmt: skip
+    meta, slots = request.data.meta, options.executor.slots
+    start = FitStart(
+        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes), slots,
+        request.passes, state.passes, options.what,
+    )  # fmt: skip
     saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
@@ -125,7 +127,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         solver,
         state,
         options.executor,
-        limits=request.limits,
+        limits=request,
         evaluate=evaluator,
         callbacks=watchers,
         progress=progress,
@@ -139,22 +141,12 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     )
 
 
-def _search_of(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch | None:
-    """Return what looks for a bound of the optimum: of a stochastic method with a tolerance."""
-    (setting,), limits = request.settings, request.limits
-    # the other methods have bounds of their own, which converge
-    if setting.method.steps is None or (limits.tol is None and limits.rtol is None):
-        return None
+def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch:
+    """Return what looks for a bound of the optimum."""
     folder, slots = run.path.resolve() / "state", options.executor.slots
-    return DualSearch(setting.problem, limits, progress, folder, slots=slots, memory=options.memory)
-
-
-def _start_event(request: FitRequest, solver: Solver[State], passes: float, options: FitOptions) -> FitStart:
-    meta, (setting,) = request.data.meta, request.settings
-    return FitStart(
-        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes),
-        options.executor.slots, request.passes, passes, options.what,
-    )  # fmt: skip
+    return DualSearch(
+        request.settings[0].problem, request, progress, folder, slots=slots, memory=options.memory
+    )
 
 
 def _prepare(solver: Solver[S], executor: Executor) -> float:
