@@ -343,8 +343,8 @@ class Run:
 
     def _load(self, path: Place, state_type: type[S]) -> tuple[S, Record]:
         attributes, arrays = read_bundle(path, "checkpoint", self.path)
-        # 0.1.0 did not write it
-        if attributes.get("request", self._request) != self._request:
+        # absent where it was written before checkpoints named their request
+        if attributes.pop("request", self._request) != self._request:
             raise FormatError(f"{path}: no checkpoint of this fit: {self.path / 'config.json'} was changed")
         with making_sense(str(path)):
             scalars = attributes.pop("state")

@@ -391,20 +391,3 @@ def test_a_fit_without_a_run_folder_names_none(tmp_path: Path) -> None:
     assert "run" not in [name for name, _ in done._said()]
     kept = fit("mcid", tmp_path / "d", tmp_path / "r", passes=1, params={"alpha": 1e-2})
     assert repr(kept).endswith(f"run {tmp_path}/r>")
-
-
-@pytest.mark.parametrize("name", ["shrink", "active_mib"])
-def test_a_run_from_before_a_parameter_that_is_off_is_resumed(tmp_path: Path, name: str) -> None:
-    x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 3
-    ingest(x, tmp_path / "data", y=y, columns=True)
-    right = fit("bcd", tmp_path / "data", params={"tau": 0.0}, passes=20)
-    fit("bcd", tmp_path / "data", tmp_path / "run", params={"tau": 0.0}, passes=2)
-    config = tmp_path / "run" / "config.json"
-    written = json.loads(config.read_text())
-    del written["grid"][0][name]
-    config.write_text(json.dumps(written))
-    if name == "shrink":
-        assert resume(tmp_path / "run", passes=20).model.sha256 == right.model.sha256
-    else:  # earlier versions wrote it
-        with pytest.raises(FormatError, match="a setting that is not complete"):
-            resume(tmp_path / "run", passes=20)
