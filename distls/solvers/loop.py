@@ -14,7 +14,7 @@ import numpy as np
 from distls.execution.executor import Executor
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import convert_json, making_sense
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -83,9 +83,9 @@ class Progress:
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
-    """Return the loop's part of a checkpoint."""
+    """Return the loop's part of a checkpoint; raise FormatError unless it is a `Progress`."""
     with making_sense(where):
-        return Progress(**extra["progress"])
+        return convert_json(extra["progress"], Progress)
 
 
 @dataclass(frozen=True)
