@@ -91,6 +91,26 @@ def import_rows() -> dict[str, object]:
     }
 
 
+def splinter_rows(modules: dict[str, Path]) -> dict[str, object]:
+    """Return the modules that one other imports, and of these, which lie beside it and would fit in with it."""
+    importers = defaultdict(set)
+    for path, file in modules.items():
+        for name in test_layers._imports(file):
+            importers[test_layers._targets(name)].add(path)
+    n_lines = {path: len(file.read_text(encoding="utf-8").splitlines()) for path, file in modules.items()}
+    alone = {path: min(importers[path]) for path in modules if len(importers[path]) == 1}
+    beside = {path: by for path, by in alone.items() if path.rpartition("/")[0] == by.rpartition("/")[0]}
+    fitting = [
+        f"{path} ({n_lines[path]} + {n_lines[by]})"
+        for path, by in beside.items()
+        if n_lines[path] + n_lines[by] <= test_sizes.MOST_LINES and not path.endswith("__init__.py")
+    ]
+    return {
+        "modules with one importer": len(alone),
+        "of these in its folder, and short enough for it": fitting,
+    }
+
+
 def addition_rows() -> dict[str, object]:
     """Return the literal names of losses and penalties outside their rooms."""
     rows: dict[str, object] = {}
@@ -129,6 +149,7 @@ def main() -> None:
         **module_rows(modules),
         **line_rows(modules),
         **import_rows(),
+        **splinter_rows(modules),
         **addition_rows(),
     }.items():
         print(f"{name:40} {len(value) if isinstance(value, list) else value}")

@@ -288,7 +288,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/ingestion/test_ingest_anndata.py": (
         r"::test_labels_of_every_kind\[(number|integer|flag|fraction)-a2?\.(h5ad|zarr)\]",
         r"::test_a_chunk_of_strings_that_promises_more_than_it_has_is_refused\[(obs/word|var/_index)-(a2|a3)",
-        r"::test_same_bits_whatever_runs_it_and_after_a_kill\[(True-a\.h5ad|False-a3)",
     ),
     "distls/columns/test_sharding.py": (
         r"::test_killed_anywhere_it_resumes_to_the_same_bytes\[(0\.[04]-dense|0\.1-sparse|0\.6-sparse|0\.95-dense)\]",

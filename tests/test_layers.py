@@ -109,7 +109,7 @@ PLACES = {
     "onnx": ("distls/interchange/onnx_graph.py",),
     "mlflow": ("distls/training/trackers.py",),
     "tensorboardX": ("distls/training/trackers.py",),
-    "vowpalwabbit": ("distls/interchange/vw_model.py", "distls/interchange/vw_text.py"),
+    "vowpalwabbit": ("distls/interchange/vw_model.py", "distls/interchange/vw_model.py"),
     "skops": ("distls/interchange/sklearn_pipeline.py",),
     "bokeh": ("distls/reporting/",),
 }
@@ -225,7 +225,7 @@ def test_solvers_know_no_machinery(module: str) -> None:
 PRIVATE_OF_LIBRARIES = {
     ("distls/cli/interrupts.py", "_exit"),
     ("distls/estimators/estimator_base.py", "_meta"),
-    ("distls/execution/dask/listener_folder.py", "_config"),
+    ("distls/execution/dask/forkserver.py", "_config"),
     ("distls/execution/dask/private_hooks.py", "_run"),
     ("distls/ingestion/formats/dask_arrays.py", "_meta"),
     ("distls/ingestion/formats/memory_arrays.py", "_meta"),

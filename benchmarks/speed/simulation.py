@@ -41,8 +41,7 @@ from distls.execution.dask.error_logs import set_log_level
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
-from distls.planning.cluster_plan import MOST_LANES
-from distls.planning.extrapolation import resized
+from distls.planning.cluster_plan import MOST_LANES, resized
 from distls.request import Request
 from distls.solvers.loop import solve
 from distls.solvers.stochastic import stochastic

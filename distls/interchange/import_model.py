@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.interchange.vw_text import both_outputs, read_vw
+from distls.interchange.vw_model import both_outputs, read_vw
 from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
@@ -64,7 +65,7 @@ def _first_step(model: FittedModel) -> tuple[list[tuple[str, BaseEstimator]], st
     recipe = model.source.get("recipe", {})
     if model.source.get("format") == "text":
         return [("hashing", known_hashing(recipe).vectorizer())], "a list of texts"
-    features = tuple(Feature.from_json(value) for value in recipe.get("features", ()))
+    features = msgspec.convert(recipe.get("features", ()), tuple[Feature, ...])
     if not any(f.categories is not None for f in features) and not recipe.get("na"):
         return [], expected_rows(model)
     if any(feature.width or feature.indices for feature in features):

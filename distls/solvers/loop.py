@@ -15,7 +15,7 @@ from distls.execution.executor import Executor
 from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import convert_json, making_sense
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -91,15 +91,9 @@ class Progress:
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
-    """Return the loop's part of a checkpoint; raise FormatError unless it is a valid `Progress`."""
+    """Return the loop's part of a checkpoint; raise FormatError unless it is a `Progress`."""
     with making_sense(where):
-        found = Progress(**extra["progress"])
-        best = found.best if found.best is not None else {"error": 0.0, "round": 0, "misses": 0}
-        known = found.bound or 0.0, found.reached or 0.0
-        numbers = (found.seconds, found.eval_seconds, found.evaluated_at, *known, *best.values())
-        if not all(type(n) in (int, float) for n in numbers) or best.keys() != {"error", "round", "misses"}:
-            raise ValueError("the progress of the fit")
-    return found
+        return convert_json(extra["progress"], Progress)
 
 
 @dataclass(frozen=True)

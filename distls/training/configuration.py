@@ -123,13 +123,8 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             with making_sense(where):
                 chosen = method_named(config.method)
                 for params in config.grid:
-                    # a stored setting is complete: resolving it again changes nothing, but for parameters that its
-                    # method did not have yet, which are off
-                    resolved = chosen.resolve(params)
-                    added = [value for name, value in resolved.items() if name not in params]
-                    off = all(value is None or value is False for value in added)
-                    same = params == {name: resolved.get(name) for name in params}
-                    if not off or not same or params.get("loss", "") is None:
+                    # a stored setting is complete: resolving it again changes nothing
+                    if chosen.resolve(params) != params or params.get("loss", "") is None:
                         raise ValueError("a setting that is not complete")
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None

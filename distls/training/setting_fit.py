@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib import metadata
 from types import MappingProxyType
 
@@ -19,7 +18,6 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.facts import Fact, Shown
 from distls.methods.method import Params
 from distls.serving.fitted_model import FittedModel, fitted_model
-from distls.solvers.checkpoint_check import check_state
 from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
@@ -165,7 +163,7 @@ def _versions() -> Mapping[str, str]:
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
     """Return state, progress and the best weights: of the newest checkpoint, or of a fresh start."""
-    found = run.load_checkpoint(solver.state_type, partial(check_state, solver), solver.holds)
+    found = run.load_checkpoint(solver.state_type, solver.holds)
     if found is None:
         run.truncate_events(0)
         return solver.init(), Progress(), None

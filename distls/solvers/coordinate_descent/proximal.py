@@ -242,19 +242,6 @@ class Proximal(Solver[ProximalState]):
             return Fitted(predictor)
         return Fitted(predictor, nearer=partial(self._search.nearer, coefficients, intercept, self.data))
 
-    def fits(self, state: ProximalState) -> bool:
-        """See `Solver.fits`."""
-        n_features, k = self.problem.shape
-        shape = (n_features + self._first, k)
-        return (
-            state.stage in (_NORM, _START, _STEPS)
-            and state.point.shape == state.base.shape == state.candidate.shape == shape
-            and state.gradient.shape == (shape if state.stage == _STEPS else (0, 0))
-            and state.ahead.shape in (shape, (0, 0))
-            and state.objectives.ndim == 1
-            and (state.vectors.ndim, len(state.vectors)) == (2, shape[0] if state.stage == _NORM else 0)
-        )
-
     def probe(self, block: int) -> None:
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
         data, zero = replace(self.data, cache_bytes=0, prefetch=False), self.init().point

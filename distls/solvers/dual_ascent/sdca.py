@@ -363,16 +363,6 @@ class Sdca(Solver[SdcaState]):
         """Keep the duals of a checkpoint."""
         self._kept.pin(state)
 
-    def fits(self, state: SdcaState) -> bool:
-        """See `Solver.fits`."""
-        first = self.init()
-        names = ("u", "center", "up", "down", "versions", "before", "mix", "ratios", "gaps")
-        return (
-            all(getattr(state, name).shape == getattr(first, name).shape for name in names)
-            and 0 <= state.part < self._rounds
-            and bool((state.versions >= 0).all() and (state.before >= 0).all())
-        )
-
     def holds(self, state: SdcaState) -> bool:
         """See `Solver.holds`: recomputed duals are others."""
         return not lost_duals(self.point(state), self.problem.dataset.table.rows)

@@ -43,7 +43,7 @@ _REMEDY = (
 
 class _Attributes(msgspec.Struct):
     distls: dict[str, Any]
-    exchangeability: Any = None  # not in data sets of earlier versions
+    exchangeability: Any = None  # absent where there is nothing to compare
 
 
 class _Group(msgspec.Struct):
