@@ -109,7 +109,7 @@ PLACES = {
     "onnx": ("distls/interchange/onnx_graph.py",),
     "mlflow": ("distls/training/trackers.py",),
     "tensorboardX": ("distls/training/trackers.py",),
-    "vowpalwabbit": ("distls/interchange/vw_model.py", "distls/interchange/vw_model.py"),
+    "vowpalwabbit": ("distls/interchange/vw_model.py",),
     "skops": ("distls/interchange/sklearn_pipeline.py",),
     "bokeh": ("distls/reporting/",),
 }
