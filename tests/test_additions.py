@@ -17,7 +17,7 @@ NAMES = {
     "penalties": set(PENALTIES),
 }
 # Literals of these names outside their rooms, and the files they are in. Lower them where you can; they never rise.
-MOST = {"losses": (15, 5), "penalties": (4, 4)}
+MOST = {"losses": (14, 4), "penalties": (4, 3)}
 # the same words for another thing: functions of a basis, the scale of an axis
 OTHERS = {"distls/workers/prediction/basis_functions.py", "distls/reporting/plots.py"}
 
