@@ -76,16 +76,19 @@ class SolverContract:
         """Digest of the weights of a serial, uninterrupted fit."""
         return self.fit(dataset).model.sha256
 
+    @pytest.mark.fast_cases("two processes$", "three threads")
     @pytest.mark.parametrize("cluster", list(CLUSTERS))
     def test_same_bits_on_every_cluster(self, dataset: Dataset, undisturbed: str, cluster: str) -> None:
         workers, threads, _ = CLUSTERS[cluster]
         budget = MemoryBudget(2048 * MIB, workers, threads)
         assert self.fit(dataset, executor=opened(cluster), memory=budget).model.sha256 == undisturbed
 
+    @pytest.mark.slow
     def test_same_bits_without_a_cache(self, dataset: Dataset, undisturbed: str) -> None:
         budget = MemoryBudget(2048 * MIB, cache_limit=0)
         assert self.fit(dataset, memory=budget).model.sha256 == undisturbed
 
+    @pytest.mark.fast_cases("0.0-1", "1000000000.0-2")
     @pytest.mark.parametrize("rounds", [1, 2, 3])
     @pytest.mark.parametrize("checkpoint_seconds", [0.0, 1e9])
     def test_interrupted_and_resumed(

@@ -48,6 +48,7 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(), parse_constant=refuse)
 
 
+@pytest.mark.slow
 def test_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = kernels.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
@@ -59,6 +60,7 @@ def test_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("\n") == 2 + len(report["results"])
 
 
+@pytest.mark.slow
 def test_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = gram.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
@@ -70,6 +72,7 @@ def test_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["break_even"] > 0 for row in sparse)
 
 
+@pytest.mark.slow
 def test_peaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(peaks.METHODS) == sorted(METHODS), "every method has a row"
     arguments = ["--methods", "gls,csgd", "--threads", "1", "--megabytes", "4"]
@@ -84,6 +87,7 @@ def test_peaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("\n") == 2 + len(report)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_serving(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = serving.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
@@ -112,6 +116,7 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
 
 
+@pytest.mark.slow
 def test_choose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     report = choose.main(["--tiny", "--out", str(tmp_path / "out.json"), "--pictures", str(tmp_path)])
@@ -128,6 +133,7 @@ def test_choose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("\n") == 12 + len(pictures)
 
 
+@pytest.mark.slow
 def test_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = small.main(["--tiny", "--rows", "200", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
@@ -155,6 +161,7 @@ def peers_place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_peers(peers_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("vowpalwabbit") is None:
         pytest.skip("the rival is not installed: pip install '.[bench]'")
@@ -183,6 +190,7 @@ def test_peers(peers_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["overhead"] < 1 for row in results["overhead"])
 
 
+@pytest.mark.slow
 def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--rows", "3000", "--text-gb", "0.001", "--passes", "1", "--memory-limit", "400MiB"]
     generate("rcv1-4", tmp_path / "rcv1-4-3000", rows=3000)
@@ -205,6 +213,7 @@ def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split(":")[0] for line in lines if line[0] != " "] == ["fit", "ingest", "columns"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["store", "network"])
 def test_chaos_elsewhere(place: str) -> None:
     for package in ("obstore", "moto", "flask", "flask_cors"):
@@ -222,6 +231,7 @@ def test_chaos_elsewhere(place: str) -> None:
     assert report["rounds"][0]["faults"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ten minutes of it: some 50 rounds."""
@@ -309,6 +319,7 @@ def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
     assert chaos.run_round(made, "others", 60)["trouble"] == trouble
 
 
+@pytest.mark.slow
 def test_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--methods", "mcid", "--seconds", "2", "--every", "1", "--out", str(tmp_path / "out.json")]
     results = recovery.main(options)
@@ -321,6 +332,7 @@ def test_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| mcid | " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_endurance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = [
         "--methods",
@@ -340,6 +352,7 @@ def test_endurance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| mcid, local | 6 | in the driver |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--workers", "3,6,12", "--kinds", "dense", "--rounds", "2", "--dask", "2"]
     results = simulation.main([*small, "--out", str(tmp_path / "out.json")])
@@ -403,6 +416,7 @@ def test_real_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         real.main([])
 
 
+@pytest.mark.slow
 def test_table_of_systems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,6 +447,7 @@ def test_table_says_what_failed_and_what_is_missing(
     assert "not installed, left out: Spark MLlib\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_mcid_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--rows", "6000", "--seeds", "2", "--iterations", "16384", "--directory", str(tmp_path / "sets")]
     figures = ["--figures", "1,3,4", "--kinds", "rcv1-4", "--alphas", "1e-4"]
@@ -458,6 +473,7 @@ def test_mcid_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 # ---------------------------------------------------------------- SGD-QN
 
 
+@pytest.mark.slow
 def test_sgd_qn_paper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -509,6 +525,7 @@ def test_sgd_qn_paper_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> 
 # ---------------------------------------------------------------- least squares revisited
 
 
+@pytest.mark.slow
 def test_least_squares_paper_without_data_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--directory", str(tmp_path / "sets"), "--out", str(tmp_path / "out.json")]
     results = least_squares.main(
@@ -587,6 +604,7 @@ def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_many_classes(small_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "WIDTHS", (16,))
     options = ["--data", str(small_sets), "--directory", str(tmp_path / "made"), "--rows", "9000"]
@@ -607,6 +625,7 @@ def _paper(small_sets: Path, tmp_path: Path, *asked: str, share: str = "0.005") 
     return results
 
 
+@pytest.mark.slow
 def test_least_squares_paper_tables(small_sets: Path, tmp_path: Path) -> None:
     results = _paper(small_sets, tmp_path, "--table", "1,2", "--seeds", "2", "--also", "logits")
     rows = results["table 1"]
@@ -625,6 +644,7 @@ def test_least_squares_paper_tables(small_sets: Path, tmp_path: Path) -> None:
     assert [row["size"] for row in results["also logits"]] == [1000, 2000, 4000]
 
 
+@pytest.mark.slow
 def test_least_squares_paper_figures(small_sets: Path, tmp_path: Path) -> None:
     results = _paper(small_sets, tmp_path, "--figure", "1,2", "--also", "stages,spectrum")
     curves = results["figure 1"]
@@ -645,6 +665,7 @@ def test_least_squares_paper_figures(small_sets: Path, tmp_path: Path) -> None:
         assert row["share"][-1] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_least_squares_paper_on_pictures(small_sets: Path, tmp_path: Path) -> None:
     pytest.importorskip("PIL", reason="pictures are decoded with Pillow: pip install '.[bench]'")
     results = _paper(small_sets, tmp_path, "--figure", "3", "--also", "masks")
@@ -659,6 +680,7 @@ def test_least_squares_paper_on_pictures(small_sets: Path, tmp_path: Path) -> No
 # ---------------------------------------------------------------- constrained SGD
 
 
+@pytest.mark.slow
 def test_constrained_sgd_paper(small_sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--data", str(small_sets), "--directory", str(small_sets / "made"), "--seeds", "2"]
     small = ["--sets", "csgd", "--rows", "1000", "--last", "12"]
@@ -699,6 +721,7 @@ def test_digit_picture_counts(small_sets: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.count("wrong after 16384 rows") == len(digit_picture.UPDATES)
 
 
+@pytest.mark.slow
 def test_constrained_sgd_paper_leaves_out_what_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -709,6 +732,7 @@ def test_constrained_sgd_paper_leaves_out_what_takes_too_long(
     assert "left out: 2SGD" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_constrained_sgd_paper_says_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -730,6 +754,7 @@ def _bcd(small_sets: Path, tmp_path: Path, *asked: str) -> Any:
     return results
 
 
+@pytest.mark.slow
 def test_bcd_paper_figures_and_lanes(small_sets: Path, tmp_path: Path) -> None:
     results = _bcd(
         small_sets, tmp_path, "--part", "figures,lanes", "--sets", "20news-hashed", "--alphas", "1e-2",
@@ -757,6 +782,7 @@ def test_bcd_paper_figures_and_lanes(small_sets: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "20news-hashed-0.01.png").exists() == has_matplotlib
 
 
+@pytest.mark.slow
 def test_bcd_paper_many_classes(small_sets: Path, tmp_path: Path) -> None:
     found = _bcd(small_sets, tmp_path, "--part", "many")["many"]
     assert [row["alpha"] for row in found["rows"]] == list(bcd.MANY_ALPHAS)
@@ -766,6 +792,7 @@ def test_bcd_paper_many_classes(small_sets: Path, tmp_path: Path) -> None:
     assert [rival["penalty"] for rival in found["rivals"]] == ["l2", "l1"]
 
 
+@pytest.mark.slow
 def test_bcd_paper_losses(small_sets: Path, tmp_path: Path) -> None:
     asked = ["--part", "losses", "--sets", "mnist", "--alphas", "1e-2,1e-3", "--rounds", "20"]
     results = _bcd(small_sets, tmp_path, *asked)

@@ -141,6 +141,7 @@ def test_workers_have_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) ->
         executor.close()
 
 
+@pytest.mark.slow
 def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: Tour) -> None:
     executor, _ = open_executor(ClusterOptions(workers=2))
     try:
@@ -157,6 +158,7 @@ def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: 
     assert "status MAX_PASSES" in distls("report", f"{BUCKET}/tour/mcid").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     [{"error_every": 7}, {"slow": 0.02}, {"cut_reads_every": 5, "cut_writes_every": 6}],
@@ -205,6 +207,7 @@ def sha256(done: FitResult) -> str:
     return done.model.sha256
 
 
+@pytest.mark.slow
 def test_a_killed_driver_goes_on_from_its_checkpoint(
     faults: Faults, data: str, undisturbed: str, command: Callable[..., Any]
 ) -> None:
@@ -226,6 +229,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(
     assert not (run / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_ends_the_fit_in_one_line(
     faults: Faults, data: str, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def test_strangers_are_refused(
     assert standing.n_workers() == 2
 
 
+@pytest.mark.slow
 def test_workers_of_strangers_are_refused(standing: Standing, tmp_path: Path, strangers: list[str]) -> None:
     tcp = standing.address.replace("tls:", "tcp:")
     certificate = ["--tls-ca-file", strangers[1], *strangers[2:]]
@@ -241,6 +242,7 @@ def _speaks_tls_only(port: int, certificates: Certificates) -> bool:
         return encrypted.cipher() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_open_to_other_machines_is_open_by_tls_only(
     command: Callable[..., Any], tmp_path: Path, number: int

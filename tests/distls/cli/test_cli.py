@@ -202,6 +202,7 @@ def test_the_scheduler_of_the_environment_gives_way_to_options(
     assert distls(*fitting, *SERIAL).code == 0
 
 
+@pytest.mark.slow_cases("dask")
 @pytest.mark.parametrize("command", ["distls", "dask"])
 def test_a_traceback_with_debug_and_only_then(place: Path, command: str) -> None:
     start = [sys.executable, "-m", *(["distls"] if command == "distls" else ["dask", "distls"])]

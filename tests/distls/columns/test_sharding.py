@@ -188,6 +188,7 @@ def copy(many, name, tmp_path):
     return shutil.copytree(many / name, tmp_path / name)
 
 
+@pytest.mark.slow_cases("5000")
 @pytest.mark.parametrize("name", ["sparse", "dense"])
 @pytest.mark.parametrize("batch", [1, 5000, 10**9])
 def test_bundles_and_schedules_leave_no_trace(many, tmp_path, monkeypatch, name, batch):
@@ -251,6 +252,7 @@ def test_those_of_another_dataset_are_replaced(many, tmp_path):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.slow_cases(r"(0\.[04]-dense|0\.1-sparse|0\.6-sparse|0\.95-dense)$")
 @pytest.mark.parametrize("name", ["sparse", "dense"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.6, 0.95])
 @pytest.mark.usefixtures("small_batches")

@@ -32,6 +32,14 @@ _TOLERANCE = "scores that agree to 1e-7 take a gap of 1e-15; checked below, with
 EXACT: dict[str, Any] = {"tol": None, "passes": 600}
 
 
+@pytest.mark.slow_cases(
+    r"Dual(LinearSVC|LogisticRegression)\(.*\)-check_(estimators_dtypes|dtype_object)",
+    "DualL.*-check_(sample_weight|classifiers_one_label_sample)",
+    ".*-check_sample_weight_equivalence",
+    r"Dual(LogisticRegression|Ridge)\(.*-check_estimator_sparse_matrix",
+    r"DualLinearSVC\(.*\)-check_(n_features_in\(|positive_only|readonly|methods_|estimator_sparse_|estimators_overwrite|classifier_data_not)",
+    r"DualLinearSVC\(.*\)-check_(fit_idempotent|fit2d_predict1d|dict_unchanged|dont_overwrite)",
+)
 @parametrize_with_checks(
     # sparse features with means take hundreds of passes, whose number no check is about; 200 is the fewest with which
     # dense rows are trained in memory
@@ -47,6 +55,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.fast_cases("log-dense|ridge-sparse")
 @pytest.mark.parametrize("kind", sorted(EQUIVALENCES))
 @pytest.mark.parametrize(
     "estimator",
@@ -70,6 +79,7 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray]:
     return x.astype(np.float64), y
 
 
+@pytest.mark.slow_cases("(strength0-2|strength1-3)$")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("strength", [{}, {"C": 0.5}])
 def test_agrees_with_logistic_regression(
@@ -96,6 +106,7 @@ def test_agrees_with_logistic_regression(
     )  # fmt: skip
 
 
+@pytest.mark.slow_cases("(squared_hinge|hinge-3|crammer_singer-2)")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer"])
 def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str) -> None:
@@ -114,6 +125,7 @@ def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes:
     assert not hasattr(mine, "predict_proba")
 
 
+@pytest.mark.slow_cases("(squared_hinge-2|(hinge|crammer_singer|ovr_log)-3)$")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer", "ovr_log"])
 def test_agrees_with_liblinear_s_intercept(
@@ -155,6 +167,7 @@ def test_agrees_with_ridge_on_a_constant_column() -> None:
     np.testing.assert_allclose(mine.intercept_, 2.0 * theirs.coef_[:, -1], atol=1e-6)
 
 
+@pytest.mark.slow_cases(r"(None-0\.5|2-0\.0)$")
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
 @pytest.mark.parametrize("k", [None, 2])
 def test_agrees_with_ridge_and_elastic_net(k: int | None, l1_ratio: float) -> None:

@@ -47,6 +47,11 @@ def _expected_failures(estimator: MCIDClassifier) -> dict[str, str]:
     return weights if estimator.fit_intercept else {**weights, "check_class_weight_classifiers": _ORIGIN}
 
 
+@pytest.mark.slow_cases(
+    r"MCIDClassifier\(\)-check_(estimator_sparse_matrix|estimators_dtypes)",
+    r"MCIDClassifier\(\)-check_sample_weight_equivalence",
+    r"MCIDClassifier\(.+\)-",
+)
 @parametrize_with_checks(
     [
         MCIDClassifier(),
@@ -269,6 +274,7 @@ TWO_CLASSES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_cases("(SGDQN|Sparse)")
 @pytest.mark.parametrize("made", TWO_CLASSES, ids=repr)
 def test_two_classes_have_one_row_of_weights(made: Any) -> None:
     x, y = labelled_rows(150, 12, 2)

@@ -51,6 +51,12 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow_cases(
+    ".*-check_(sample_weight_equivalence|estimators_dtypes|.*readonly_memmap)",
+    ".*-check_estimator_sparse_matrix",
+    r"GeneralizedLeastSquaresClassifier\(alpha",
+    r"CalibratedLeastSquaresClassifier\(basis",
+)
 @parametrize_with_checks(
     [
         GeneralizedLeastSquaresClassifier(passes=20),

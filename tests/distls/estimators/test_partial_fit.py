@@ -42,6 +42,7 @@ def streamed(made: MCIDClassifier, x: Any, y: np.ndarray, cuts: Sequence[int], *
     return made
 
 
+@pytest.mark.slow_cases("options1-perceptron")
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 @pytest.mark.parametrize("loss", ["log", "hinge", "perceptron"])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": True, "dtype": "float64", "t0": 3.5}])

@@ -32,6 +32,7 @@ def _is_in_memory(fitted: Any) -> bool:
     return not fitted.model_.dataset_fingerprint
 
 
+@pytest.mark.slow_cases(".*-2$")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ _WEIGHT_CHECKS = {
 }
 
 
+@pytest.mark.slow_cases(
+    ".*-check_(estimator_sparse_matrix|estimators_dtypes)",
+    ".*-check_sample_weight_equivalence",
+    r".*-check_(classifiers_train\(|classifier_data_not|supervised_y_2d)",
+)
 @parametrize_with_checks(
     [SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True)],
     expected_failed_checks=lambda estimator: dict.fromkeys(_WEIGHT_CHECKS, _ON_THE_MARGIN),
@@ -43,6 +48,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.slow_cases("log-True")
 @pytest.mark.parametrize("name", _WEIGHT_CHECKS)
 @pytest.mark.parametrize(("loss", "intercept"), [("log", True), ("multiclass_squared_hinge", False)])
 def test_repeated_rows_are_weights(name: str, loss: str, intercept: bool) -> None:

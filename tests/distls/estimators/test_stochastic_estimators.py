@@ -35,6 +35,15 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     return weights if spared else {**weights, "check_class_weight_classifiers": reason}
 
 
+@pytest.mark.slow_cases(
+    "Stochastic.*-check_(estimator_sparse_|.*readonly_memmap)",
+    ".*-check_estimators_dtypes",
+    "(Adaline|CSGD|Stochastic).*-check_sample_weight(_equivalence|s_pandas)",
+    r"SGDQNClassifier\(.*-check_(.*dtype|sample_weight|.*_sparse_|.*_memmap)",
+    r"SGDQNClassifier\(.*-check_(classifiers_train|classifier_data_not|pipeline_consistency)",
+    r"SGDQNClassifier\(.*-check_estimators_nan_inf",
+    "(Adaline|CSGD).*-check_estimator_sparse_",
+)
 @parametrize_with_checks(
     [
         StochasticClassifier(fit_intercept=True),
@@ -76,6 +85,7 @@ MADE = [
 ]
 
 
+@pytest.mark.slow_cases("(2-.*-params[2-6]|.*-params[124])-")
 @pytest.mark.parametrize(("estimator", "params", "method"), MADE)
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_partial_fit_has_the_bits_of_a_streamed_fit(
@@ -131,6 +141,7 @@ def test_an_estimator_needs_a_loss() -> None:
             learn()
 
 
+@pytest.mark.slow_cases("(ovr_log|sgdqn)$")
 @pytest.mark.parametrize(
     "made",
     [StochasticClassifier(), StochasticClassifier("ovr_log"), SGDQNClassifier("log")],
@@ -141,6 +152,7 @@ def test_probabilities_where_the_loss_has_them(made: Any) -> None:
     assert np.allclose(made.fit(x, y).predict_proba(x).sum(axis=1), 1.0)
 
 
+@pytest.mark.slow_cases("hinge$")
 @pytest.mark.parametrize(
     "made",
     [SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")],

@@ -69,6 +69,7 @@ def test_sweeps_for_a_certificate_have_a_limit(text, monkeypatch):
     assert alone["certificate"]["value"] > 5 * swept["certificate"]["value"]
 
 
+@pytest.mark.slow_cases("(l1linf|sparse-group)")
 @pytest.mark.parametrize("penalty", ["l1l2", "l1linf", "sparse-group"])
 def test_the_gap_on_text_is_at_most_ten_times_the_excess(text, penalty):
     params = {"penalty": penalty, "alpha": 2e-3}
@@ -81,6 +82,7 @@ def test_the_gap_on_text_is_at_most_ten_times_the_excess(text, penalty):
         assert excess <= record["certificate"]["value"] <= 10.0 * excess
 
 
+@pytest.mark.fast_cases("fista-False")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_methods_that_read_rows_have_the_bound_of_columns(text, method, intercept):
@@ -134,6 +136,7 @@ def test_no_more_scores_are_held_than_columns_may_be(text, monkeypatch):
     assert NearSearch.of(problem, 1, None) is None
 
 
+@pytest.mark.slow_cases("l1l2-(multitask|softmax)", "(?!l1l2|l2)")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
@@ -158,6 +161,7 @@ def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
     assert all(r["objective"] - r["certificate"]["value"] <= best + 1e-12 for r in records)
 
 
+@pytest.mark.fast_cases("l1l2-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", ["l1l2", "elasticnet"])
 def test_block_coordinate_descent_has_a_bound_with_an_intercept(tmp_path, loss, penalty):

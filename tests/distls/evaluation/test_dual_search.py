@@ -31,6 +31,7 @@ def _optimum(dataset: Dataset, loss: str, alpha: float, rtol: float = 1e-9, **mo
     return float(record["objective"] - record["certificate"]["value"])
 
 
+@pytest.mark.slow_cases("(sgd|asgd)-")
 @pytest.mark.parametrize(
     ("method", "loss", "full"),
     [
@@ -51,6 +52,7 @@ def test_a_tolerance_ends_a_fit(dataset: Dataset, method: str, loss: str, full: 
     assert certificate["value"] <= excess + 1e-2 * result.record["objective"]
 
 
+@pytest.mark.slow_cases("([6-9]|1[01])$")
 @pytest.mark.parametrize("seed", range(12))
 def test_bounds_of_random_problems_are_true(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -360,6 +360,7 @@ def run(*args: Any) -> str:
     return result.stdout
 
 
+@pytest.mark.slow_cases("csv")
 @pytest.mark.parametrize("kind", ["svm", "csv"])
 def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
     x, y = rows_with_numbers(150, 4, 1)

@@ -49,6 +49,7 @@ def _kill_once(mark: Path, victims: list[int], item: int) -> int:
     return item
 
 
+@pytest.mark.slow_cases("True")
 @pytest.mark.parametrize("with_server", [False, True])
 def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None:
     """A process that is started on its own imports for seconds, on a busy machine for many, what the server has."""
@@ -98,6 +99,7 @@ def _of_server(_item: object) -> bool:
     return "distls.workers.forkserver_preload" in sys.modules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["small", "large"])
 def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, shared: str) -> None:
     executor = start_local(2)
@@ -134,6 +136,7 @@ def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None
         executor.close()
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_be_started_again_are_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -153,6 +156,7 @@ def test_workers_that_cannot_be_started_again_are_not_waited_for(
         executor.close()
 
 
+@pytest.mark.slow_cases("(map-.|reduce-2)$")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("call", ["map", "reduce"])
 def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str) -> None:
@@ -213,6 +217,7 @@ def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
     assert came == Counter(future.key for future in futures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["each_worker", "reduce"])
 def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -> None:
     """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared."""
@@ -277,6 +282,7 @@ def test_it_is_said_that_nothing_goes_on(
     assert 2 <= len(said) <= 5, "each time after twice as long"
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_stopped_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

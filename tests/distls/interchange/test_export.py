@@ -70,6 +70,7 @@ def run_onnx(path, x):
     return dict(zip(names, session.run(None, {"X": np.asarray(x, np.float32)}), strict=True))
 
 
+@pytest.mark.slow_cases("(two|many|ovr|hinge)-(plain|linear)")
 @pytest.mark.parametrize("transform", STEPS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_onnx(tmp_path, kind, transform):
@@ -124,6 +125,7 @@ def load_skops(path, trusted=()):
     return skops.io.load(path, trusted=[*trusted])
 
 
+@pytest.mark.slow_cases("(two|many|words)-True")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sklearn(tmp_path, kind, sparse):
@@ -207,6 +209,7 @@ def run_liblinear(root, x, *options):
     return table[:, 0], table[:, 1:][:, np.argsort(order)]
 
 
+@pytest.mark.slow_cases("(two|many|ovr)-linear", "(many|words|hinge)-plain")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_liblinear(tmp_path, kind, transform):
@@ -248,6 +251,7 @@ def vw_lines(x):
     return ["|" + "".join(f" {j}:{value!r}" for j, value in enumerate(row)) for row in x.tolist()]
 
 
+@pytest.mark.slow_cases("(two|many|ovr)-linear", "(many|words|hinge)-plain")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_vw(tmp_path, kind, transform):
@@ -318,6 +322,7 @@ def test_vw_of_its_own_text(tmp_path, fit_intercept):
 # -- arrays and tables -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_cases("(two|many|ovr)")
 @pytest.mark.parametrize("kind", KINDS)
 def test_npz(tmp_path, kind):
     model, x = made(tmp_path, kind, STEPS["all"])
@@ -378,6 +383,7 @@ def test_the_command_and_its_refusals(tmp_path):
         distls.export(tmp_path / "run", tmp_path / "m.onnx", to="csv")
 
 
+@pytest.mark.slow_cases("(sklearn|liblinear|vw|csv)-")
 @pytest.mark.parametrize(
     ("method", "what"), [("cls", "calibrated least squares"), ("stagewise", "generated features")]
 )

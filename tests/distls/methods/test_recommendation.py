@@ -63,6 +63,7 @@ def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:
     assert recommended(replace(wide, meta=long)).method == "sgd"
 
 
+@pytest.mark.slow_cases("multilabel")
 @pytest.mark.parametrize(("kind", "link"), [("continuous", "identity"), ("multilabel", "logit")])
 def test_other_targets_have_links_of_their_own(tmp_path: Path, kind: str, link: str) -> None:
     x, y = labelled_rows(80, 6, 2)

@@ -129,6 +129,7 @@ def test_several_settings_and_the_chosen_one(place: Path) -> None:
     assert f"chosen: {result.selected['alpha']:.6g}" in page
 
 
+@pytest.mark.slow
 def test_paths_of_several_losses(tmp_path: Path) -> None:
     data = write_dataset(tmp_path / "train", *labelled_rows(300, 30, 3))
     params = {"loss": ["softmax", "ovr_squared_hinge"], "alpha": "path", "alphas": "1e-2:1e-3", "folds": 2}

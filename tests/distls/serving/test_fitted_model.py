@@ -172,6 +172,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow_cases("bcd")
 @pytest.mark.parametrize("method", FAMILIES)
 def test_families(tmp_path, method):
     target, params = FAMILIES[method]

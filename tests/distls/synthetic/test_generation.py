@@ -65,6 +65,7 @@ def test_same_seed_same_bits_whatever_runs_it(made: tuple[Dataset, Dataset], tmp
     assert other_seed[1].fingerprint != made[1].fingerprint
 
 
+@pytest.mark.slow_cases("131072")
 @pytest.mark.parametrize("partition_size", [2**17, 2**22])
 def test_fewer_rows_are_a_prefix_in_partitions_of_any_size(
     made: tuple[Dataset, Dataset], tmp_path: Path, partition_size: int
@@ -100,6 +101,7 @@ def test_regression_kinds_have_continuous_targets(tmp_path: Path) -> None:
         fit("mcid", train)
 
 
+@pytest.mark.slow_cases("odp")
 @pytest.mark.parametrize("kind", ["rcv1-4", "odp"])
 def test_partitions_of_sparse_kinds_are_of_the_asked_size(tmp_path: Path, kind: str) -> None:
     train, _ = generate(kind, tmp_path / "d", rows=3 * 8192, partition_size=9 * 2**20)

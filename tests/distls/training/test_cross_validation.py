@@ -47,6 +47,7 @@ def folds_of(n_rows):
     return np.array(found)
 
 
+@pytest.mark.slow_cases("(softmax|hinge)$")
 @pytest.mark.parametrize("loss", ["softmax", "hinge", "ovr_squared_hinge"])
 def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, loss):
     x, y, s = rows
@@ -127,6 +128,7 @@ def test_a_point_starts_from_the_one_before(data, tmp_path):
     assert all(child["params"]["folds"] is None for child in children)
 
 
+@pytest.mark.slow_cases("continuous")
 @pytest.mark.parametrize("kind", ["multilabel", "continuous"])
 def test_other_targets(rows, tmp_path, kind):
     x, y, _ = rows
@@ -192,6 +194,7 @@ def test_pruned_fits_are_fewer_and_start_from_the_first_fold(data, tmp_path):
         fit("sdca", data, params={"prune": True})
 
 
+@pytest.mark.slow_cases("pruned")
 @pytest.mark.parametrize("params", [PATH, PRUNED], ids=["all", "pruned"])
 def test_an_interrupted_cross_validation_is_resumed(data, tmp_path, params):
     whole = fit("sdca", data, tmp_path / "whole", params=params)

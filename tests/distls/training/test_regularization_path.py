@@ -123,6 +123,7 @@ def test_the_best_on_the_evaluation_data_is_published(dataset: Dataset, tmp_path
     assert f"{100 * errors[place]:.2f} % on the {on} data" in "\n".join(result_lines(result))
 
 
+@pytest.mark.slow_cases("softmax")
 @pytest.mark.parametrize("loss", ["softmax", "squared_hinge"])
 def test_the_first_alpha_is_judged_at_the_best_intercept(tmp_path: Path, loss: str) -> None:
     x = np.random.default_rng(0).standard_normal((400, 6)) + 0.5

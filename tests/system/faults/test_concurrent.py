@@ -176,6 +176,7 @@ def test_the_lock_of_a_killed_driver_is_in_nobodys_way(
     assert left_behind(run) == []
 
 
+@pytest.mark.slow
 def test_the_second_ingest_and_the_second_transposition_are_refused(
     command: Callable[..., Any], train: Path, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ READ_BY = {
 }
 
 
+@pytest.mark.slow_cases(".*-two workers")
 @EXECUTORS
 @pytest.mark.parametrize("way", list(READ_BY))
 @pytest.mark.parametrize("damage", list(DAMAGE))
@@ -171,6 +172,7 @@ def test_the_command_says_so_in_one_line(
     assert digest_of(run) == undisturbed("lanes")
 
 
+@pytest.mark.slow_cases("(stages|calibrated)-")
 @EXECUTORS
 @pytest.mark.parametrize("way", ROW_STATE)
 def test_what_is_kept_of_each_row_is_made_anew(
@@ -220,6 +222,7 @@ def check_notes(err: str, data: Path, why: str) -> None:
         assert why in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["lanes", "statistics", "shards"])
 @pytest.mark.parametrize("how", list(UNSTEADY))
 def test_unsteady_storage_is_read_again(
@@ -286,6 +289,7 @@ def test_unsteady_storage_of_workers(
 KIB = 1024
 
 
+@pytest.mark.slow
 @EXECUTORS
 @pytest.mark.parametrize("way", list(WAYS))
 def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(
@@ -348,6 +352,7 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
         ]
 
 
+@pytest.mark.fast_cases("102400-two workers")
 @EXECUTORS
 @pytest.mark.parametrize("left", [100 * KIB, 2 * MIB])
 def test_full_in_generate(disk: Disk, tmp_path: Path, left: int, where: str) -> None:

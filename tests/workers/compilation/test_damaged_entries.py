@@ -71,6 +71,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow_cases(r"\.nbi-truncated", "(?!.nbc-one bit|.nbi-truncated)")
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 def test_a_damaged_file_is_replaced(
@@ -82,6 +83,7 @@ def test_a_damaged_file_is_replaced(
     assert _call(cache) == (f"{compiled[1]} 0", "")
 
 
+@pytest.mark.slow
 def test_processes_that_find_it_together_say_it_once(cache: Path, compiled: tuple[Path, str]) -> None:
     (path,) = cache.rglob("*.nbc")
     path.write_bytes(b"")

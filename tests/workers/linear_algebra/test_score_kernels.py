@@ -35,6 +35,7 @@ def as_rows(x, layout, dtype=np.float64, index=np.uint16):
     return CsrRows(indptr, np.nonzero(keep)[1].astype(index), x[keep].astype(dtype))
 
 
+@pytest.mark.slow_cases(".*-float32-.*-dense")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 2e-5)])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 53, 64, 65, 129, 1139])
@@ -178,6 +179,7 @@ def test_weight_two_is_the_row_twice(name):
         np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow_cases("(multi|ovr_(hinge|squared)|perceptron|squared)", "ovr_log")
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_weights_give_a_float64_gradient(name):
     x, y, s, w, b = problem(5)

@@ -34,6 +34,7 @@ def one_row(loss, z, scale, y):
     return value, g, predicted
 
 
+@pytest.mark.slow_cases("[34]-")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("k", SIZES)
 def test_arrays_and_rows_agree_with_the_paper(name, k):
@@ -60,6 +61,7 @@ def test_slopes_are_derivatives(name):
     np.testing.assert_allclose(LOSSES[name].gradient(z, y), numeric / (2 * h), atol=1e-8)
 
 
+@pytest.mark.slow_cases("float64")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ties_go_to_the_lowest_class(name, dtype):
@@ -205,6 +207,7 @@ def test_losses_pickle_and_are_named_once():
     ]
 
 
+@pytest.mark.slow
 def test_kernels_with_a_loss_come_from_the_disk_cache_in_a_new_process(tmp_path):
     program = """
 import json, numpy as np

@@ -151,6 +151,7 @@ def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == len(y) + 1
 
 
+@pytest.mark.slow_cases("bcd")
 @pytest.mark.parametrize("method", ["bcd", "fista"])
 def test_sparse_methods_train_with_the_penalty(
     method: str, small: tuple[Path, np.ndarray, np.ndarray]
@@ -197,6 +198,7 @@ def test_names_and_row_functions_are_checked() -> None:
         losses.loss_named("incomplete")
 
 
+@pytest.mark.slow
 def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_path: Path) -> None:
     # numba unpickles the index of a kernel whole, with the classes of all variants in it
     call = """

@@ -158,6 +158,7 @@ def test_many_outputs(mode, k):
     check_against_oracle(mode, k, False, "csr", running=True, alpha=0.01)
 
 
+@pytest.mark.slow_cases("project-(classes|numbers)")
 @pytest.mark.parametrize("numbers", [False, True], ids=["classes", "numbers"])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_float32_follows_the_oracle(mode, numbers):

@@ -77,6 +77,7 @@ def _assert_same(x, y, weight, make):
             assert np.array_equal(a, b)
 
 
+@pytest.mark.slow_cases("(softmax-[28]|ovr_hinge-1)-float64$")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("loss", "k"), [("softmax", 2), ("softmax", 5), ("softmax", 8), ("crammer_singer", 4), ("ovr_hinge", 1)]

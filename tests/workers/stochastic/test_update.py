@@ -61,6 +61,7 @@ def numbers(k, n, seed=3):
     return np.random.default_rng(seed).standard_normal((n, k))
 
 
+@pytest.mark.slow_cases("(crammer_singer|ovr_squared_hinge)", "numbers-csr", "numbers-dense")
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_squared_hinge", "numbers"])
@@ -91,6 +92,7 @@ def test_window_means_of_schedules_with_folds(alpha):
     np.testing.assert_allclose(mean_b, np.mean(bs[38:], axis=0), rtol=1e-9)
 
 
+@pytest.mark.slow_cases("(crammer_singer|ovr_hinge|softmax-dense)", "numbers-dense")
 @pytest.mark.parametrize("alpha", [0.0, 1e-3, 2.0])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_hinge", "numbers"])
@@ -109,6 +111,13 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
+@pytest.mark.slow_cases(
+    r"(0\.0-|0\.2-|0\.02-crammer)",
+    r"0\.02-softmax-csr-l1l2",
+    r"0\.02-(softmax-.*-l1linf|softmax-dense)",
+    r"0\.02-.*-dense-l1linf",
+    r"0\.02-multiclass_squared_hinge-(csr|dense-l1l2)",
+)
 @pytest.mark.parametrize("penalty", penalties_with(split=True))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "multiclass_squared_hinge"])
@@ -143,6 +152,7 @@ def test_shrinkage_starts_anew_before_it_overflows():
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
+@pytest.mark.slow_cases("(True|False-.*-dense)-", "(True|False)-ovr_log-")
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["ovr_squared_hinge", "ovr_log"])
@@ -162,6 +172,7 @@ def test_scheduled_updates_are_those_of_the_figures(metric, layout, loss, single
         np.testing.assert_allclose(got_diagonal, diagonal, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.slow_cases("1-")
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
@@ -223,6 +234,7 @@ UPDATES = {
 }
 
 
+@pytest.mark.slow_cases("(float32-svmsgd2|float32-fobos|float64-csgd)")
 @pytest.mark.parametrize("name", list(UPDATES))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cuts_and_looks_change_no_bit(name, dtype):
@@ -250,6 +262,7 @@ ONE_LANE = {
 }
 
 
+@pytest.mark.slow_cases("(?!.*csr-float64$)", "rls.*-csr-float64", "olbfgs")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("k", [2, 3, 9])
@@ -282,6 +295,7 @@ def test_arrays_of_the_start_are_only_read(name):
     assert all(np.array_equal(a, b) for a, b in zip(start, before, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "rtol", "atol"), [(np.float32, 1e-4, 1e-6), (np.float64, 1e-9, 1e-12)])
 @pytest.mark.parametrize("loss", sorted(losses_with(single_output=True)))
 def test_one_column_of_two_classes_is_the_mirrored_model_of_two(loss, dtype, rtol, atol):

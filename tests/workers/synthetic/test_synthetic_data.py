@@ -46,6 +46,7 @@ def test_one_seed_gives_the_same_bits_in_a_fresh_model(kind):
     assert same(before, block(kind, 3, "train", 1))
 
 
+@pytest.mark.slow_cases("(rcv1-53|alpha|csgd-wide|lshtc1)")
 @pytest.mark.parametrize("kind", ALL)
 def test_seed_part_and_index_each_change_the_rows(kind):
     blocks = [
@@ -58,6 +59,7 @@ def test_seed_part_and_index_each_change_the_rows(kind):
             assert not any(np.array_equal(p, q) for p, q in zip(arrays(a), arrays(b), strict=True))
 
 
+@pytest.mark.slow_cases("(odp|alpha|axis|csgd-wide|lshtc1)$")
 @pytest.mark.parametrize("kind", ALL)
 def test_block_boundaries_do_not_show(kind):
     size = KINDS[kind].block_rows
@@ -151,6 +153,7 @@ def test_blocks_contain_every_class(kind):
     assert np.array_equal(np.unique(y), np.arange(KINDS[kind].n_classes))
 
 
+@pytest.mark.slow_cases("(rcv1-53|dense|odp)")
 @pytest.mark.parametrize(
     ("kind", "bar"), [("rcv1-4", 0.16), ("rcv1-53", 0.75), ("dense", 0.12), ("odp", 0.36), ("alpha", 0.2)]
 )
@@ -165,6 +168,7 @@ def test_a_linear_model_learns_it_but_not_perfectly(kind, bar):
     assert 0.02 < error < min(bar, prior_error)
 
 
+@pytest.mark.slow_cases("(alpha|axis)")
 @pytest.mark.parametrize(("kind", "condition"), [("alpha", 1e4), ("axis", 500.0**2), ("delta", 500.0**2)])
 def test_factors_are_ill_conditioned(kind, condition):
     x, y = generate_rows(kind, 0, "train", 0, 5 * BLOCK_ROWS)
@@ -185,6 +189,7 @@ def test_axis_has_scales_one_over_i_along_the_axes_and_alpha_none():
     assert scales.max() / scales.min() < 2  # the rotation mixed them: they are 100 to 1
 
 
+@pytest.mark.slow_cases("(alpha|delta)")
 @pytest.mark.parametrize("kind", FACTORS)
 def test_the_best_possible_error_of_factors_is_that_of_their_noise(kind):
     made = KINDS[kind]

@@ -57,6 +57,7 @@ class TestContract(SolverContract):
         return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
+@pytest.mark.slow
 class TestContractOfConstantSteps(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {
@@ -99,6 +100,7 @@ def fitted(dataset, passes=1000.0, **params):
     return result, kept.records
 
 
+@pytest.mark.slow_cases("(multitask|softmax)")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_one_lane_is_the_paper_s_algorithm(small, loss):
     dataset, x, y = small
@@ -134,6 +136,7 @@ def test_constant_steps_draw_from_all_columns(small):
     np.testing.assert_allclose(fitted(dataset, 3, **given)[0].model.weights, expected, atol=1e-6)
 
 
+@pytest.mark.slow_cases("multitask")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     dataset, x, y = small
@@ -153,6 +156,7 @@ def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     assert records[0]["details"]["step_size"] == size
 
 
+@pytest.mark.fast_cases("l1l2-(multiclass|softmax)|(elasticnet|sparse-group)-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalty):
@@ -169,6 +173,7 @@ def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalt
     assert certificate["value"] < 1e-4 * records[0]["objective"]
 
 
+@pytest.mark.fast_cases("l1l2-multiclass")
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge"])
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "sparse-group"])
 def test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients(small, loss, penalty):
@@ -180,6 +185,7 @@ def test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients(smal
     assert result.record["certificate"]["value"] == pytest.approx(expected, rel=1e-3, abs=1e-9)
 
 
+@pytest.mark.slow_cases("[12]$")
 @pytest.mark.parametrize("lanes", [1, 2, 8])
 def test_every_round_descends_to_the_same_optimum(small, lanes):
     dataset, _, _ = small
@@ -274,6 +280,7 @@ def _best_alone(loss, y):
     return bcd.objective(alone, bcd.best_intercept(alone, np.zeros((400, 3)))[None])
 
 
+@pytest.mark.slow_cases("(multitask|softmax)")
 @pytest.mark.parametrize("tau", [1e-3, 0.0])
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize(
@@ -291,6 +298,7 @@ def test_an_intercept_alone_is_optimal_before_the_fit_ends(unequal, loss, alpha,
         assert result.record["objective"] == pytest.approx(-float(share @ np.log(share)), rel=1e-12)
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge-2")
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_features_with_means_and_an_intercept(unequal, tmp_path, loss, lanes):
@@ -328,6 +336,7 @@ def test_sparse_columns_that_are_nearly_full_are_centred_too(tmp_path):
     assert results[0].model.weights[7].any()
 
 
+@pytest.mark.slow
 def test_single_precision_comes_close(small):
     dataset, _, _ = small
     double, _ = fitted(dataset, alpha=1e-2, tau=1e-4)
@@ -525,6 +534,7 @@ class TestContractOfDebiasing(SolverContract):
         return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
+@pytest.mark.slow_cases(".*-3$")
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_debiasing_is_ridge_on_the_selected_features(small, loss, lanes):

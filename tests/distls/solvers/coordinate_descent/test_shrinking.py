@@ -87,6 +87,7 @@ def shrunk_sweeps(
     return out, left
 
 
+@pytest.mark.slow_cases("softmax")
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
 def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
     x, y = rows()

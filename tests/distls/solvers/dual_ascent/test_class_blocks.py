@@ -55,6 +55,7 @@ def independent(loss, c):
     return LinearSVC(loss=loss, dual=True, random_state=0, **given)
 
 
+@pytest.mark.slow_cases("(hinge|log)$")
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "log"])
 def test_each_class_is_at_its_own_optimum(rows, data, loss):
     x, y = rows
@@ -98,6 +99,7 @@ def test_pruned_weights_are_the_large_ones(data):
     assert 0 < np.count_nonzero(pruned) < np.count_nonzero(whole)
 
 
+@pytest.mark.slow_cases("5$")
 @pytest.mark.parametrize("block", [1, 5, None])
 def test_blocks_do_not_change_the_bits(data, run, block):
     found = fit("ovr-sdca", data, params={"alpha": ALPHA, "class_block": block, "prune": 0.02})
@@ -214,6 +216,7 @@ def test_evaluation_data_and_probabilities(data):
     assert evaluate(found.model, data).log_loss == pytest.approx(whole.log_loss, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_sets_of_labels(tmp_path):
     rng = np.random.default_rng(3)
     x = sp.csr_matrix(rng.standard_normal((200, 8)).astype(np.float32))
@@ -269,6 +272,7 @@ def test_limits_that_would_leave_classes_out_are_refused(data, limits, name):
         fit("ovr-sdca", data, **limits)
 
 
+@pytest.mark.slow
 def test_sweeps_end_a_class(data, tmp_path):
     found = fit("ovr-sdca", data, tmp_path / "run", params={"alpha": 1e-6, "class_tol": 1e-9, "sweeps": 2})
     assert (found.status, found.passes) == (Status.MAX_PASSES, 2.0)

@@ -102,6 +102,11 @@ def objective_of(primal, model):
 # ---------------------------------------------------------------- the optimum
 
 
+@pytest.mark.slow_cases(
+    r"(softmax|ovr_squared_hinge)-(2-0\.3|4-0\.0)",
+    "crammer_singer-.*-True$",
+    "(?!(softmax|ovr_squared_hinge|crammer_singer)-)",
+)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("l1", [0.0, 0.3])
 @pytest.mark.parametrize("k", [2, 4])
@@ -128,6 +133,7 @@ def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
         np.testing.assert_array_equal(result.model.weights[:, 0], -result.model.weights[:, 1])
 
 
+@pytest.mark.slow_cases("(ovr_|squared)")
 @pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
 def test_sample_and_class_weights(small, loss):
     x, y, s = rows_of(4)
@@ -141,6 +147,7 @@ def test_sample_and_class_weights(small, loss):
     assert -1e-9 <= found - primal.optimum() <= result.record["certificate"]["value"] <= rtol * found
 
 
+@pytest.mark.slow
 def test_weights_of_scikit_learn(small):
     """C of LIBLINEAR and of scikit-learn is 1 / (alpha n)."""
     x, y, _ = rows_of(2)
@@ -183,6 +190,7 @@ def test_numbers_are_ridge_regression(tmp_path, intercept):
     np.testing.assert_allclose(result.model.intercept, ridge.intercept_, atol=1e-3)
 
 
+@pytest.mark.slow_cases("(ovr_hinge|squared)$")
 @pytest.mark.parametrize("loss", ["squared", "ovr_log", "ovr_squared_hinge", "ovr_hinge"])
 def test_label_sets(tmp_path, loss):
     x, _, _ = rows_of(4)
@@ -239,6 +247,7 @@ def check_bound(tmp_path, seed):
             assert loss in HINGES or record["objective"] - best >= -1e-5 * best, (seed, params)
 
 
+@pytest.mark.slow_cases("[12]0$")
 @pytest.mark.parametrize("first", [0, 10, 20])
 def test_no_problem_lacks_more_than_is_certified(tmp_path, first):
     for seed in range(first, first + 10):

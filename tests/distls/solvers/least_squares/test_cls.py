@@ -127,6 +127,7 @@ class TestContractOfFourierFeatures(SolverContract):
     }  # fmt: skip
 
 
+@pytest.mark.fast_cases("False-setting0|True-setting3")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_round_is_the_oracles(setting: dict[str, Any], weighted: bool, tmp_path: Path) -> None:
@@ -164,6 +165,7 @@ def test_sparse_rows_are_dense_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(predictions(sparse, x.toarray()), expected[-1].predictions, atol=1e-11)
 
 
+@pytest.mark.slow_cases("(2-float32|5-float64)")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("classes", [2, 5])
@@ -180,6 +182,7 @@ def test_the_error_falls_in_all_settings(
     assert fallen[-1] < 0.9 * fallen[1]
 
 
+@pytest.mark.slow_cases("(dense-|csr-(polynomials|logits)$)")
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_generated_features_are_the_oracles_rows(kind: str, layout: str, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ class TestSoftmaxPath(_Deterministic):
         assert preliminary == sorted(preliminary, reverse=True)
         assert 4 < sum(preliminary) < 14
 
+    @pytest.mark.slow_cases(r"(0\.0-[23]|1000000000\.0-[13])$")
     @pytest.mark.parametrize("rounds", [1, 3, 13])
     @pytest.mark.parametrize("checkpoint_seconds", [0.0])
     def test_interrupted_and_resumed(
@@ -423,6 +424,7 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path: Path, layout: str, fit_
     assert f"note: {said}" in run_lines(tmp_path / "run")
 
 
+@pytest.mark.slow_cases("(softmax-csr|logit-dense)")
 @pytest.mark.parametrize(
     ("link", "layout", "fit_intercept"),
     [

@@ -45,6 +45,7 @@ class TestContract(SolverContract):
         assert self.fit(dataset, seed=1).model.sha256 == undisturbed
 
 
+@pytest.mark.slow
 class TestContractOfFourierFeatures(SolverContract):
     """Random features of dense rows behind principal components, in single precision."""
 
@@ -132,6 +133,7 @@ def test_the_error_falls_from_stage_to_stage(tmp_path: Path) -> None:
     assert fallen[-1] < 0.8 * fallen[3]
 
 
+@pytest.mark.slow_cases("(replacement|gradient)$")
 @pytest.mark.parametrize("order", ["replacement", "frequency", "gradient", "block-gradient"])
 def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path: Path, order: str) -> None:
     dataset, _, _, _ = _written(tmp_path / "d", "csr")

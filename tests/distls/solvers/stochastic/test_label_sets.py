@@ -100,6 +100,7 @@ _CASES: list[tuple[str, str, dict[str, Any], Any]] = [
 ]
 
 
+@pytest.mark.slow_cases("sgd-(ovr_log|squared)", "sgd-.*-params[456]-", "svmsgd2-ovr_(hinge|log)")
 @pytest.mark.parametrize(("method", "loss", "params", "oracle"), _CASES)
 def test_weights_and_objective_are_those_of_the_oracle(
     dataset: Dataset, method: str, loss: str, params: dict[str, Any], oracle: Any
@@ -128,6 +129,7 @@ def test_running_loss_and_error_are_those_before_each_step(dataset: Dataset) -> 
     assert len(x) == len(y)
 
 
+@pytest.mark.slow_cases("(sgdqn|asgd)", "ovr-logistic")
 @pytest.mark.parametrize("method", ["sgd", "asgd", "sgdqn", "ovr-logistic"])
 def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
     result = fit(method, dataset, passes=20)

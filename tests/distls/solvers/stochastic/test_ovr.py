@@ -55,6 +55,7 @@ def test_they_take_the_parameters_of_mcid() -> None:
     assert str(caught.value) == "ovr-pegasos: loss=log: expected one of ovr_hinge, hinge"
 
 
+@pytest.mark.slow_cases("1-ovr-pegasos")
 @pytest.mark.parametrize("method", list(LOSSES))
 @pytest.mark.parametrize("size", [1, 4])
 def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(

@@ -50,6 +50,7 @@ class TestScheduleChosenByTrial(SolverContract):
     passes = 2
 
 
+@pytest.mark.slow_cases("three threads")
 class TestGaussNewton(SolverContract):
     """Rounds of one part of a pass at first, of more when lanes agree."""
 
@@ -66,6 +67,7 @@ class TestGeneratedFeatures(SolverContract):
     params: ClassVar[dict[str, Any]] = {"features": "fourier", "block_size": 70, "pca": 10, "lanes": 4}
 
 
+@pytest.mark.slow_cases("three threads")
 class TestOneLane(SolverContract):
     method = "rls"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
@@ -186,6 +188,7 @@ def test_classification_learns(classes: Any, method: str) -> None:
     assert evaluate(model, classes[0]).error < 0.4
 
 
+@pytest.mark.slow_cases("olbfgs$")
 @pytest.mark.parametrize("method", ["svmsgd2", "sgdqn", "sgd", "olbfgs"])
 def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> None:
     x, y = labelled_rows(300, 20, 2)
@@ -293,6 +296,7 @@ def test_contradictions_are_refused(classes: Any, method: str, params: dict[str,
     assert message in str(refusal.value)
 
 
+@pytest.mark.slow_cases("40-41")
 @pytest.mark.parametrize(("n_rows", "n_features", "loss"), [(40, 41, "crammer_singer"), (40, 40, "softmax")])
 def test_more_features_than_rows_are_learned_with_the_hinge(
     tmp_path: Path, n_rows: int, n_features: int, loss: str

@@ -84,6 +84,7 @@ def close(found, wanted, tolerance):
 # ---------------------------------------------------------------- recursive least squares
 
 
+@pytest.mark.slow_cases("(1-dense|3-)")
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
@@ -106,6 +107,7 @@ def test_one_pass_solves_the_ridge_problem(k, layout, intercept, weighted):
     close(np.linalg.inv(p), middle.T @ (s[:, None] * middle) + alpha * n * np.eye(d), 1e-9)
 
 
+@pytest.mark.slow_cases("1")
 @pytest.mark.parametrize("passes", [1, 2, 3])
 def test_every_pass_ends_at_the_minimum_for_classes(passes):
     x, y, _, s = problem(4)
@@ -127,6 +129,7 @@ def test_a_large_common_part_does_not_spoil_the_weights():
     close(lane.w, ridge(x, numbers, s, 1.0, True)[0], 1e-7)
 
 
+@pytest.mark.slow_cases("ovr_squared_hinge-False")
 @pytest.mark.parametrize(
     ("name", "intercept"),
     # hinge and intercept: the first row moves the intercept onto the margin, where rounding chooses the side
@@ -147,6 +150,7 @@ def test_rls_equals_the_oracle(name, intercept):
     assert 0 < lane.errors < 3 * n
 
 
+@pytest.mark.slow_cases("ovr_log")
 @pytest.mark.parametrize(("name", "k"), [("ovr_log", 2), ("ovr_log", 3), ("ovr_squared_hinge", 2)])
 def test_rls_comes_near_the_optimum_of_other_losses(name, k):
     x, y, _, s = problem(k, n=600)
@@ -170,6 +174,7 @@ def test_rls_comes_near_the_optimum_of_other_losses(name, k):
     assert excess[-1] < excess[0]
 
 
+@pytest.mark.slow_cases("ovr_log$")
 @pytest.mark.parametrize("name", sorted(set(BINARY_LOSSES) - {"ovr_hinge"}))
 def test_a_single_output_is_the_second_of_two(name):
     x, y, _, s = problem(2)
@@ -194,6 +199,7 @@ def test_a_row_that_is_badly_wrong_does_not_throw_the_weights():
 # ---------------------------------------------------------------- online L-BFGS
 
 
+@pytest.mark.slow_cases("(softmax|ovr_|squared-.-dense)")
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize(
@@ -287,6 +293,7 @@ def lane_of(kind, name, d, k, n, dtype=np.float64):
 CASES = [("rls", "ovr_log", np.float64), ("olbfgs", "softmax", np.float64), ("olbfgs", "softmax", np.float32)]
 
 
+@pytest.mark.slow_cases("(olbfgs-softmax-float32|rls-ovr_log-float64)")
 @pytest.mark.parametrize(("kind", "name", "dtype"), CASES)
 def test_cutting_the_order_into_blocks_changes_no_bit(kind, name, dtype):
     x, y, _, s = problem(3, d=21)
