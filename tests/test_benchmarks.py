@@ -435,6 +435,7 @@ def test_table_of_systems(
     assert capsys.readouterr().out.count("\n") == 3
 
 
+@pytest.mark.slow
 def test_table_says_what_failed_and_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -712,6 +713,7 @@ def test_constrained_sgd_paper(small_sets: Path, tmp_path: Path, capsys: pytest.
     assert printed.count("PASS") + printed.count("FAIL") == len(ratios)
 
 
+@pytest.mark.slow
 def test_digit_picture_counts(small_sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--data", str(small_sets), "--directory", str(small_sets / "made"), "--seeds", "1"]
     found = digit_picture.main([*options, "--ended", "20000"])

@@ -71,6 +71,7 @@ def test_a_cluster_that_starts_workers_on_demand(tmp_path: Path) -> None:
     assert found.model.sha256 == fit("mcid", data, passes=2, executor="serial").model.sha256
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_part_is_told_so_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -329,6 +329,7 @@ def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, co
     assert left <= ({"new", "new-test"} if command in ("ingest", "generate") else set())
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str) -> None:
     """The last whole round is saved, although nobody can be told."""
     run = tmp_path / "run"
@@ -350,6 +351,7 @@ def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path,
     _check_resumed(stalled, run, undisturbed)
 
 
+@pytest.mark.slow
 def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data: Path, tmp_path: Path) -> None:
     for name in ("distls", "distributed", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w').close()\n")

@@ -594,6 +594,7 @@ def test_states_of_other_shapes(at, method):
     assert "no checkpoint of this fit" in refused("resume", at / method, *SERIAL)
 
 
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize("method", sorted(STATES))
 def test_untouched_runs_go_on(at, method):
     assert resume(at / method).status == Status.MAX_PASSES

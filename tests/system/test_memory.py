@@ -74,6 +74,7 @@ def plan(large: Path) -> dict[str, Any]:
     return dict(json.loads(made.out))
 
 
+@pytest.mark.slow
 def test_peaks_stay_below_the_limit_and_near_the_plan(
     large: Path, plan: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -164,6 +164,7 @@ def test_same_bits_and_nothing_readable_on_the_way(
         assert b"distls" not in stream
 
 
+@pytest.mark.slow
 def test_strangers_are_refused(
     standing: Standing,
     command: Callable[..., Any],
@@ -215,6 +216,7 @@ def test_all_of_it_is_on_loopback_and_its_files_are_private(standing: Standing) 
     assert [stat.S_IMODE(path.stat().st_mode) for path in [files[0].parent, *files]] == [0o700, *3 * [0o600]]
 
 
+@pytest.mark.slow
 def test_a_cluster_of_a_fit_is_on_loopback(
     command: Callable[..., Any], documents: Path, tmp_path: Path
 ) -> None:

@@ -370,6 +370,7 @@ def test_notes_on_rows_to_score_are_silenced(tmp_path: Path, command: str) -> No
     assert distls(*words, "--quiet")[::2] == (0, "")
 
 
+@pytest.mark.slow
 def test_select_publishes_the_best_child(place: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code, out, err = distls("fit", "mcid", place / "train", run, "-p", "alpha=1e-2,1e-5", "-p", "loss=log,hinge",

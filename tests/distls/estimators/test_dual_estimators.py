@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows
+from helpers import FEW_CHECKS, labelled_rows
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
@@ -32,14 +32,7 @@ _TOLERANCE = "scores that agree to 1e-7 take a gap of 1e-15; checked below, with
 EXACT: dict[str, Any] = {"tol": None, "passes": 600}
 
 
-@pytest.mark.slow_cases(
-    r"Dual(LinearSVC|LogisticRegression)\(.*\)-check_(estimators_dtypes|dtype_object)",
-    "DualL.*-check_(sample_weight|classifiers_one_label_sample)",
-    ".*-check_sample_weight_equivalence",
-    r"Dual(LogisticRegression|Ridge)\(.*-check_estimator_sparse_matrix",
-    r"DualLinearSVC\(.*\)-check_(n_features_in\(|positive_only|readonly|methods_|estimator_sparse_|estimators_overwrite|classifier_data_not)",
-    r"DualLinearSVC\(.*\)-check_(fit_idempotent|fit2d_predict1d|dict_unchanged|dont_overwrite)",
-)
+@pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     # sparse features with means take hundreds of passes, whose number no check is about; 200 is the fewest with which
     # dense rows are trained in memory
@@ -55,7 +48,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.fast_cases("log-dense|ridge-sparse")
+@pytest.mark.fast_cases("log-dense")
 @pytest.mark.parametrize("kind", sorted(EQUIVALENCES))
 @pytest.mark.parametrize(
     "estimator",
@@ -106,7 +99,7 @@ def test_agrees_with_logistic_regression(
     )  # fmt: skip
 
 
-@pytest.mark.slow_cases("(squared_hinge|hinge-3|crammer_singer-2)")
+@pytest.mark.fast_cases("hinge-2")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer"])
 def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str) -> None:
@@ -125,7 +118,7 @@ def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes:
     assert not hasattr(mine, "predict_proba")
 
 
-@pytest.mark.slow_cases("(squared_hinge-2|(hinge|crammer_singer|ovr_log)-3)$")
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer", "ovr_log"])
 def test_agrees_with_liblinear_s_intercept(
@@ -198,6 +191,7 @@ def _objective(fitted: DualLogisticRegression, x: Any, y: np.ndarray, alpha: flo
     return float(losses.mean() + 0.5 * alpha * np.square(fitted.coef_).sum())
 
 
+@pytest.mark.slow
 def test_c_is_alpha_by_the_number_of_rows(tmp_path: Path, rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
     x, y = rows
     of_c, of_alpha = DualLinearSVC(C=2.0).fit(x, y), DualLinearSVC(alpha=1 / (2.0 * len(y))).fit(x, y)

@@ -42,7 +42,7 @@ def streamed(made: MCIDClassifier, x: Any, y: np.ndarray, cuts: Sequence[int], *
     return made
 
 
-@pytest.mark.slow_cases("options1-perceptron")
+@pytest.mark.fast_cases("options0-log")
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 @pytest.mark.parametrize("loss", ["log", "hinge", "perceptron"])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": True, "dtype": "float64", "t0": 3.5}])
@@ -61,6 +61,7 @@ def test_same_bits_as_one_pass_over_a_dataset_of_the_blocks(
     assert np.any(made.coef_)
 
 
+@pytest.mark.fast_cases("float32-csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_same_bits_as_fit_of_the_estimator(rows: Pair, layout: str, dtype: type) -> None:
@@ -247,6 +248,7 @@ def test_refused_later(rows: Pair) -> None:
     assert made.model_.sha256 == before
 
 
+@pytest.mark.slow
 def test_divergence_is_an_error() -> None:
     huge = np.full((2, 2), 3e38, np.float32)
     made = MCIDClassifier("perceptron", average="none")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
     check_sample_weight_equivalence_on_sparse_data,
@@ -35,11 +35,7 @@ _WEIGHT_CHECKS = {
 }
 
 
-@pytest.mark.slow_cases(
-    ".*-check_(estimator_sparse_matrix|estimators_dtypes)",
-    ".*-check_sample_weight_equivalence",
-    r".*-check_(classifiers_train\(|classifier_data_not|supervised_y_2d)",
-)
+@pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     [SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True)],
     expected_failed_checks=lambda estimator: dict.fromkeys(_WEIGHT_CHECKS, _ON_THE_MARGIN),

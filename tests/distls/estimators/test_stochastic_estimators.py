@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from target_helpers import write_targets
 
@@ -35,15 +35,7 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     return weights if spared else {**weights, "check_class_weight_classifiers": reason}
 
 
-@pytest.mark.slow_cases(
-    "Stochastic.*-check_(estimator_sparse_|.*readonly_memmap)",
-    ".*-check_estimators_dtypes",
-    "(Adaline|CSGD|Stochastic).*-check_sample_weight(_equivalence|s_pandas)",
-    r"SGDQNClassifier\(.*-check_(.*dtype|sample_weight|.*_sparse_|.*_memmap)",
-    r"SGDQNClassifier\(.*-check_(classifiers_train|classifier_data_not|pipeline_consistency)",
-    r"SGDQNClassifier\(.*-check_estimators_nan_inf",
-    "(Adaline|CSGD).*-check_estimator_sparse_",
-)
+@pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     [
         StochasticClassifier(fit_intercept=True),
@@ -85,7 +77,7 @@ MADE = [
 ]
 
 
-@pytest.mark.slow_cases("(2-.*-params[2-6]|.*-params[124])-")
+@pytest.mark.fast_cases("4-StochasticClassifier-params0")
 @pytest.mark.parametrize(("estimator", "params", "method"), MADE)
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_partial_fit_has_the_bits_of_a_streamed_fit(
@@ -178,6 +170,7 @@ def test_what_a_stream_cannot_do_is_refused() -> None:
         made.partial_fit(x, y)
 
 
+@pytest.mark.slow
 def test_a_path_is_cross_validated() -> None:
     x, y = labelled_rows(200, 20, 3)
     made = StochasticClassifier(alpha="path", alphas="1:0.1:0.001", folds=3, loss="log").fit(x, y)

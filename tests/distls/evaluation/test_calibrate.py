@@ -364,7 +364,7 @@ def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(
         assert ended.model.calibration_arrays[name].tobytes() == array.tobytes()
 
 
-@pytest.mark.slow_cases("folds")
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["selection", "folds"])
 def test_of_many_fits_only_what_is_published_is_calibrated(
     four: Case, train: Dataset, tmp_path: Path, how: str

@@ -211,6 +211,7 @@ class TestEnds:
         finally:
             executor.close()
 
+    @pytest.mark.slow
     def test_however_long_it_is_away(self, starts: list[str]) -> None:
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
             executor = start_local(1)
@@ -222,6 +223,7 @@ class TestEnds:
             finally:
                 executor.close()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("call", ["map", "reduce"])
     def test_but_not_after_an_interrupt(
         self, starts: list[str], monkeypatch: pytest.MonkeyPatch, call: str
@@ -362,6 +364,7 @@ async def _reaches_nobody(client: Any, worker: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_REACH_SECONDS", 0.5)
     with LocalCluster(n_workers=1, processes=False, protocol="tcp://",

@@ -49,7 +49,7 @@ def _kill_once(mark: Path, victims: list[int], item: int) -> int:
     return item
 
 
-@pytest.mark.slow_cases("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("with_server", [False, True])
 def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None:
     """A process that is started on its own imports for seconds, on a busy machine for many, what the server has."""
@@ -70,6 +70,7 @@ def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None
         executor.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,6 +120,7 @@ def _settings(_item: object) -> dict[str, Any]:
     return dict(dask.config.get("distributed.worker.memory"))
 
 
+@pytest.mark.slow
 def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None:
     """With Dask's own it would pause for ever near its limit, and what it has been given would never run."""
     executor = start_local(2)
@@ -265,6 +267,7 @@ def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, cl
         there.result(future)
 
 
+@pytest.mark.slow
 def test_it_is_said_that_nothing_goes_on(
     monkeypatch: pytest.MonkeyPatch, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -178,6 +178,7 @@ def test_it_takes_the_steps_of_plain_numpy(dataset: Dataset, rows: tuple[Any, np
     np.testing.assert_allclose(model.intercept, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_same_bits_serially_on_a_cluster_and_after_a_stop(dataset: Dataset, tmp_path: Path) -> None:
     alone = fit("momentum", dataset, params={"lanes": 3}, passes=3).model.sha256
     budget = MemoryBudget(2048 * MIB, *CLUSTERS["two processes"][:2])

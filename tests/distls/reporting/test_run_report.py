@@ -91,6 +91,7 @@ def test_names_from_files_are_text(tmp_path: Path) -> None:
     assert page.count("<script") == page.count("</script>") == 3
 
 
+@pytest.mark.slow
 def test_many_classes_are_cut_with_a_word(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(3000, dtype=np.int32) % 1000

@@ -46,6 +46,7 @@ class WarmContract(SolverContract):
         return dataset
 
 
+@pytest.mark.slow
 class TestStagewise(WarmContract):
     method = "stagewise"
     params: ClassVar[dict[str, Any]] = {
@@ -54,6 +55,7 @@ class TestStagewise(WarmContract):
     passes = None
 
 
+@pytest.mark.slow
 class TestCls(WarmContract):
     method = "cls"
     params: ClassVar[dict[str, Any]] = {"rounds": 4}

@@ -62,6 +62,7 @@ def sparse_advice(tmp_path, x, y, method="sdca"):
     return next(text for text in found.warnings if text.startswith("not converged")).split("; ")[1]
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("unit", [True, False])
 def test_that_sparse_columns_are_rare_is_no_matter_of_scales(tmp_path, unit):
     x, y = sparse_rows(unit=unit)

@@ -257,6 +257,7 @@ fit("mcid", sys.argv[1], sys.argv[2], params=params, passes=3, select=sys.argv[3
 """
 
 
+@pytest.mark.slow
 def test_a_killed_path_resumes_with_the_same_bits(
     dataset: Dataset, held_out: Dataset, tmp_path: Path
 ) -> None:

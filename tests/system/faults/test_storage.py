@@ -172,7 +172,7 @@ def test_the_command_says_so_in_one_line(
     assert digest_of(run) == undisturbed("lanes")
 
 
-@pytest.mark.slow_cases("(stages|calibrated)-")
+@pytest.mark.fast_cases("shards-serial")
 @EXECUTORS
 @pytest.mark.parametrize("way", ROW_STATE)
 def test_what_is_kept_of_each_row_is_made_anew(
@@ -238,6 +238,7 @@ def test_unsteady_storage_is_read_again(
     assert digest_of(run) == undisturbed(way)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["lanes", "statistics"])
 def test_storage_that_goes_on_failing_ends_the_fit(
     faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str
@@ -352,7 +353,7 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
         ]
 
 
-@pytest.mark.fast_cases("102400-two workers")
+@pytest.mark.slow
 @EXECUTORS
 @pytest.mark.parametrize("left", [100 * KIB, 2 * MIB])
 def test_full_in_generate(disk: Disk, tmp_path: Path, left: int, where: str) -> None:

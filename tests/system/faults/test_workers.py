@@ -49,7 +49,7 @@ def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault
     check_whole(run, job.digest)
 
 
-@pytest.mark.slow_cases("(?!kernel-lanes)", "(read-|reduce-)?(statistics|shards)$")
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", ["read", "kernel", "reduce"])
 def test_a_worker_is_killed(

@@ -149,6 +149,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         files.load("int")
 
 
+@pytest.mark.slow
 def test_without_room_each_process_compiles(tmp_path: Path, compiled: tuple[Path, str]) -> None:
     limited = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n" + CALL.replace(
         "print(", "resource.setrlimit(resource.RLIMIT_FSIZE, (999, 999))\nprint("

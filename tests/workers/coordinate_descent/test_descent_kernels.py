@@ -125,7 +125,7 @@ def test_any_number_of_classes(loss, m):
     np.testing.assert_allclose(w, expected, atol=1e-11)
 
 
-@pytest.mark.slow_cases("(softmax|multitask)")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", NAMES)
 def test_dense_shards_and_single_precision_scores(loss):
     """The second on rows in double precision."""
@@ -181,6 +181,7 @@ def test_the_constant_is_sharp():
     assert bcd.constant(row, np.ones(1)) == pytest.approx(largest)
 
 
+@pytest.mark.fast_cases("multiclass")
 @pytest.mark.parametrize("loss", NAMES)
 def test_classes_may_change_places(loss):
     p, other = problem(5, loss=loss), np.array([3, 0, 4, 1, 2])
@@ -206,6 +207,7 @@ def test_a_weight_of_two_is_a_row_twice(loss):
     np.testing.assert_allclose(w, other, atol=1e-12)
 
 
+@pytest.mark.fast_cases(".*-multiclass")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_loss_of_scores(loss, weighted):
@@ -269,7 +271,7 @@ def test_steps_of_the_intercept_are_newton_s(loss, weighted):
     assert after == pytest.approx(bcd.rows_of(oracle, start + best)[0] @ oracle.weights, rel=1e-13)
 
 
-@pytest.mark.slow_cases("(multitask|softmax)")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", NAMES)
 def test_steps_of_the_intercept_without_a_hessian(loss):
     """As of a loss that has none, or of very many classes: slower, to the same optimum."""
@@ -295,7 +297,7 @@ def test_a_class_that_no_row_is_near_keeps_its_intercept():
     assert np.abs(bcd.rows_of(p, z)[1].mean(axis=0)).max() < 1e-9
 
 
-@pytest.mark.slow_cases("multiclass_squared_hinge-line-search-[249]", "multitask")
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 2, 4, 5, 9])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("loss", SETS)

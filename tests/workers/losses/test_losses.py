@@ -61,7 +61,7 @@ def test_slopes_are_derivatives(name):
     np.testing.assert_allclose(LOSSES[name].gradient(z, y), numeric / (2 * h), atol=1e-8)
 
 
-@pytest.mark.slow_cases("float64")
+@pytest.mark.fast_cases("float32-(crammer_singer|ovr_log)")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ties_go_to_the_lowest_class(name, dtype):
@@ -181,6 +181,7 @@ def test_scores_that_are_probabilities(dtype):
     assert np.array_equal(again, p)
 
 
+@pytest.mark.fast_cases("float64")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_nan_scores_are_not_hidden(name, dtype):

@@ -151,7 +151,7 @@ def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == len(y) + 1
 
 
-@pytest.mark.slow_cases("bcd")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bcd", "fista"])
 def test_sparse_methods_train_with_the_penalty(
     method: str, small: tuple[Path, np.ndarray, np.ndarray]

@@ -77,6 +77,7 @@ def objective_of(model, x, y):
     return losses.mean(axis=0).sum() + ALPHA / 2 * (np.square(w).sum() + np.square(b).sum())
 
 
+@pytest.mark.slow
 def test_objective_and_certificate_are_those_of_the_weights_that_are_stored(rows, data):
     optimum = fit("ovr-sdca", data, params=EXACT)
     for prune in (None, 0.05):
@@ -209,6 +210,7 @@ def test_weights_that_do_not_fit_are_not_needed(data, rows, run, monkeypatch):
         np.asarray(model.weights)
 
 
+@pytest.mark.slow
 def test_evaluation_data_and_probabilities(data):
     found = fit("ovr-sdca", data, params={"alpha": ALPHA, "loss": "log"}, eval_data=data)
     assert found.record["eval_error"] == evaluate(found.model, data).error

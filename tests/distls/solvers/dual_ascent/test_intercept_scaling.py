@@ -49,7 +49,7 @@ def stacked(model):
     return np.vstack([model.weights, model.intercept / SCALING]).astype(float)
 
 
-@pytest.mark.slow_cases(".*-2$")
+@pytest.mark.fast_cases("softmax-4")
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
 def test_the_optimum_is_that_of_a_constant_column(data, tmp_path, loss, k):

@@ -89,6 +89,7 @@ def test_every_round_is_the_oracles(tmp_path: Path) -> None:
     assert result.record["objective"] == pytest.approx(mean, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_the_inverse_of_the_link_makes_the_error_vanish(tmp_path: Path) -> None:
     """Theorem 2 on rows whose probabilities are a softmax: its inverse, the logarithm, is in G or is not.
 

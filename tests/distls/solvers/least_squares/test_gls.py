@@ -39,6 +39,7 @@ class TestSoftmaxAccelerated(_Deterministic):
     passes = 7
 
 
+@pytest.mark.slow
 class TestLogitPlainWeighted(_Deterministic):
     method = "gls"
     params: ClassVar[dict[str, Any]] = {
@@ -53,6 +54,7 @@ class TestLogitPlainWeighted(_Deterministic):
     }
 
 
+@pytest.mark.slow
 class TestSoftmaxInAnotherBasis(_Deterministic):
     """alpha = 0 on collinear columns: one more read, and directions left out."""
 
@@ -67,6 +69,7 @@ class TestSoftmaxInAnotherBasis(_Deterministic):
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
+@pytest.mark.slow
 class TestIdentityPath(_Deterministic):
     """Each fold's fits are made by whoever is there."""
 

@@ -91,6 +91,7 @@ def _features(kind: str, x: np.ndarray, stages: int) -> list[np.ndarray]:
     return [x[:, np.sort(order[first : first + 12])] for first in (0, 12, 24)]
 
 
+@pytest.mark.fast_cases("csr")
 @pytest.mark.parametrize("kind", ["csr", "dense", "fourier"])
 def test_every_round_is_the_oracles(tmp_path: Path, kind: str) -> None:
     dataset, x, y, s = _written(tmp_path / "d", kind)

@@ -45,6 +45,7 @@ class TestLinear(SolverContract):
     passes = None
 
 
+@pytest.mark.slow
 class TestCalibratedModels(DenseContract):
     """Two models on disjoint features, class weights, three lanes."""
 
@@ -61,6 +62,7 @@ class TestCalibratedModels(DenseContract):
     passes = None
 
 
+@pytest.mark.slow
 class TestMasksAndPolynomials(DenseContract):
     """Convolutional features, and polynomials of them beside, in two models."""
 
@@ -79,6 +81,7 @@ class TestMasksAndPolynomials(DenseContract):
     passes = None
 
 
+@pytest.mark.slow
 class TestLogistic(DenseContract):
     method = "stagewise"
     params: ClassVar[dict[str, Any]] = {

@@ -53,7 +53,7 @@ def _order(dataset, passes):
     )
 
 
-@pytest.mark.fast_cases("l1l2$")
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_one_lane_is_the_algorithm_over_shuffled_rows(small, penalty):
     dataset, x, y = small
@@ -67,7 +67,7 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(small, penalty):
     np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.slow_cases("(multitask|multiclass_squared_hinge-4|softmax)")
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"])
 def test_many_passes_come_near_the_optimum(small, loss, lanes):

@@ -100,7 +100,7 @@ _CASES: list[tuple[str, str, dict[str, Any], Any]] = [
 ]
 
 
-@pytest.mark.slow_cases("sgd-(ovr_log|squared)", "sgd-.*-params[456]-", "svmsgd2-ovr_(hinge|log)")
+@pytest.mark.fast_cases("ovr-pegasos")
 @pytest.mark.parametrize(("method", "loss", "params", "oracle"), _CASES)
 def test_weights_and_objective_are_those_of_the_oracle(
     dataset: Dataset, method: str, loss: str, params: dict[str, Any], oracle: Any
@@ -142,6 +142,7 @@ def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
         assert result.model.params["fit_intercept"] is True
 
 
+@pytest.mark.slow
 def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset: Dataset, tmp_path: Path) -> None:
     params = {"loss": "ovr_squared_hinge", "lanes": 3}
     whole = fit("sgdqn", dataset, params=params, passes=3)

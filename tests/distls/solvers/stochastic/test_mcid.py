@@ -23,6 +23,7 @@ class TestHinge(SolverContract):
     params: ClassVar[dict[str, Any]] = {"loss": "hinge", "alpha": 1e-3}
 
 
+@pytest.mark.slow
 class TestSoftmaxSmallRounds(SolverContract):
     """Rounds much smaller than a pass, an intercept, class weights and one weight in float64."""
 
@@ -40,6 +41,7 @@ class TestSoftmaxSmallRounds(SolverContract):
     passes = 2
 
 
+@pytest.mark.slow
 class TestPerceptronOneLane(SolverContract):
     method = "mcid"
     params: ClassVar[dict[str, Any]] = {"loss": "perceptron", "lanes": 1, "average": "all"}
@@ -58,6 +60,7 @@ def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.nda
     return batches
 
 
+@pytest.mark.slow_cases(".*-perceptron")
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "perceptron"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_one_lane_is_the_papers_algorithm(tmp_path: Path, loss: str, size: int) -> None:

@@ -40,6 +40,7 @@ class TestAdaptive(SolverContract):
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-4, "fit_intercept": True, "class_weight": "balanced"}
 
 
+@pytest.mark.slow
 class TestScheduleChosenByTrial(SolverContract):
     """The step is tried in the first round; iterates are averaged; rounds are smaller than a pass."""
 
@@ -60,6 +61,7 @@ class TestGaussNewton(SolverContract):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 class TestGeneratedFeatures(SolverContract):
     """Fourier features of principal components, made anew in every read."""
 
@@ -124,6 +126,7 @@ def _one_lane(method: str, dataset: Dataset, passes: int, **params: Any) -> Any:
     return fit(method, dataset, params={"lanes": 1, "dtype": "float64", **params}, passes=passes).model
 
 
+@pytest.mark.slow
 def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     dataset, x, y = classes
     order = _order(dataset, 2)
@@ -162,6 +165,7 @@ def test_one_lane_of_constrained_sgd(continuous: Any, center: str) -> None:
     np.testing.assert_allclose(made.intercept, wanted.b, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_least_squares_solution_in_one_pass(continuous: Any) -> None:
     dataset, x, y = continuous
     made = _one_lane("rls", dataset, 1, alpha=1e-4)
@@ -171,6 +175,7 @@ def test_least_squares_solution_in_one_pass(continuous: Any) -> None:
     np.testing.assert_allclose(made.intercept, y.mean(axis=0) - x.mean(axis=0) @ w, rtol=1e-8)
 
 
+@pytest.mark.fast_cases("sgd$")
 @pytest.mark.parametrize("method", ["csgd", "ncsgd", "sgd", "asgd"])
 def test_regression_beats_the_mean(continuous: Any, method: str) -> None:
     dataset, _, y = continuous
@@ -188,7 +193,7 @@ def test_classification_learns(classes: Any, method: str) -> None:
     assert evaluate(model, classes[0]).error < 0.4
 
 
-@pytest.mark.slow_cases("olbfgs$")
+@pytest.mark.fast_cases("sgd$")
 @pytest.mark.parametrize("method", ["svmsgd2", "sgdqn", "sgd", "olbfgs"])
 def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> None:
     x, y = labelled_rows(300, 20, 2)
@@ -198,6 +203,7 @@ def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> No
     assert evaluate(model, tmp_path / "d").error < 0.4
 
 
+@pytest.mark.slow
 def test_features_are_generated_as_the_model_says(classes: Any) -> None:
     """The weights are those of a fit on the features themselves, rows in the same order."""
     dataset, x, y = classes
@@ -321,6 +327,7 @@ def test_a_run_has_its_loss(classes: Any, tmp_path: Path) -> None:
         resume(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_the_model_to_start_from(tmp_path: Path) -> None:
     wide = write_dataset(tmp_path / "wide", *labelled_rows(20, 30, 4))
     assert fit("sgd", wide, passes=1).model.loss == "crammer_singer"

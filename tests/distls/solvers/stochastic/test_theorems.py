@@ -124,6 +124,7 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path: Path, loss: s
     assert excess[1] / excess[16] > 7.0
 
 
+@pytest.mark.slow
 def test_sgd_qn_theorem_1_second_order_sgd_has_half_of_nu_over_t(tmp_path: Path) -> None:
     """Corollary 2 with B = H^-1: the excess is tr(G H^-1) / 2t (the paper's prints have no 1/2), here d / 2t."""
     d, n = 30, 1500
