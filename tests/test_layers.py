@@ -80,6 +80,7 @@ ROOMS = [
     "distls/planning",
     "distls/reporting",
     "distls/estimators",
+    "distls/testing",
     "distls/",
     "distls/cli",
     "distls/cli/",
@@ -110,6 +111,7 @@ PLACES = {
     "vowpalwabbit": ("distls/interchange/vw_model.py", "distls/interchange/vw_text.py"),
     "skops": ("distls/interchange/sklearn_pipeline.py",),
     "bokeh": ("distls/reporting/",),
+    "pytest": ("distls/testing/",),
 }
 
 

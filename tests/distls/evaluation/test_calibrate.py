@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from contract import StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
@@ -31,6 +30,7 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import LinearModel, save_model
+from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.workers.prediction.label_cuts import LABEL_CALIBRATIONS
 from distls.workers.prediction.probability_map import CALIBRATIONS, ProbabilityMap, model_probabilities
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from contract import CLUSTERS, StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 
 from distls import fit, resume
@@ -29,6 +28,7 @@ from distls.methods.stochastic import STOCHASTIC_SOLVER
 from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import CLUSTERS, StopAfter, interrupted, opened
 from distls.workers.compilation.jit import kernel
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,

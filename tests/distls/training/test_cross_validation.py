@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -16,6 +15,7 @@ from distls.planning.fit_plan import plan_fit
 from distls.solvers.events import SilentCallback
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import fold_views
 from distls.training.fitting import fit, resume, train

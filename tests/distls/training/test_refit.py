@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.report import run_lines
@@ -17,6 +16,7 @@ from distls.execution.serial import SerialExecutor
 from distls.reporting.run_record import fit_command, read_run
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 
 _CASES: list[tuple[str, dict[str, Any]]] = [

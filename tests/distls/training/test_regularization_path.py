@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.describe import describe
@@ -22,6 +21,7 @@ from distls.solvers.events import FitStart, SilentCallback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import LineProgress
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.report import plan_lines, run_lines
@@ -23,6 +22,7 @@ from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
+from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.callbacks import LineProgress
 from distls.training.configuration import Setting
 from distls.training.fitting import fit, resume

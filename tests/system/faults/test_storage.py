@@ -11,7 +11,6 @@ from typing import Any
 
 import fault_process
 import pytest
-from contract import opened
 from fault_helpers import Disk, Faulty, chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
@@ -23,6 +22,7 @@ from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
 from distls.synthetic.generation import generate
+from distls.testing.solvers import opened
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.rounds.block_stream import clear_cache

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter, interrupted
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
@@ -31,6 +31,7 @@ from distls.storage.errors import (
     StateLostError,
 )
 from distls.storage.temporary.row_state import RowState
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.coordinate_descent import row_scores_task
 from distls.workers.runtime.rng import Purpose, rng

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd

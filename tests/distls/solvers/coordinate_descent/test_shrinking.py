@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
@@ -17,6 +16,7 @@ from distls.solvers.coordinate_descent.bcd_round import RoundSetting
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd

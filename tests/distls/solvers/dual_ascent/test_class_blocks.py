@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -24,6 +23,7 @@ from distls.solvers.solver import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.model import sparse_blocks
 from distls.storage.model.sparse_blocks import ClassBlocks
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 
 K, D, ALPHA = 21, 60, 1e-2

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter, interrupted
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -16,6 +16,7 @@ from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.temporary.row_state import RowState
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.dual_ascent import ascent_task
 from distls.workers.duals.stored_duals import published_duals

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract, StopAfter, interrupted
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
@@ -21,6 +21,7 @@ from distls.solvers.least_squares.stagewise_state import StagewiseState, block_o
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.rows import DenseRows
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.least_squares.block_task import predict_block
