@@ -226,34 +226,6 @@ def test_the_paper_s_stopping_rule(small, violation):
     assert ratios[-1] <= 1e-2 < ratios[-2]
 
 
-def test_weights_of_rows_and_classes(tmp_path):
-    """A weight of two is a row twice, whether the row's own or its class's."""
-    x, y = labelled_rows(200, 30, 3)
-    s = np.where(y == 1, 2.0, 1.0)
-    twice = np.concatenate([np.arange(200), np.flatnonzero(y == 1)])
-    plain = with_columns(tmp_path / "plain", x, y)
-    params = {"alpha": 1e-2, "lanes": 1, "tau": 1e-9}
-    results = [
-        fit("bcd", with_columns(tmp_path / "rows", x, y, sample_weight=s), params=params),
-        fit("bcd", plain, params={**params, "class_weight": {"1": 2.0}}),
-        fit("bcd", with_columns(tmp_path / "twice", x[twice], y[twice]), params=params),
-    ]
-    for result in results[1:]:
-        np.testing.assert_allclose(result.model.weights, results[0].model.weights, atol=1e-7)
-    assert np.abs(results[0].model.weights - fit("bcd", plain, params=params).model.weights).max() > 1e-3
-
-
-def test_partitions_do_not_matter(tmp_path):
-    x, y = labelled_rows(200, 30, 3)
-    models = [
-        fit(
-            "bcd", with_columns(tmp_path / str(n), x, y, partition_rows=n), params={"lanes": 1}, passes=3
-        ).model
-        for n in (200, 37)
-    ]
-    np.testing.assert_allclose(models[0].weights, models[1].weights, atol=1e-12)
-
-
 def test_the_intercept_is_optimal_and_not_penalised(small):
     dataset, x, y = small
     result, _ = fitted(dataset, alpha=5e-2, fit_intercept=True, tau=1e-9, lanes=2)

@@ -259,28 +259,6 @@ def test_a_calibration_of_several_blocks_is_refused(data: tuple[Dataset, np.ndar
     assert str(caught.value) == "the model: not written by distls (a calibration of 2 blocks)"
 
 
-def test_weight_two_is_a_row_twice(tmp_path: Path) -> None:
-    x, y = dense_rows(200)
-    weight = np.where(np.arange(200) % 3, 1.0, 2.0)
-    params = {"rounds": 4}
-    weighted = fit("cls", write_dataset(tmp_path / "w", x, y, sample_weight=weight), params=params).model
-    twice = np.repeat(np.arange(200), weight.astype(int))
-    repeated = fit("cls", write_dataset(tmp_path / "r", x[twice], y[twice]), params=params).model
-    assert weighted is not None
-    assert repeated is not None
-    np.testing.assert_allclose(weighted.weights, repeated.weights, atol=1e-10)
-    np.testing.assert_allclose(predictions(weighted, x), predictions(repeated, x), atol=1e-10)
-
-
-def test_class_weights_are_row_weights(data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path) -> None:
-    dataset, x, y = data
-    model = fit("cls", dataset, params={"rounds": 3, "class_weight": {"1": 5.0}}).model
-    assert model is not None
-    weight = np.where(y[:, 1] == 1.0, 5.0, 1.0)
-    expected = reference.calibrated(x, y, rounds=3, alpha=1e-4, weight=weight)
-    np.testing.assert_allclose(predictions(model, x), expected[-1].predictions, atol=1e-9)
-
-
 def test_a_linear_change_of_features_changes_nothing(
     data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:

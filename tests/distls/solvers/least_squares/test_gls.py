@@ -322,42 +322,6 @@ def test_resuming_a_closed_form_that_was_interrupted(tmp_path: Path) -> None:
     assert ended.model.sha256 == whole.model.sha256
 
 
-@pytest.mark.parametrize("link", ["identity", "softmax"])
-def test_weights_are_duplicated_rows(tmp_path: Path, link: str) -> None:
-    x, y = _dense(120, 6, 3)
-    s = np.random.default_rng(1).integers(1, 4, 120)
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=s.astype(float), partition_rows=50)
-    doubled = write_dataset(tmp_path / "d", np.repeat(x, s, axis=0), np.repeat(y, s), partition_rows=50)
-    params = {"link": link, "alpha": 0.01}
-    one, other = (fit("gls", data, params=params, passes=12).model for data in (weighted, doubled))
-    assert one is not None
-    assert other is not None
-    np.testing.assert_allclose(one.weights, other.weights, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(one.intercept, other.intercept, rtol=1e-8, atol=1e-10)
-
-
-def test_class_weights_are_row_weights(tmp_path: Path) -> None:
-    x, y = _dense(120, 6, 3)
-    plain = write_dataset(tmp_path / "p", x, y)
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=np.array([1.0, 2.5, 1.0])[y])
-    one = fit("gls", plain, params={"alpha": 0.01, "class_weight": {"1": 2.5}}, passes=8).model
-    other = fit("gls", weighted, params={"alpha": 0.01}, passes=8).model
-    assert one is not None
-    assert other is not None
-    np.testing.assert_allclose(one.weights, other.weights, rtol=1e-8, atol=1e-10)
-
-
-def test_partitioning_changes_rounding_only(tmp_path: Path) -> None:
-    x, y = _dense(230, 6, 3)
-    models = []
-    for rows in (230, 40, 7):
-        dataset = write_dataset(tmp_path / f"{rows}", x, y, partition_rows=rows)
-        models.append(fit("gls", dataset, params={"alpha": 1e-3}, passes=10).model)
-    for model in models[1:]:
-        assert model is not None
-        np.testing.assert_allclose(model.weights, models[0].weights, rtol=1e-9, atol=1e-11)
-
-
 def test_init_goes_on_where_a_run_has_stopped(tmp_path: Path) -> None:
     x, y = _dense(300, 8, 4, noise=0.5)
     dataset = write_dataset(tmp_path / "d", x, y)

@@ -289,19 +289,6 @@ def test_targets_that_are_numbers(tmp_path: Path, small_dense: Callable[..., Any
     np.testing.assert_allclose(x @ model.weights + model.intercept, stages[-1].after, rtol=1e-8, atol=1e-10)
 
 
-def test_sample_weight_two_is_a_duplicated_row(tmp_path: Path) -> None:
-    x, y = labelled_rows(200, 30, 3)
-    weight = np.where(np.arange(200) < 50, 2.0, 1.0).astype(np.float32)
-    twice = np.concatenate([np.arange(200), np.arange(50)])
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=weight)
-    doubled = write_dataset(tmp_path / "d", x[twice], y[twice])
-    for inner in ({"inner": "calibrated"}, {"inner": "logistic", "inner_rounds": 3}):
-        params = {**inner, "block_size": 11, "dtype": "float64"}
-        one, two = (fit("stagewise", data, params=params).model for data in (weighted, doubled))
-        np.testing.assert_allclose(one.weights, two.weights, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(one.intercept, two.intercept, rtol=1e-9, atol=1e-11)
-
-
 def test_one_block_of_all_columns_is_ridge_regression(tmp_path: Path) -> None:
     from sklearn.linear_model import Ridge
 

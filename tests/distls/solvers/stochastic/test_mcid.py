@@ -173,17 +173,6 @@ def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path: Path) 
     assert values[0]["certificate"]["value"] == pytest.approx(values[1]["certificate"]["value"], rel=1e-4)
 
 
-def test_class_weight_counts_like_sample_weight(tmp_path: Path) -> None:
-    x, y = labelled_rows(200, 30, 3)
-    plain = write_dataset(tmp_path / "p", x, y)
-    weighted = write_dataset(
-        tmp_path / "w", x, y, sample_weight=np.where(y == 1, 3.0, 1.0).astype(np.float32)
-    )
-    by_class = fit("mcid", plain, params={"class_weight": {"1": 3.0}, "alpha": 1e-2}, passes=2).model.sha256
-    by_row = fit("mcid", weighted, params={"alpha": 1e-2}, passes=2).model.sha256
-    assert by_class == by_row
-
-
 def test_certificate_bounds_the_distance_to_the_optimum(tmp_path: Path) -> None:
     from sklearn.linear_model import LogisticRegression
 
