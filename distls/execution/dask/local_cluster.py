@@ -41,7 +41,7 @@ _REACHABLE = (
 # Prefixes of environment variables that hold credentials and addresses of stores.
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
 # Between the death of a worker and the start of its successor.
-_PAUSE_SECONDS = 0.5
+PAUSE_SECONDS = 0.5
 # Attempts to start a successor: the process that forks it may be killed meanwhile.
 _ATTEMPTS = 5
 
@@ -129,7 +129,7 @@ class PatientNanny(Nanny):  # type: ignore[misc]
                     raise
             # that server was killed before it had forked: a process that is spawned does not need it
             self.process, way = None, contextlib.nullcontext()
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _goes_on(self) -> bool:
         return self.restarts and self._attempts > 0 and self.status == Status.running
@@ -142,7 +142,7 @@ class PatientNanny(Nanny):  # type: ignore[misc]
 
     # Private hook of distributed: Nanny has no public way to delay or prevent a restart.
     async def _on_worker_exit(self, exitcode: int) -> None:
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(PAUSE_SECONDS)
         if self.restarts:
             self._attempts = _ATTEMPTS
             await super()._on_worker_exit(exitcode)

@@ -154,7 +154,7 @@ def test_isotonic_is_scikit_learns(two: Case) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in CALIBRATIONS if kind != "isotonic"])
 def test_the_same_where_scores_are_streamed(four: Case, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     held = calibrate(four.model, four.data, kind).model.calibration_arrays
-    monkeypatch.setattr(module, "_MOST_HELD", 10)
+    monkeypatch.setattr(module, "MOST_HELD", 10)
     streamed = calibrate(four.model, four.data, kind).model.calibration_arrays
     for name, array in held.items():
         np.testing.assert_allclose(streamed[name], array, rtol=1e-5, atol=1e-6)

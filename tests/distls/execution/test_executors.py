@@ -171,7 +171,7 @@ class TestEnds:
             )
         _kill_worker(executor)
         wait_until(lambda: not executor.client.nthreads())
-        time.sleep(3 * local_cluster._PAUSE_SECONDS)
+        time.sleep(3 * local_cluster.PAUSE_SECONDS)
         executor.close()
         assert len(starts) == 1
 
@@ -263,8 +263,8 @@ def _handlers_while_held() -> list[Any]:
 def test_who_does_not_answer_is_given_up_in_time(
     monkeypatch: pytest.MonkeyPatch, address: str | None, message: str
 ) -> None:
-    assert remote._CONNECT_SECONDS <= 20, "within 30 s, start included"
-    monkeypatch.setattr(remote, "_CONNECT_SECONDS", 0.5)
+    assert remote.CONNECT_SECONDS <= 20, "within 30 s, start included"
+    monkeypatch.setattr(remote, "CONNECT_SECONDS", 0.5)
     with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as nobody:
         asked = address or nobody.scheduler_address
         with pytest.raises(WorkerError) as caught:
@@ -299,7 +299,7 @@ async def _reaches_nobody(client: Any, worker: str) -> bool:
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_REACH_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "REACH_SECONDS", 0.5)
     with LocalCluster(n_workers=1, processes=False, protocol="tcp://",
                       host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
         executor = remote.connect(cluster.scheduler_address)

@@ -291,8 +291,8 @@ def test_one_lane_is_the_oracle_s_pass(small):
 @pytest.mark.parametrize("loss", ["softmax", "hinge"])
 def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
     """Even where lanes hold back nothing for the others: a sum that would lower it is taken in part."""
-    monkeypatch.setattr(sdca, "_FIRST_RATIO", 0.0)
-    monkeypatch.setattr(sdca, "_SAFETY", 0.01)
+    monkeypatch.setattr(sdca, "FIRST_RATIO", 0.0)
+    monkeypatch.setattr(sdca, "SAFETY", 0.01)
     x, y, _ = rows_of(4)
     # the same rows in every lane: each makes all of the change
     data = write_dataset(
