@@ -129,7 +129,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return run
 
 
-@pytest.mark.fast_cases("tables|defaults|real")
+@pytest.mark.fast_cases("tables|defaults")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_it_writes_the_report_that_it_returns(

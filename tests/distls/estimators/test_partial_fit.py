@@ -113,6 +113,7 @@ def test_cutting_the_stream_changes_no_bit(rows: Pair, average: str) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 4, 5, 11, 16, 17, 100])
 @pytest.mark.parametrize("size", [1, 3])
 def test_tail_is_the_mean_since_the_last_power_of_two_but_one(n_rows: int, size: int) -> None:
@@ -257,6 +258,7 @@ def test_divergence_is_an_error() -> None:
     assert not hasattr(made, "classes_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", ["none", "tail"])
 def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average: str) -> None:
     made = MCIDClassifier("perceptron", alpha=1e-30, average=average)

@@ -105,7 +105,7 @@ def test_takes_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         DualLogisticRegression(passes=5).fit(x, y)
 
 
-@pytest.mark.fast_cases("l1_ratio", "tol")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"lanes": 1}, {"l1_ratio": 0.5}, {"tol": None, "passes": 3}, {"dtype": "float32"}, {"intercept_scaling": 1.0},

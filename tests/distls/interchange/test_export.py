@@ -264,7 +264,7 @@ def test_vw(tmp_path, kind, transform):
     assert same(run_vw(tmp_path, vw_lines(x)), codes)
 
 
-@pytest.mark.fast_cases("ovr_log")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ovr_hinge", "ovr_log"])
 def test_vw_of_sets_of_labels(tmp_path, loss):
     workspace = pytest.importorskip(

@@ -193,6 +193,7 @@ def test_classes_may_change_places(loss):
     np.testing.assert_allclose(turned[:, other], w, atol=1e-12)
 
 
+@pytest.mark.fast_cases("multiclass")
 @pytest.mark.parametrize("loss", NAMES)
 def test_a_weight_of_two_is_a_row_twice(loss):
     p = problem(4, loss=loss)

@@ -102,6 +102,7 @@ def test_steps_are_the_oracle_s(name, k, target, dtype):
         assert (lack(duals) <= lack(a) + 1e-8 * size).all()
 
 
+@pytest.mark.slow
 def test_no_log_step_is_lost_between_the_sides_of_the_sigmoid():
     """Margins on one side, the best dual's on the other: plain Newton steps go back and forth between them."""
     rng, n = np.random.default_rng(9), 20_000

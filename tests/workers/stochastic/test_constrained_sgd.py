@@ -340,6 +340,7 @@ def test_the_penalised_optimum_is_a_fixed_point(mode):
     close(found.b, model.b, 3e-4)
 
 
+@pytest.mark.slow
 def test_an_empty_block_changes_nothing():
     x, y, s = problem(3, False)
     settings = constrained_settings(PROJECT, 0.3, alpha=0.02)

@@ -192,6 +192,7 @@ def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
     assert whole.errors == cut.errors
 
 
+@pytest.mark.slow
 def test_an_empty_block_changes_nothing():
     x, y, _ = problem(4)
     lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1, tail_from=2, batch_size=3))

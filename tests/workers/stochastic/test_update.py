@@ -229,7 +229,7 @@ UPDATES = {
 }
 
 
-@pytest.mark.fast_cases("float64")
+@pytest.mark.fast_cases("float64-(sgd|pegasos|adaptive|csgd|centred)")
 @pytest.mark.parametrize("name", list(UPDATES))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cuts_and_looks_change_no_bit(name, dtype):

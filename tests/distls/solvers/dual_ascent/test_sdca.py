@@ -190,7 +190,7 @@ def test_numbers_are_ridge_regression(tmp_path, intercept):
     np.testing.assert_allclose(result.model.intercept, ridge.intercept_, atol=1e-3)
 
 
-@pytest.mark.fast_cases("ovr_log")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared", "ovr_log", "ovr_squared_hinge", "ovr_hinge"])
 def test_label_sets(tmp_path, loss):
     x, _, _ = rows_of(4)
@@ -348,6 +348,7 @@ def test_tolerances_end_a_fit(small):
         assert len(judged) <= 3
 
 
+@pytest.mark.slow
 def test_a_tolerance_is_judged_by_the_objective(tmp_path):
     """Rows that are far apart have hardly any loss, but the penalty."""
     x = sp.csr_matrix(np.vstack([np.eye(8), -np.eye(8)]).astype(np.float32))

@@ -51,7 +51,7 @@ class TestScheduleChosenByTrial(SolverContract):
     passes = 2
 
 
-@pytest.mark.slow_cases("three threads")
+@pytest.mark.slow
 class TestGaussNewton(SolverContract):
     """Rounds of one part of a pass at first, of more when lanes agree."""
 
@@ -69,7 +69,7 @@ class TestGeneratedFeatures(SolverContract):
     params: ClassVar[dict[str, Any]] = {"features": "fourier", "block_size": 70, "pca": 10, "lanes": 4}
 
 
-@pytest.mark.slow_cases("three threads")
+@pytest.mark.slow
 class TestOneLane(SolverContract):
     method = "rls"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
@@ -149,6 +149,7 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", ["running", "global"])
 def test_one_lane_of_constrained_sgd(continuous: Any, center: str) -> None:
     dataset, x, y = continuous
@@ -193,7 +194,7 @@ def test_classification_learns(classes: Any, method: str) -> None:
     assert evaluate(model, classes[0]).error < 0.4
 
 
-@pytest.mark.fast_cases("sgd$")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["svmsgd2", "sgdqn", "sgd", "olbfgs"])
 def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> None:
     x, y = labelled_rows(300, 20, 2)
@@ -252,6 +253,7 @@ def test_the_step_that_is_tried_is_the_one_that_is_taken(classes: Any, tmp_path:
     assert given.sha256 == chosen.sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [np.zeros((60, 3)), np.full((60, 3), 1e-160)], ids=["zeros", "tiny"])
 @pytest.mark.parametrize("method", ["svmsgd2", "sgdqn"])
 def test_of_values_that_are_zero_the_intercept_is_learned(
@@ -264,6 +266,7 @@ def test_of_values_that_are_zero_the_intercept_is_learned(
     assert np.all(np.isfinite(model.intercept))
 
 
+@pytest.mark.slow
 def test_no_step_keeps_the_weights_finite(tmp_path: Path) -> None:
     x = np.array([[3e38, 1.0], [-3e38, 2.0]] * 40, np.float32)
     dataset = write_dataset(tmp_path / "d", x, np.arange(80) % 2)
@@ -413,6 +416,7 @@ def test_lanes_that_agree_meet_less_often(tmp_path: Path) -> None:
     assert rounds[-1]["passes"] == 4.0
 
 
+@pytest.mark.slow
 def test_lanes_that_differ_meet_at_every_part(tmp_path: Path) -> None:
     x, y = labelled_rows(1600, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)

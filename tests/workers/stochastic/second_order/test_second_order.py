@@ -84,7 +84,7 @@ def close(found, wanted, tolerance):
 # ---------------------------------------------------------------- recursive least squares
 
 
-@pytest.mark.slow_cases("(1-dense|3-)")
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
@@ -262,6 +262,7 @@ def test_olbfgs_takes_float32_weights_and_loses_no_step():
     assert np.array_equal(narrow.state[0], wide.state[0])
 
 
+@pytest.mark.slow
 def test_weights_that_the_caller_has_changed_are_taken_over():
     x, y, _, _ = problem(3)
     settings = olbfgs_settings(LOSSES["softmax"], 1e-3, fit_intercept=True)
@@ -360,6 +361,7 @@ def test_what_is_not_finite_gets_out(kind, name, dtype, bad):
     assert not np.isfinite(lane.w).all()
 
 
+@pytest.mark.slow
 def test_arrays_that_do_not_fit_are_refused():
     x, y, _, _ = problem(3)
     rows, order, d = as_rows(x), np.arange(3), x.shape[1]
