@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from distls import facts as _facts
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -107,6 +109,15 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def _as_card(title: str, facts: Any) -> str:
+    from distls.reporting.markup import card
+
+    return card(title, facts)
+
+
+_facts.as_card = _as_card
 
 
 def __dir__() -> list[str]:

@@ -24,11 +24,11 @@ from typing import Any
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
 from distls.execution.network import traffic_of
+from distls.facts import Fact, Shown, counted
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.storage.filesystem.paths import Place
-from distls.storage.markup import card
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.worker_checks import trouble_with
 
@@ -45,7 +45,7 @@ SAFE_FRACTION = 0.92
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Shown):
     """The cost of a job."""
 
     worker_bytes: int  # Peak resident bytes of one worker, cache included
@@ -81,23 +81,27 @@ class Plan:
         limit = f"{human(self.worker_bytes)} of {human(self.worker_limit)} a worker"
         return f"<Plan: {limit}, {human(self.bytes_per_pass)} a pass, {self.lanes} lanes>"
 
-    def _repr_html_(self) -> str:
+    def facts(self) -> list[Fact]:
+        """Return what a reader wants to know first."""
         parts = ", ".join(f"{name} {human(size)}" for name, size in self.worker_parts.items() if size)
-        rows = [
-            ("memory of a worker", f"{human(self.worker_bytes)} of {human(self.worker_limit)}: {parts}"),
-            ("memory of the driver", human(self.driver_bytes)),
-            ("cached", f"{100 * self.cached_fraction:.0f} % of the data"),
-            (
-                "read in a pass",
-                f"{human(self.bytes_per_pass)}, {self.rounds_per_pass} rounds of {self.lanes} lanes",
-            ),
-            ("network in a round", human(self.network_bytes_per_round)),
+        rounds, lanes = counted(self.rounds_per_pass, "round"), counted(self.lanes, "lane")
+        found = [
+            Fact("memory a worker", f"{human(self.worker_bytes)} of {human(self.worker_limit)}: {parts}"),
+            Fact("memory, driver", self.driver_bytes, human),
+            Fact("cached", f"{100 * self.cached_fraction:.0f} % of the data in the workers' memory"),
+            Fact("bytes a pass", f"{human(self.bytes_per_pass)}, in {rounds} of {lanes}"),
+            Fact("network a round", self.network_bytes_per_round, human),
         ]
         if self.passes is not None:
-            rows.append(("passes", f"{self.passes:g} at most"))
+            every = f" for each of {self.fits} fits" if self.fits > 1 else ""
+            every += f", {self.side_by_side} at each read" if self.side_by_side > 1 else ""
+            found.append(Fact("passes", f"{self.passes:g} at most{every}"))
         if self.seconds_per_pass is not None:
-            rows.append(("seconds in a pass", f"{self.seconds_per_pass:.2f}"))
-        return card("Plan", rows)
+            total = self.times_read * (self.passes or 0.0) * self.seconds_per_pass
+            whole = "" if self.passes is None else f", {total:.1f} s in all"
+            probe = f"{self.seconds_per_pass:.2f} from the store (probe of one partition)"
+            found.append(Fact("seconds a pass", probe + whole))
+        return found
 
 
 @dataclass(frozen=True)

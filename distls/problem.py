@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,19 +29,14 @@ from numpy.typing import NDArray
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import MismatchError, ParameterError
-from distls.workers.losses.loss_registry import link_names, loss_named, losses_with
-from distls.workers.penalties.penalty_registry import penalties_with, penalty_named, penalty_value
+from distls.workers.losses.loss_registry import loss_named, losses_by, losses_with
+from distls.workers.penalties.penalty_registry import (
+    PLAIN_PENALTY,
+    penalties_with,
+    penalty_named,
+    penalty_value,
+)
 
-# The losses whose gradients are those of the links and inner updates of the least-squares methods.
-_LOSSES = {
-    "identity": "squared",
-    "logit": "ovr_log",
-    "softmax": "softmax",
-    "linear": "squared",
-    "calibrated": "squared",
-    "logistic": "softmax",
-    "cls": "squared",
-}
 _EMPTY_CLASSES = 1000  # classes without rows, as data sets may have that are like others
 _L1_RATIO = 0.5  # of a mixed penalty, by default
 
@@ -50,14 +45,21 @@ def loss_of(params: Mapping[str, Any]) -> str:
     """Return the full name of the loss that a setting trains with."""
     if "loss" in params:
         return str(params["loss"])
-    name = params.get("link") or params.get("inner") or "identity"
-    return _LOSSES.get(name, name)  # others are the names of links
+    parameter = "inner" if params.get("inner") else "link"
+    # `cls` has neither, and fits by least squares
+    name = params.get(parameter) or "identity"
+    return losses_by(parameter).get(name, name)
+
+
+def penalty_of(params: Mapping[str, Any]) -> str:
+    """Return the name of the penalty that a setting trains with."""
+    return str(params.get("penalty", PLAIN_PENALTY))
 
 
 def l1_ratio_of(params: Mapping[str, Any]) -> float:
     """Return the share of l1 in a mixed penalty, 0 in others; raise ParameterError if given for others."""
-    given, penalty = params.get("l1_ratio"), params.get("penalty", "l2")
-    if not penalty_named(penalty).mixed:
+    given = params.get("l1_ratio")
+    if not penalty_named(penalty_of(params)).mixed:
         if given is not None:
             raise ParameterError(
                 f"l1_ratio={given}: used with penalty={' or '.join(penalties_with(mixed=True))} only; leave it out"
@@ -79,7 +81,7 @@ class Problem:
     weight_scale: float  # n_rows / sum_i s_i: row weights times this have mean one
     dtype: np.dtype[Any]
     seed: int
-    penalty: str = "l2"  # R, by its name
+    penalty: str = PLAIN_PENALTY  # R, by its name
     l1_ratio: float = 0.0  # Of a mixed penalty, else unused
     intercept_scaling: float | None = None  # B of a penalised intercept
 
@@ -111,7 +113,8 @@ class Problem:
             )
         if meta.target == "multilabel" and not sum(meta.label_counts):
             raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")
-        _check_loss(dataset, params)
+        if meta.target not in loss_named(loss := loss_of(params)).targets:
+            raise _unsuitable_loss(dataset, params)
         weight = class_weights(params.get("class_weight"), dataset)
         total = float(np.dot(weight, meta.label_weights)) if meta.target == "class" else meta.weight_sum
         if not total > 0:
@@ -119,14 +122,14 @@ class Problem:
             raise ParameterError(f"the row weights sum to zero{remedy}")
         return cls(
             dataset=dataset,
-            loss=loss_of(params),
+            loss=loss,
             alpha=math.nan if params["alpha"] == "path" else params["alpha"],
             fit_intercept=params["fit_intercept"],
             class_weight=weight,
             weight_scale=meta.n_rows / total,
             dtype=np.dtype(params["dtype"]),
             seed=seed,
-            penalty=params.get("penalty", "l2"),
+            penalty=penalty_of(params),
             l1_ratio=l1_ratio_of(params),
             intercept_scaling=_intercept_scaling(params),
         )
@@ -161,7 +164,17 @@ class Problem:
     @property
     def is_ridge(self) -> bool:
         """Whether this is least squares with l2 and without an intercept."""
-        return self.loss == "squared" and self.penalty == "l2" and self.alpha > 0 and not self.fit_intercept
+        quadratic = loss_named(self.loss).quadratic and self.penalty_is_quadratic
+        return quadratic and self.alpha > 0 and not self.fit_intercept
+
+    @property
+    def penalty_is_quadratic(self) -> bool:
+        """Whether the penalty is the squares of the weights alone."""
+        return penalty_named(self.penalty).quadratic
+
+    def with_squares(self, alpha: float) -> Problem:
+        """Return the problem with squares of this strength for its penalty."""
+        return replace(self, alpha=alpha, penalty=PLAIN_PENALTY)
 
     @property
     def row_weight_by_class(self) -> NDArray[np.float64]:
@@ -185,35 +198,23 @@ def _intercept_scaling(params: Mapping[str, Any]) -> float | None:
         raise ParameterError(
             f"intercept_scaling={given:g}: of an intercept; give fit_intercept=true too, or leave it out"
         )
-    if params.get("penalty", "l2") != "l2":
-        raise ParameterError(f"intercept_scaling={given:g}: with penalty=l2 only; leave it out")
+    if not penalty_named(penalty_of(params)).quadratic:
+        raise ParameterError(f"intercept_scaling={given:g}: with penalty={PLAIN_PENALTY} only; leave it out")
     return given
 
 
-def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
-    """Raise ParameterError for a loss that does not suit the targets, naming the suitable values."""
+def _unsuitable_loss(dataset: Dataset, params: Mapping[str, Any]) -> ParameterError:
+    """Return the error of a loss that does not suit the targets, naming the suitable values."""
     target = dataset.meta.target
-    if target == "none" or target in loss_named(loss_of(params)).targets:
-        return
-    suitable = losses_with(target=target)
-    stochastic = losses_with(target=target, separable=True, stochastic=True) or suitable
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
-    values = {
-        # of multi-label targets: the methods with a `loss` are those of coordinate descent, and stochastic ones
-        "loss": () if "round_bytes" in params else losses_with(target=target, coordinate_descent=True),
-        "link": tuple(
-            link
-            for link in ("identity", "logit", "softmax", *link_names())
-            if _LOSSES.get(link, link) in suitable
-        ),
-        "inner": tuple(
-            inner
-            for inner in ("linear", "calibrated", "logistic", "logit", "cls")
-            if _LOSSES[inner] in suitable
-        ),
-    }[name]
-    named = " or ".join(f"{name}={value}" for value in values or stochastic)
-    raise ParameterError(
+    suitable = losses_with(target=target)
+    values = losses_with(target=target, separable=True, stochastic=True) or suitable
+    if name != "loss":
+        values = tuple(value for value, loss in losses_by(name).items() if loss in suitable)
+    elif "round_bytes" not in params:  # of the methods with a `loss`, those of coordinate descent
+        values = losses_with(target=target, coordinate_descent=True) or values
+    named = " or ".join(f"{name}={value}" for value in values)
+    return ParameterError(
         f"{name}={params[name]}: {dataset.path} has {dataset.meta.target} targets; they need {named}"
     )
 

@@ -14,22 +14,10 @@ import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import test_additions
 import test_layers
 import test_sizes
 
-# The files of the product that an addition touches, counted by hand along CONTRIBUTING.md, "How to add": with each come
-# an oracle or tests, and rows of docs. From outside, all but an option take a file of their own and one call.
-TOUCHED = {
-    "a loss": ("distls/workers/losses/NAME.py", "distls/workers/losses/loss_registry.py"),
-    "a penalty": ("distls/workers/penalties/NAME.py", "distls/workers/penalties/row_kernels.py"),
-    "a stochastic method": ("distls/workers/stochastic/NAME.py", "distls/methods/stochastic.py"),
-    "a format": (
-        "distls/workers/ingestion/formats/NAME.py", "distls/ingestion/formats/NAME.py",
-        "distls/ingestion/formats/format_registry.py",
-    ),
-    "an option of a method": ("distls/methods/FAMILY.py", "the file of the method that uses it"),
-    "an option of a format": ("distls/ingestion/formats/NAME.py", "the file of the reader that uses it"),
-}  # fmt: skip
 MOST_MODULES = 15
 
 
@@ -103,9 +91,33 @@ def import_rows() -> dict[str, object]:
     }
 
 
+def splinter_rows(modules: dict[str, Path]) -> dict[str, object]:
+    """Return the modules that one other imports, and of these, which lie beside it and would fit in with it."""
+    importers = defaultdict(set)
+    for path, file in modules.items():
+        for name in test_layers._imports(file):
+            importers[test_layers._targets(name)].add(path)
+    n_lines = {path: len(file.read_text(encoding="utf-8").splitlines()) for path, file in modules.items()}
+    alone = {path: min(importers[path]) for path in modules if len(importers[path]) == 1}
+    beside = {path: by for path, by in alone.items() if path.rpartition("/")[0] == by.rpartition("/")[0]}
+    fitting = [
+        f"{path} ({n_lines[path]} + {n_lines[by]})"
+        for path, by in beside.items()
+        if n_lines[path] + n_lines[by] <= test_sizes.MOST_LINES and not path.endswith("__init__.py")
+    ]
+    return {
+        "modules with one importer": len(alone),
+        "of these in its folder, and short enough for it": fitting,
+    }
+
+
 def addition_rows() -> dict[str, object]:
-    """Return the files to touch for each addition."""
-    return {f"files to touch for {what}": list(files) for what, files in TOUCHED.items()}
+    """Return the literal names of losses and penalties outside their rooms."""
+    rows: dict[str, object] = {}
+    for room in test_additions.NAMES:
+        found = test_additions.literal_names(room)
+        rows[f"literal names of {room} elsewhere"] = [f"{path}: {', '.join(found[path])}" for path in found]
+    return rows
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
@@ -137,6 +149,7 @@ def main() -> None:
         **module_rows(modules),
         **line_rows(modules),
         **import_rows(),
+        **splinter_rows(modules),
         **addition_rows(),
     }.items():
         print(f"{name:40} {len(value) if isinstance(value, list) else value}")

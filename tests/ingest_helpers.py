@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -31,6 +32,41 @@ def make_text(n_rows=400, n_features=50, n_classes=3, seed=0, base=1) -> str:
     return "".join(lines)
 
 
+def rare_text(n_rows=300, n_features=60, seed=0) -> str:
+    """Feature k occurs in about n_rows / k rows."""
+    random = np.random.default_rng(seed)
+    lines = []
+    for _ in range(n_rows):
+        columns = np.flatnonzero(random.random(n_features) < 1 / np.arange(1, n_features + 1)) + 1
+        lines.append(
+            f"{random.integers(2)} " + " ".join(f"{c}:{random.integers(1, 9)}" for c in columns) + "\n"
+        )
+    return "".join(lines)
+
+
+def make_vw(n_rows=300, seed=0) -> str:
+    random = np.random.default_rng(seed)
+    lines = []
+    for _ in range(n_rows):
+        words = " ".join(
+            f"w{w}:{v}" for w, v in zip(random.integers(0, 99, 9), random.integers(1, 9, 9), strict=True)
+        )
+        lines.append(
+            f"{random.integers(3)} {random.integers(1, 4)} 'row|words {words}|n:0.5 a:{random.random():.3f}\n"
+        )
+    return "".join(lines)
+
+
+WORD_LABELS = np.array(["zebra", "ant, red", "Ölkäfer", 'say "moo"'])
+
+
+def make_words(n_rows=200, seed=0):
+    """Return dense rows, and labels that are words."""
+    random = np.random.default_rng(seed)
+    codes = random.integers(0, 4, n_rows)
+    return random.random((n_rows, 10)) + 2 * np.eye(4, 10)[codes], WORD_LABELS[codes]
+
+
 WORDS = ["sun", "rain", "Wind", "über", "snow", "fog", "hail", "ice"]
 DOCUMENT_LABELS = ["greeting", "order, big", "Ärger"]
 
@@ -53,6 +89,16 @@ def write_json(path, texts, labels, field="label", pack=bytes):
         for number, (text, label) in enumerate(zip(texts, labels, strict=True))
     ]
     path.write_bytes(pack("".join(lines).encode()))
+
+
+def csv_documents(path, texts, labels, header=("id", "label", "text"), pack=bytes, **dialect):
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, **dialect)
+        if header:
+            writer.writerow(header)
+        writer.writerows(zip(range(len(texts)), labels, texts, strict=True))
+    path.write_bytes(pack(path.read_bytes()))
 
 
 def write_plain(path, texts, labels):

@@ -41,9 +41,9 @@ from distls.execution.dask.error_logs import set_log_level
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
-from distls.planning.cluster_plan import MOST_LANES
-from distls.planning.extrapolation import resized
-from distls.solvers.loop import Limits, solve
+from distls.planning.cluster_plan import MOST_LANES, resized
+from distls.request import Request
+from distls.solvers.loop import solve
 from distls.solvers.stochastic import stochastic
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.synthetic.generation import generate
@@ -179,7 +179,7 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
     )
     state, before = solver.init(), psutil.Process().memory_info().rss
     solver.prepare(executor)
-    limits = Limits(max_passes=rounds / solver.plan.rounds_per_pass, eval_every=0)
+    limits: Request[str] = Request(passes=rounds / solver.plan.rounds_per_pass, eval_every=0)
     # what the driver reads for the fixed sample does not grow with the workers, and is of data that are not there
     with patch.object(stochastic, "mean_loss", lambda *_: 0.5):
         solver.step(state, executor)  # pays one-time costs

@@ -20,6 +20,7 @@ from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import human
 from distls.ingestion.ingest import ingest
 from distls.memory_plan import Plan
+from distls.methods.default_losses import OF_WIDE_CLASSES
 from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.generation import generate
@@ -55,7 +56,7 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
     started = time.perf_counter()
     facts = _prepare(console, rows, place, options)
     console.rule(f"3  plan: workers may use {human(_MEMORY_LIMIT)} each")
-    plan = plan_fit("mcid", place / "train", {"loss": "hinge"}, passes=_PASSES, cluster=options)
+    plan = plan_fit("mcid", place / "train", {"loss": OF_WIDE_CLASSES}, passes=_PASSES, cluster=options)
     console.print("\n".join(plan_lines(plan)))
     trained = _train(console, place, options, plan)
     facts = {"test error": trained.pop("test error"), **facts, **trained}
@@ -92,8 +93,8 @@ def _train(console: Console, place: Path, options: ClusterOptions, plan: Plan) -
     console.rule("4  train a multi-class SVM out of core")
     with open_executor(options) as (executor, budget):
         result = fit(
-            "mcid", place / "train", run, params={"loss": "hinge"}, passes=_PASSES, eval_data=test, eval_every=1,
-            executor=executor, memory=budget, callbacks=[fit_progress()],
+            "mcid", place / "train", run, params={"loss": OF_WIDE_CLASSES}, passes=_PASSES, eval_data=test,
+            eval_every=1, executor=executor, memory=budget, callbacks=[fit_progress()],
         )  # fmt: skip
         console.rule("5  evaluate on unseen documents")
         evaluation = evaluate(run, test, executor=executor)

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from distls.evaluation.class_details import ClassDetails, ProbabilityQuality
-from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
+from distls.evaluation.metrics import (
+    AnyEvaluation,
+    Evaluation,
+    LabelEvaluation,
+    RegressionEvaluation,
+    f1_facts,
+    r2_text,
+)
 from distls.workers.evaluation.ranked_scores import WithBound
 
 # With more classes, labels or outputs, a table has the worst of them, and there is no confusion matrix.
@@ -18,13 +25,11 @@ _SHORT = 6  # characters of a class's name that can head a column
 
 def evaluation_lines(evaluation: AnyEvaluation, *, every: bool = False) -> list[str]:
     """Return an evaluation as lines: totals, then classes, labels or outputs, with `every` however many."""
+    # the means of F1 have a line of their own
+    totals = ", ".join(fact.said for fact in evaluation.facts() if not fact.label.endswith("F1"))
     if isinstance(evaluation, RegressionEvaluation):
-        return _regression_lines(evaluation, every)
-    lines = [f"{evaluation.n_rows:,} rows, error {100 * evaluation.error:.2f} %"]
-    if isinstance(evaluation, LabelEvaluation):
-        lines[0] += f", hamming loss {evaluation.hamming_loss:.4f}"
-    if evaluation.log_loss is not None:
-        lines[0] += f", log loss {evaluation.log_loss:.4f}"
+        return [totals, *_output_lines(evaluation, every)]
+    lines = [totals]
     lines += (
         _label_lines(evaluation) if isinstance(evaluation, LabelEvaluation) else _detail_lines(evaluation)
     )
@@ -46,9 +51,9 @@ def _label_lines(evaluation: LabelEvaluation) -> list[str]:
     return lines
 
 
-def _f1_text(evaluation: LabelEvaluation) -> str:
-    means = evaluation.micro_f1, evaluation.macro_f1, evaluation.weighted_f1
-    return "F1 {:.4f} micro, {:.4f} macro, {:.4f} weighted".format(*means)
+def _f1_text(evaluation: Evaluation | LabelEvaluation) -> str:
+    means = (f"{fact.text} {fact.label.removesuffix(' F1')}" for fact in f1_facts(evaluation))
+    return f"F1 {', '.join(means)}"
 
 
 def _detail_lines(evaluation: Evaluation) -> list[str]:
@@ -59,7 +64,7 @@ def _detail_lines(evaluation: Evaluation) -> list[str]:
     top = ", ".join(f"{100 * value:.2f} % top {k}" for k, value in details.top_k.items() if k > 1)
     lines = [
         *([f"accuracy {top}"] if top else []),
-        f"F1 {evaluation.macro_f1:.4f} macro, {evaluation.micro_f1:.4f} micro, {evaluation.weighted_f1:.4f} weighted",
+        _f1_text(evaluation),
         *_ranking_lines(details),
         *_probability_lines(details),
     ]
@@ -120,23 +125,16 @@ def calibration_lines(evaluation: AnyEvaluation, before: LabelEvaluation | None 
     return lines
 
 
-def _regression_lines(evaluation: RegressionEvaluation, every: bool) -> list[str]:
+def _output_lines(evaluation: RegressionEvaluation, every: bool) -> list[str]:
     outputs = list(zip(evaluation.mse_by_output.tolist(), evaluation.r2_by_output, strict=True))
-    lines = [f"{evaluation.n_rows:,} rows, mse {evaluation.mse:.6g}, r2 {_r2_text(evaluation.r2)}"]
-    if evaluation.deviance is not None:
-        lines[0] += f", deviance {evaluation.deviance:.6g}"
     if len(outputs) == 1:
-        return lines
+        return []
     shown = outputs if every else outputs[:_SHOWN_CLASSES]
-    lines.append(f"{'output':>12} {'mse':>12} {'r2':>8}")
-    lines += [f"{i:>12} {mse:>12.6g} {_r2_text(r2):>8}" for i, (mse, r2) in enumerate(shown)]
+    lines = [f"{'output':>12} {'mse':>12} {'r2':>8}"]
+    lines += [f"{i:>12} {mse:>12.6g} {r2_text(r2):>8}" for i, (mse, r2) in enumerate(shown)]
     if len(outputs) > len(shown):
         lines.append(f"... and {len(outputs) - len(shown)} more outputs; --all shows them all")
     return lines
-
-
-def _r2_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
 
 
 def _class_lines(table: list[dict[str, Any]], what: str, every: bool) -> list[str]:

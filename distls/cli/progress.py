@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from distls.execution.memory_budget import human
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status
-from distls.training.callbacks import LineProgress, judged_text
+from distls.training.callbacks import LineProgress, measures_text
 
 Report = Callable[[int, int, str], None]
 
@@ -57,24 +57,11 @@ class BarProgress:
         """Move the bar."""
         record = event.record
         self._bytes[event.what] += record["bytes_read"]
-        facts = [
-            "loss not finite" if record["running_loss"] is None else f"loss {record['running_loss']:.4f}"
-        ]
-        if record.get("running_error") is not None:
-            facts.append(f"error {100 * record['running_error']:.2f} %")
-        if record.get("objective") is not None:
-            facts.append(f"objective {record['objective']:.5f}")
-            if record["certificate"]["value"] is not None:
-                facts.append(f"{record['certificate']['kind']} {record['certificate']['value']:.1e}")
-        if record.get("eval_error") is not None:
-            text = judged_text(record, "eval")
-            facts.append(text.replace("eval error", "eval"))
-        facts.append(f"read {human(self._bytes[event.what])}")
         self._bar.update(
             self._tasks[event.what],
             completed=record["passes"],
             passes=f"{record['passes']:g}",
-            facts=", ".join(facts),
+            facts=f"{measures_text(record)}, read {human(self._bytes[event.what])}",
         )
 
     def on_end(self, status: Status, state: State) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from distls.cli.evaluation_text import calibration_lines
 from distls.execution.memory_budget import human
+from distls.facts import counted
 from distls.memory_plan import Plan
 from distls.methods.method_registry import method_named
 from distls.methods.parameters import settings_text
-from distls.problem import loss_of
+from distls.problem import loss_of, penalty_of
 from distls.solvers.loop import relative_bound
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
@@ -20,6 +21,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.training.callbacks import judged_text
+from distls.training.fit_facts import judged_fact, objective_fact
 from distls.training.run_folder import Run, RunConfig
 from distls.training.setting_fit import FitResult
 
@@ -45,13 +47,9 @@ def dataset_line(dataset: Dataset) -> str:
         f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
     )
     return (
-        f"{dataset.path}: {meta.n_rows:,} rows x {_counted(meta.n_features, 'feature')}{density}, {kind}, "
-        f"{_counted(len(dataset), 'partition')}, {human(int(dataset.stored_bytes.sum()))} stored"
+        f"{dataset.path}: {meta.n_rows:,} rows x {counted(meta.n_features, 'feature')}{density}, {kind}, "
+        f"{counted(len(dataset), 'partition')}, {human(int(dataset.stored_bytes.sum()))} stored"
     )
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def columns_line(shards: ColumnShards) -> str:
@@ -64,27 +62,7 @@ def columns_line(shards: ColumnShards) -> str:
 
 def plan_lines(plan: Plan) -> list[str]:
     """Return a plan as lines."""
-    parts = ", ".join(f"{name} {human(size)}" for name, size in plan.worker_parts.items() if size)
-    lines = [
-        f"memory a worker    {human(plan.worker_bytes)} of {human(plan.worker_limit)}: {parts}",
-        f"memory, driver     {human(plan.driver_bytes)}",
-        f"cached             {100 * plan.cached_fraction:.0f} % of the data in the workers' memory",
-        f"bytes a pass       {human(plan.bytes_per_pass)}, in {_counted(plan.rounds_per_pass, 'round')} of "
-        f"{_counted(plan.lanes, 'lane')}",
-        f"network a round    {human(plan.network_bytes_per_round)}",
-    ]
-    if plan.passes is not None:
-        every = f" for each of {plan.fits} fits" if plan.fits > 1 else ""
-        every += f", {plan.side_by_side} at each read" if plan.side_by_side > 1 else ""
-        lines.append(f"passes             {plan.passes:g} at most{every}")
-    if plan.seconds_per_pass is not None:
-        total = ""
-        if plan.passes is not None:
-            total = f", {plan.times_read * plan.passes * plan.seconds_per_pass:.1f} s in all"
-        lines.append(
-            f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}"
-        )
-    return lines
+    return [f"{fact.label:<19}{fact.text}" for fact in plan.facts()]
 
 
 def cluster_plan_lines(made: ClusterPlan) -> list[str]:
@@ -128,9 +106,7 @@ def result_lines(result: FitResult) -> list[str]:
             lines.append(f"the last of the path is published, {chosen}")
         else:
             data = {"select": "selection", "eval": "evaluation"}[name]
-            lines.append(
-                f"selected {chosen}, {judged_text(record, name).removeprefix(f'{name} ')} on the {data} data"
-            )
+            lines.append(f"selected {chosen}, {judged_fact(record, name).said} on the {data} data")
     if record.get("objective") is not None:
         lines.append(objective_line(record))
     if record.get("eval_error") is not None:
@@ -147,18 +123,8 @@ def result_lines(result: FitResult) -> list[str]:
 
 def objective_line(record: dict[str, Any]) -> str:
     """Return the objective and what its certificate says, on one line."""
-    return f"objective {record['objective']:.6f}{_certificate_text(record)}"
-
-
-def _certificate_text(record: dict[str, Any]) -> str:
-    certificate = record["certificate"]
-    if certificate["value"] is None:
-        return ""
-    if certificate["kind"] == "gradient_norm":
-        return f", gradient norm {certificate['value']:.1e} (no guarantee)"
-    share = relative_bound(record)
-    part = "" if share is None else f" ({100 * share:{'.0f' if share > 0.1 else '.2g'}} %)"
-    return f", at most {certificate['value']:.2e}{part} above the optimum ({certificate['kind']})"
+    fact = objective_fact(record)
+    return f"{fact.said}, {fact.about}" if fact.about else fact.said
 
 
 def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[str]:
@@ -182,7 +148,7 @@ def _setting(name: str, value: Any) -> str:
 
 def _is_solved(params: dict[str, Any]) -> bool:
     """Return whether `sdca` has the loss and the penalty of a setting."""
-    given = {"loss": loss_of(params), "penalty": params.get("penalty", "l2"), "alpha": params["alpha"]}
+    given = {"loss": loss_of(params), "penalty": penalty_of(params), "alpha": params["alpha"]}
     try:
         method_named("sdca").resolve(given)
     except ParameterError:
@@ -265,7 +231,7 @@ def _error_of(child: dict[str, Any]) -> float | None:
 def _child_line(child: dict[str, Any]) -> str:
     params = settings_text({name: child["params"].get(name) for name in ("loss", "alpha")})
     given = {f"select_{name}": child[name] for name in ("error", "mse") if name in child}
-    error = "diverged" if child["error"] is None else judged_text(given, "select").removeprefix("select ")
+    error = "diverged" if child["error"] is None else judged_fact(given, "select").said
     return f"  {params}: {error} ({child['status']})"
 
 

@@ -15,7 +15,6 @@ from distls.cli.support import (
     PLACE,
     FormatName,
     Running,
-    calibration_option,
     cli,
     cluster_of,
     cluster_options,
@@ -24,6 +23,7 @@ from distls.cli.support import (
     note,
     print_json,
     printable,
+    request_options,
     scored_bytes,
     silent,
 )
@@ -104,7 +104,7 @@ def evaluate(
 @cli.command(short_help="Calibrate the probabilities of a model on held-out rows.")
 @click.argument("run", type=PLACE)
 @data_argument
-@calibration_option
+@request_options("calibration")
 @format_option
 @click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
 @cluster_options

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
+from distls.request import OPTIONS, Option
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 
@@ -94,13 +95,6 @@ def cli() -> None:
 
 debug_option = click.option(
     "--debug", is_flag=True, callback=_note_debug, help="Show tracebacks and the cluster's log."
-)
-
-# the kinds as `distls.workers.prediction` has them, whose import would slow the start
-calibration_option = click.option(
-    "--calibration",
-    type=click.Choice(["temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"]),
-    help="How to calibrate; default: platt for two classes, else temperature; micro-f1 for sets of labels.",
 )
 
 
@@ -186,6 +180,24 @@ class PlaceType(click.ParamType[Any]):
 
 
 PLACE = PlaceType()
+
+
+def request_options(*names: str) -> Callable[[Callable[..., Any]], Any]:
+    """Add options of a fit's `Request`: all, or `names`."""
+    options = [_request_option(option) for option in OPTIONS if option.name in names or not names]
+    return lambda command: _with(command, *options)
+
+
+def _request_option(option: Option) -> Callable[[Callable[..., Any]], Any]:
+    kind: Any = PLACE if option.kind is Path else click.Choice(option.choices) if option.choices else bool
+    if option.low is not None:
+        ranges: Any = click.IntRange if option.kind is int else click.FloatRange
+        kind = ranges(option.low, min_open=option.open)
+    flag, metavar = option.kind is bool, option.unit if option.low is not None else None
+    return click.option(
+        option.flag, option.name, type=kind, is_flag=flag, default=option.default, metavar=metavar,
+        show_default=option.low == option.default, help=option.help,
+    )  # fmt: skip
 
 
 def content_options(command: Callable[..., Any]) -> Callable[..., Any]:

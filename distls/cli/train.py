@@ -18,11 +18,13 @@ from distls.cli.support import (
     content_options,
     note,
     printable,
+    request_options,
     silent,
     source_bytes,
     watchers,
 )
 from distls.cli.training import conclude
+from distls.request import ALONE
 from distls.storage.filesystem.paths import Place
 
 
@@ -43,13 +45,7 @@ class TrainCommand(IngestCommand, MethodCommand):
     help="See `distls methods`; auto takes the one that suits the data.",
 )
 @parameter_option("Set a parameter of the method.")
-@click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit on passes over the data.")
-@click.option("--tol", type=float, help="Stop when the certificate is at most this.")
-@click.option(
-    "--rtol", type=float, help="Stop when the certificate is at most this fraction of the objective."
-)
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Limit on training time.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@request_options(*ALONE)
 @click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
 @click.option("--discard-dataset", is_flag=True, help="Remove that folder once the model is trained.")
 @content_options

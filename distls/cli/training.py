@@ -18,7 +18,6 @@ from distls.cli.support import (
     Running,
     Size,
     Written,
-    calibration_option,
     cli,
     cluster_of,
     cluster_options,
@@ -27,6 +26,7 @@ from distls.cli.support import (
     note,
     print_json,
     printable,
+    request_options,
     say,
     watchers,
 )
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from distls.execution.executor import Executor
     from distls.memory_plan import Plan
     from distls.planning.cluster_plan import ClusterPlan
-    from distls.training.configuration import FitRequest
     from distls.training.setting_fit import FitResult
 
 
@@ -86,12 +85,7 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
 @cli.command(cls=MethodCommand, short_help="Show what a fit will cost in memory, bytes and seconds.")
 @click.argument("names", nargs=-1, metavar="[METHOD] DATASET", shell_complete=method_or_path)
 @parameter_option("Set a parameter of the method.")
-@click.option(
-    "--passes",
-    type=click.FloatRange(0, min_open=True),
-    help="Passes over the data; default the method's own.",
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@request_options("passes", "seed")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--no-probe", is_flag=True, help="Use metadata only: do not time a partition.")
 @click.option(
@@ -189,34 +183,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @cli.command(cls=MethodCommand)
 @click.argument("names", nargs=-1, metavar="[METHOD] DATASET RUN", shell_complete=method_or_path)
 @parameter_option("Set a parameter of METHOD; several values NAME=A,B,C with --select.")
-@click.option(
-    "--passes",
-    type=click.FloatRange(0, min_open=True),
-    help="Limit on passes over the data; default the method's own if no other limit is set.",
-)
-@click.option("--tol", type=float, help="Stop when the certificate is at most this.")
-@click.option(
-    "--rtol",
-    type=float,
-    help="Stop when the certificate is at most this fraction of the objective; default of sdca without a limit: 1e-3.",
-)
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Limit on training time.")
-@click.option("--eval", "eval_data", type=PLACE, help="Data set to evaluate during the fit.")
-@click.option(
-    "--eval-every", type=click.FloatRange(0), help="Passes between evaluations; 0 for no evaluation."
-)
-@click.option(
-    "--patience", type=click.IntRange(1), help="Stop after this many evaluations without a lower error."
-)
-@click.option("--select", type=PLACE, help="Data set that chooses among several settings by its error.")
-@click.option("--refit", is_flag=True, help="Fit the chosen setting once more, on the rows of --select too.")
-@click.option(
-    "--calibrate",
-    type=PLACE,
-    help="Held-out data set that calibrates the model: its probabilities, or the thresholds of its labels.",
-)
-@calibration_option
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@request_options()
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @click.option(
     "--report", "page", type=PLACE, metavar="FILE", help="Write a report of the run as an HTML file."
@@ -252,7 +219,7 @@ def fit(
         check_page(page)
     if request.reason is not None and not quiet:
         note(f"{request.method.name}: {request.reason}")
-    n_bytes = _worked_on(request)
+    n_bytes = request.decoded_bytes
     if cluster.scheduler is None:
         budget = cluster.for_data(n_bytes).budget()
         request.check(slots=budget.workers * budget.threads, memory=budget)
@@ -289,14 +256,9 @@ def resume(
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run, passes)
-    with Running(cluster, _worked_on(request), quiet) as (executor, budget):
+    with Running(cluster, request.decoded_bytes, quiet) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return conclude(result, run, quiet)
-
-
-def _worked_on(request: FitRequest) -> float:
-    """Return the decoded bytes of a fit's data, for each setting once."""
-    return float(request.data.decoded_bytes.sum()) * len(request.settings)
 
 
 def conclude(result: FitResult, run: Place, quiet: bool) -> int:

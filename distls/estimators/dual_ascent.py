@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,12 +11,17 @@ from numpy.typing import NDArray
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
-from distls.estimators.small_fit import fit_small
-from distls.estimators.small_optimum import MOST_READS
-from distls.problem import class_weights
+from distls.methods.default_losses import OF_NUMBERS
+from distls.methods.method import Parameter
+from distls.methods.parameters import number
+from distls.methods.requirements import loss_with
+from distls.problem import balanced_weights, class_weights
+from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.storage.model.model import LinearModel
+from distls.training.fit_warnings import guessing_warning
 from distls.training.fitting import warn_caller
 from distls.training.setting_fit import FitResult
 from distls.workers.losses.loss_registry import loss_named
@@ -28,28 +31,14 @@ def _is_number(value: Any, least: float, most: float) -> bool:
     return isinstance(value, (int, float)) and least <= value <= most
 
 
-@estimator
 class _DualAscent(DatasetEstimator):
     """An estimator whose `tol` is a relative duality gap."""
 
-    _method = "sdca"
     _relative_tol = True
 
-    l1_ratio: float = 0.0
-    fit_intercept: bool = True
-    intercept_scaling: float | None = None
-    lanes: int | None = None
-    dtype: str = "float64"
-    passes: float = 1000
-    tol: float | None = 1e-6
-    warm_start: bool = False
-    random_state: int = 0
-    executor: Any = None
-
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
-        mixed = self.l1_ratio != 0.0
-        penalty = {"penalty": "elasticnet" if mixed else "l2", "l1_ratio": self.l1_ratio if mixed else None}
-        result = super()._run(dataset, {**params, **penalty})
+        mixed = {"penalty": "elasticnet", "l1_ratio": self.l1_ratio} if self.l1_ratio != 0.0 else {}
+        result = super()._run(dataset, {**params, "l1_ratio": None, **mixed})
         certificate = result.record.get("certificate")
         self._gap = None if certificate is None else float(certificate["value"])
         return result
@@ -60,17 +49,10 @@ class _DualAscent(DatasetEstimator):
         return getattr(self, "_gap", None)
 
 
-@estimator
 class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
     """A classifier that takes the strength of its penalty as scikit-learn's do."""
 
-    # the names of losses here and the method's: for two classes, for more
-    _losses: ClassVar[dict[str, tuple[str, str]]]
-
-    loss: str
-    alpha: float | None = None
-    C: float | None = None
-    class_weight: Any = None
+    _probabilities: ClassVar[bool]  # whether its losses have them
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         weights = class_weights(params["class_weight"], dataset)
@@ -79,43 +61,55 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         return super()._run(dataset, {**params, **chosen})
 
     def _loss_of(self, n_classes: int) -> str:
-        """Return the method's name of the loss."""
-        binary, several = self._losses[self.loss]
-        return binary if n_classes == 2 else several
+        """Return the full name of the loss."""
+        # one problem a class, except that several probabilities are best made together
+        separable_first = n_classes == 2 or not self._probabilities
+        return loss_with(
+            dual=True, binary=True, probabilities=self._probabilities, separable_first=separable_first
+        )(self.loss)
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
         plain = self.l1_ratio == 0.0 and self.intercept_scaling is None and self.lanes is None
         first = not (self.warm_start and hasattr(self, "model_"))
         limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
-        if not (plain and first and limits and isinstance(X, np.ndarray)):
+        if not (plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path"):
             return False
-        params = {
-            **self._params(classes),
-            "loss": self._loss_of(len(classes)),
-            "penalty": "l2",
-            "l1_ratio": None,
-        }
-        if params["dtype"] != "float64":
+        given, loss = self._params(classes), self._loss_of(len(classes))
+        weights = row_weights(codes, sample_weight, given["class_weight"])
+        if weights is None or given["dtype"] != "float64":
             return False
-        tol, strength = float(self.tol or 0.0), partial(self._strength, params=params)
-        found = fit_small(X, codes, sample_weight, params, tol, strength)
+        alpha = self._strength(float(weights.sum()), given)
+        problem = RowsInMemory(
+            np.asarray(X, np.float64), codes.astype(np.int32), weights / weights.mean(), loss_named(loss),
+            len(classes), alpha, given["fit_intercept"],
+        )  # fmt: skip
+        found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
         if found is None:
             return False
-        self._keep(found.model)
-        self._gap, self.classes_ = found.gap, classes
-        self.n_features_in_, self.n_iter_, self.status_ = (
-            X.shape[1],
-            float(found.reads),
-            str(Status.CONVERGED),
-        )
-        if found.warning is not None:
-            warn_caller(found.warning)
+        params = {**given, "loss": loss, "penalty": "l2", "l1_ratio": None, "alpha": alpha}
+        self._keep(model_in_memory(found.weights, found.intercept, self._method, loss, params))
+        self._gap, self.classes_, self.n_features_in_ = found.gap, classes, X.shape[1]
+        self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
+        if sample_weight is None:
+            self._warn_of_guessing(problem)
         return True
 
+    def _warn_of_guessing(self, problem: RowsInMemory) -> None:
+        """Judge a fit without weights of rows as `distls.fit` does."""
+        counts, n_rows = np.bincount(problem.y), len(problem.y)
+        scores = problem.x @ self.model_.weights + self.model_.intercept
+        error = float((scores.argmax(axis=1) != problem.y).mean())
+        guessed = float(n_rows - counts.max()) / n_rows
+        warning = guessing_warning(error, guessed, "training rows", int(counts.argmax()))
+        if warning is not None:
+            warn_caller(warning)
+
     def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
-        if self.loss not in self._losses:
-            raise ParameterError(f"loss={self.loss!r}: must be {' or '.join(map(repr, self._losses))}")
+        try:
+            self._loss_of(2)
+        except ValueError as error:
+            raise ParameterError(f"loss={self.loss!r}: {error}") from None
         if self.alpha is not None and self.C is not None:
             raise ParameterError(
                 f"alpha={self.alpha} and C={self.C}: they say the same, C = 1/(alpha n); give one of them"
@@ -146,84 +140,87 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         return values if values.ndim > 1 else values * values.dtype.type(self._share)
 
 
-@estimator
+_STRENGTH = (
+    Parameter(
+        "alpha",
+        None,
+        number(above=0.0),
+        "strength of the penalty, relative to the mean loss; default: from C",
+    ),
+    Parameter(
+        "C",
+        None,
+        number(above=0.0),
+        "strength of the losses, 1/(alpha n); default: from alpha; of neither: 1",
+    ),
+)
+_OPTIMUM: dict[str, Any] = {
+    "l1_ratio": 0.0, "fit_intercept": True, "dtype": "float64", "passes": 1000, "tol": 1e-6,
+}  # fmt: skip
+
+
+@estimator("sdca", "loss", *_STRENGTH, without=("penalty",), loss="log", **_OPTIMUM)
 class DualLogisticRegression(_DualClassifier):
     """Logistic regression at its optimum, as ``LogisticRegression`` of scikit-learn has it.
 
-    %(dual_objective)s
-
-    Parameters
-    ----------
-    loss : {"log", "ovr_log"}
-        Multinomial, or one problem a class against the rest. Two classes are one binary problem with both.
-    %(dual_strength)s
-    %(dual_penalty)s
-    class_weight : dict of label -> weight, "balanced" or None
-    %(dual_ascent)s
-
-    %(dual_classifier)s
+    Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
+    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``. The loss is "log", multinomial, or
+    "ovr_log", one problem a class against the rest; two classes are one binary problem with both.
     """
 
-    _losses: ClassVar[dict[str, tuple[str, str]]] = {
-        "log": ("ovr_log", "softmax"),
-        "ovr_log": ("ovr_log", "ovr_log"),
-    }
-
-    loss: str = field(default="log", kw_only=False)
+    _probabilities = True
 
 
-@estimator
+@estimator("sdca", "loss", *_STRENGTH, without=("penalty",), loss="squared_hinge", **_OPTIMUM)
 class DualLinearSVC(_DualClassifier):
     """Linear SVM at its optimum, as ``LinearSVC`` of scikit-learn has it, whose intercept is always penalised.
 
-    %(dual_objective)s
-
-    But for the squared hinge, which has a factor 1/2 here: for it C is twice scikit-learn's.
-
-    Parameters
-    ----------
-    loss : {"squared_hinge", "hinge", "crammer_singer"}
-        The first two of one problem a class against the rest. Two classes are one binary problem with all.
-    %(dual_strength)s
-    %(dual_penalty)s
-    class_weight : dict of label -> weight, "balanced" or None
-    %(dual_ascent)s
-
-    %(dual_classifier)s
+    Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
+    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``, but for the squared hinge, which
+    has a factor 1/2 here: for it C is twice scikit-learn's. The loss is "squared_hinge" or "hinge", of one problem a
+    class against the rest, or "crammer_singer"; two classes are one binary problem with all.
     """
 
-    _losses: ClassVar[dict[str, tuple[str, str]]] = {
-        "squared_hinge": ("ovr_squared_hinge", "ovr_squared_hinge"),
-        "hinge": ("ovr_hinge", "ovr_hinge"),
-        "crammer_singer": ("crammer_singer", "crammer_singer"),
-    }
-
-    loss: str = field(default="squared_hinge", kw_only=False)
+    _probabilities = False
 
     def _check_probabilities(self) -> bool:
         raise ParameterError(f"loss={self.loss!r} has no probabilities; use DualLogisticRegression")
 
 
-@estimator
+@estimator("sdca", "alpha", without=("loss", "penalty", "class_weight"), **_OPTIMUM)
 class DualRidge(_DualAscent, DatasetRegressor):
     """Ridge or elastic-net regression with one or several outputs, at its optimum, for wide sparse rows.
 
     Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha R(W)``: scikit-learn's ``Ridge`` with
     ``alpha * sum_i s_i``, and its ``ElasticNet`` with the same `alpha` and `l1_ratio`.
-
-    Parameters
-    ----------
-    alpha : float
-        Strength of the penalty, greater than 0.
-    %(dual_penalty)s
-    %(dual_ascent)s
-
-    %(regressor)s
-    dual_gap_ : float
-        How far the objective is above the optimum, at most.
-    model_ : LinearModel
     """
 
-    loss: ClassVar[str] = "squared"
+    loss: ClassVar[str] = OF_NUMBERS
 
-    alpha: float = field(default=1e-5, kw_only=False)
+
+def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArray[np.float64] | None:
+    """Return the weight of each row, None where they have to be refused; `by_class` are those of codes, as text."""
+    sample = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight)
+    if sample.shape != (len(codes),) or sample.dtype.kind not in "fiub":
+        return None
+    sums = np.asarray(np.bincount(codes, sample), np.float64)
+    of_class = np.ones(len(sums))
+    if by_class is not None:
+        balanced = by_class == "balanced"
+        of_class = (
+            balanced_weights(sums) if balanced else np.array([by_class[str(c)] for c in range(len(sums))])
+        )
+    weights = of_class[codes] * sample
+    valid = np.isfinite(weights).all() and (sample >= 0).all() and (of_class * sums > 0.0).all()
+    return weights if valid else None
+
+
+def model_in_memory(
+    weights: NDArray[Any], intercept: NDArray[Any], method: str, loss: str, params: dict[str, Any]
+) -> LinearModel:
+    """Return a model of rows that were never a data set."""
+    return LinearModel(
+        np.ascontiguousarray(weights), intercept, classes=list(range(len(intercept))), method=method, loss=loss,
+        params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
+        source={"format": "memory", "files": []},
+    )  # fmt: skip

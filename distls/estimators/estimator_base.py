@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import MethodType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,13 +44,62 @@ class DatasetEstimator(BaseEstimator):
     _method: ClassVar[str]
     _columns: ClassVar[bool] = False  # whether the method works on column shards
     _relative_tol: ClassVar[bool] = False  # whether `tol` is a part of the objective
+    _known: ClassVar[dict[str, str]] = {
+        "n_features_in_": "Number of features.",
+        "n_iter_": "Passes done by `fit`.",
+        "status_": "How `fit` ended: CONVERGED, MAX_PASSES, ...",
+    }
     _model: LinearModel | None
+
+    if TYPE_CHECKING:  # the parameters of the method, by their names
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __sklearn_tags__(self) -> Any:
         """Declare that sparse input is accepted."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
+            The chunks of a dask array are computed one at a time and stored in a temporary dataset.
+        y : array or dask array of shape (n_rows,), for regressors also (n_rows, n_outputs)
+            Not given with a dataset, which has its own labels or numbers.
+        sample_weight : array of shape (n_rows,), optional
+            Not given with a dataset.
+
+        Returns
+        -------
+        self
+        """
+        dataset = dataset_given(X, y, sample_weight)
+        if dataset is not None:
+            return self._fit_dataset(dataset)
+        X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
+        fit_rows = self._fit_lazy if hasattr(X, "__dask_graph__") else self._fit_rows
+        return fit_rows(X, y, sample_weight)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of each row, shape (n_rows,), or its number; (n_rows, n_outputs) where `y` had columns.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
+            The predictions for a dask array are a dask array, computed chunk by chunk when it is.
+        """
+        check_is_fitted(self, "model_")
+        X = unwrapped("X", X)
+        if hasattr(X, "__dask_graph__"):
+            return self._predict_lazily(X)
+        dataset = dataset_given(X)
+        return (
+            self._of_scores(self._scores(X)) if dataset is None else self._of_blocks(self._predicted(dataset))
+        )
 
     def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
         """Return the parameters of the method; `labels` are the classes of data that hold codes."""
@@ -204,43 +253,12 @@ class _WhereProbable:
 
 
 class DatasetClassifier(ClassifierMixin, DatasetEstimator):
-    """A classifier: one class a row.
+    """A classifier: one class a row."""
 
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done by `fit`.
-    status_ : str
-        How `fit` ended: CONVERGED, MAX_PASSES, ...
-    model_ : LinearModel
-    """
-
+    _known: ClassVar[dict[str, str]] = {"classes_": "Classes, shape (n_classes,)."}
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Train.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
-            The chunks of a dask array are computed one at a time and stored in a temporary dataset.
-        y : array or dask array of shape (n_rows,)
-            Not given with a dataset, which has its own labels.
-        sample_weight : array of shape (n_rows,), optional
-            Not given with a dataset.
-
-        Returns
-        -------
-        self
-        """
-        dataset = dataset_given(X, y, sample_weight, "labels")
-        if dataset is not None:
-            return self._fit_dataset(dataset)
-        X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
-        if hasattr(X, "__dask_graph__"):
-            return self._fit_lazy(X, y, sample_weight)
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
@@ -302,23 +320,15 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         values = self._scores(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of each row, shape (n_rows,).
+    def _predict_lazily(self, X: Any) -> Any:
+        return self._lazily("predict", X, self.classes_.dtype, None)
 
-        Parameters
-        ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
-            The classes of a dask array are a dask array, computed chunk by chunk when it is.
-        """
-        X = unwrapped("X", X)
-        if hasattr(X, "__dask_graph__"):
-            return self._lazily("predict", X, self.classes_.dtype, None)
-        dataset = dataset_given(X)
-        if dataset is not None:
-            blocks = self._predicted(dataset)
-            codes = [block.codes[:, 0] for block in blocks]
-            return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
-        best = self._scores(X).argmax(axis=1)
+    def _of_blocks(self, blocks: Iterable[Predicted]) -> NDArray[Any]:
+        codes = [block.codes[:, 0] for block in blocks]
+        return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
+
+    def _of_scores(self, scores: NDArray[Any]) -> NDArray[Any]:
+        best = scores.argmax(axis=1)
         return self.classes_[best]
 
     def _check_probabilities(self) -> bool:
@@ -369,12 +379,12 @@ def _apply(estimator: Any, method: str, empty: NDArray[Any], X: Any) -> NDArray[
     return getattr(estimator, method)(X) if X.shape[0] else empty
 
 
-def dataset_given(X: Any, y: Any = None, sample_weight: Any = None, own: str = "") -> Dataset | None:
+def dataset_given(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset | None:
     """Return the dataset that X is or names, None for arrays; raise ParameterError if targets are given beside it."""
     if not isinstance(X, (str, Path, Dataset)):
         return None
     if y is not None or sample_weight is not None:
-        raise ParameterError(f"a data set has its own {own} and weights; do not pass y or sample_weight")
+        raise ParameterError("a data set has its own labels and weights; do not pass y or sample_weight")
     return X if isinstance(X, Dataset) else open_dataset(X)
 
 

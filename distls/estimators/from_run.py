@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from distls.estimators.estimator_base import DatasetEstimator, set_model
@@ -67,7 +66,7 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
             "distls.load_model predicts"
         )
     kind = known[model.method]
-    names = {entry.name for entry in fields(kind)}
+    names = kind().get_params()
     given = {name: value for name, value in model.params.items() if name in names}
     if given.get("loss", "") is None:
         given["loss"] = model.loss

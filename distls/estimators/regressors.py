@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetEstimator, dataset_given
+from distls.estimators.estimator_base import DatasetEstimator
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.estimators.temporary_data import folder_for_rows
 from distls.ingestion.formats.memory_arrays import unwrapped
@@ -19,21 +19,11 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.prediction.predict_task import Predicted
 
 
-@estimator
 class DatasetRegressor(RegressorMixin, DatasetEstimator):
-    """A linear model of one or several outputs.
-
-    %(regressor)s
-    model_ : LinearModel
-    """
-
-    fit_intercept: bool = True
-    lanes: int | None = None
-    dtype: str = "float64"
-    random_state: int = 0
-    executor: Any = None
+    """A linear model of one or several outputs."""
 
     def __sklearn_tags__(self) -> Any:
         """Declare that there may be several outputs."""
@@ -41,33 +31,16 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Train.
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True
+        )  # fmt: skip
+        return self._fit_numbers(X, y, sample_weight, X.dtype.name)
 
-        Parameters
-        ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
-            The chunks of a dask array are computed one at a time and stored in a temporary dataset.
-        y : array or dask array of shape (n_rows,) or (n_rows, n_outputs)
-            Not given with a dataset, which has its own targets.
-        sample_weight : array of shape (n_rows,), optional
-            Not given with a dataset.
+    def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        return self._fit_numbers(X, y, sample_weight, self._begin_lazily(X, y))
 
-        Returns
-        -------
-        self
-        """
-        dataset = dataset_given(X, y, sample_weight, "targets")
-        if dataset is not None:
-            return self._fit_dataset(dataset)
-        X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
-        if hasattr(X, "__dask_graph__"):
-            dtype = self._begin_lazily(X, y)
-        else:
-            X, y = validate_data(
-                self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True
-            )  # fmt: skip
-            dtype = X.dtype.name
+    def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         with folder_for_rows(X, self._executor()) as folder:
             data = self._ingest(X, folder / "data", y, sample_weight, target="continuous", dtype=dtype)
             return self._fit_dataset(data, single=getattr(y, "ndim", 1) == 1)
@@ -82,30 +55,17 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         self._single = dataset.meta.n_targets == 1 if single is None else single
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the predictions, shape (n_rows,), or (n_rows, n_outputs) where `y` had columns.
+    def _predict_lazily(self, X: Any) -> Any:
+        return self._lazily("predict", X, self._score_dtype, None if self._single else self.model_.n_outputs)
 
-        Parameters
-        ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
-            Those for a dask array are a dask array, computed chunk by chunk when it is.
-        """
-        X = unwrapped("X", X)
-        if hasattr(X, "__dask_graph__"):
-            check_is_fitted(self, "model_")
-            columns = None if self._single else self.model_.n_outputs
-            return self._lazily("predict", X, self._score_dtype, columns)
-        dataset = dataset_given(X)
-        if dataset is not None:
-            values = np.concatenate([self._none, *(block.scores for block in self._predicted(dataset))])
-        else:
-            values = self._scores(X)
-            values = loss_named(self.model_.loss).numbers(values)
+    def _of_blocks(self, blocks: Iterable[Predicted]) -> NDArray[Any]:
+        none = np.empty((0, self.model_.n_outputs), self._score_dtype)
+        values = np.concatenate([none, *(block.scores for block in blocks)])
         return values[:, 0] if self._single else values
 
-    @property
-    def _none(self) -> NDArray[Any]:
-        return np.empty((0, self.model_.n_outputs), self._score_dtype)
+    def _of_scores(self, scores: NDArray[Any]) -> NDArray[Any]:
+        values = loss_named(self.model_.loss).numbers(scores)
+        return values[:, 0] if self._single else values
 
     @property
     def coef_(self) -> NDArray[Any]:
@@ -120,95 +80,23 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         return self.model_.intercept[0] if self._single else self.model_.intercept
 
 
-@estimator
+@estimator("gls", "alpha", without=("class_weight",), link="identity")
 class GeneralizedLeastSquaresRegressor(DatasetRegressor):
     """Ridge regression with one or several outputs, in one read of the data (Algorithm 1 of least squares revisited).
 
     Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``: scikit-learn's ``Ridge`` with
     ``alpha * sum_i s_i``. With ``link="poisson"`` half the deviance of counts is in the place of the squares:
     scikit-learn's ``PoissonRegressor`` with the same ``alpha``.
-
-    Parameters
-    ----------
-    alpha : float or "path"
-        L2 strength, 0 or more; "path": of many, the best in cross-validation, in the same read.
-    folds : int or None
-        Of alpha="path"; default 5.
-    alphas : str or None
-        Of alpha="path", with colons between them, such as "1:0.1:0.01".
-    link : {"identity", "poisson"}
-        Predictions are the scores, or for counts their exponentials, in at most 100 reads of the data.
-    fit_intercept : bool
-    lanes : int or None
-        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
-    dtype : {"float64", "float32"}
-        Of weights and products.
-    random_state : int
-        Of the order in which rows of arrays are stored; folds depend on it.
-    %(executor)s
-
-    %(regressor)s
-    model_ : LinearModel
     """
 
-    _method = "gls"
 
-    alpha: Any = field(default=1e-5, kw_only=False)
-    folds: int | None = None
-    alphas: str | None = None
-    link: str = "identity"
-
-
-@estimator
+@estimator("csgd", "schedule", without=("loss", "class_weight"), dtype="float64")
 class CSGDRegressor(StreamingEstimator, DatasetRegressor):
     """Linear regression by stochastic gradients that pass through the mean point (constrained SGD, Algorithm 1).
 
-    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``.
-
-    Parameters
-    ----------
-    schedule : {"two-phase", "sqrt", "inverse", "constant"}
-        Of steps.
-    eta0 : float or None
-        Size of steps; None: tried by `fit`, safe in `partial_fit`.
-    switch : float or None
-        Of two-phase: a lane's rows before the second phase; None: half of a pass (of the first block of a stream).
-    center : {"running", "global"}
-        The mean point: of the rows so far, or of all rows (`fit` only).
-    alpha : float or "path"
-        L2 strength, 0 or more; "path": the best of many by cross-validation (`fit` only).
-    folds : int or None
-        Cross-validation folds of ``alpha="path"``.
-    alphas : str or None
-        Alphas of ``alpha="path"``, such as "1:0.1:0.01".
-    fit_intercept : bool
-    lanes : int or None
-        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
-    shuffle : bool
-        Visit rows in a random order; else in the given one.
-    dtype : {"float32", "float64"}
-        Of the weights.
-    passes : float
-        Reads of the data.
-    random_state : int
-    %(executor)s
-
-    %(regressor)s
-    t_ : int
-        Updates done by `partial_fit`.
+    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``. Without `eta0` the size of steps
+    is chosen by trial in `fit`, and is a safe one in `partial_fit`.
     """
-
-    _method = "csgd"
-
-    schedule: str = field(default="two-phase", kw_only=False)
-    eta0: float | None = None
-    switch: float | None = None
-    center: str = "running"
-    alpha: Any = 0.0
-    folds: int | None = None
-    alphas: str | None = None
-    shuffle: bool = True
-    passes: float = 10
 
     def _keep(self, model: LinearModel) -> None:
         super()._keep(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
@@ -14,27 +13,15 @@ from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.ingestion.formats.memory_arrays import unwrapped
+from distls.methods.method import Parameter
+from distls.methods.parameters import ONE_BLOCK, boolean
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.workers.losses.loss_registry import has_probabilities
 
 
-@estimator
 class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassifier):
     """A classifier of a stochastic method, which can also learn from blocks of rows as they come."""
-
-    folds: int | None = None
-    alphas: str | None = None
-    fit_intercept: bool = False
-    class_weight: Any = None
-    lanes: int | None = None
-    shuffle: bool = True
-    dtype: str = "float32"
-    passes: float = 10
-    tol: float | None = None
-    warm_start: bool = False
-    random_state: int = 0
-    executor: Any = None
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -96,127 +83,44 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         return True
 
 
-@estimator
+@estimator("mcid", "loss", loss="log")
 class MCIDClassifier(StreamingClassifier):
     """Stochastic multi-class logistic regression, SVM or perceptron (MCID, Algorithms 1-4).
 
     Objective and scaling: see `distls.problem`.
-
-    Parameters
-    ----------
-    loss : {"log", "hinge", "perceptron"} or full loss name
-    alpha : float or "path"
-        L2 strength, the paper's lambda; "path": the best of many by cross-validation (`fit` only).
-    batch_size : int
-        Rows per step, the paper's r.
-    average : {"tail", "all", "none"}
-        Iterates whose mean is the model.
-    t0 : float or None
-        Offset added to t in the step size.
-    %(stochastic)s
     """
 
-    _method = "mcid"
 
-    loss: str = field(default="log", kw_only=False)
-    alpha: Any = 1e-5
-    batch_size: int = 1
-    average: str = "tail"
-    t0: float | None = None
-
-
-@estimator
+@estimator("sgd", "loss", without=(*(p.name for p in ONE_BLOCK), "center"), loss="log")
 class StochasticClassifier(StreamingClassifier):
     """Stochastic gradient descent for any loss with per-feature adaptive steps: the method `sgd`.
 
     One or a few passes suffice where others need ten, usually without tuning. Objective: see `distls.problem`.
-
-    Parameters
-    ----------
-    loss : {"log", "hinge", "perceptron", "ovr_log", "ovr_hinge", "ovr_squared_hinge", "squared"}
-    schedule : {"adaptive", "inverse", "constant", "sqrt", "two-phase"}
-        Of step sizes.
-    eta0 : float or None
-        Initial step size; None: if adaptive sqrt(n_classes)/2 (hinge: 1/4 or more) times the cube root of lanes, else
-        chosen by trial in `fit`.
-    alpha : float or "path"
-        L2 strength, 0 or more; "path": the best of many by cross-validation (`fit` only).
-    batch_size : int
-        Rows per step, for schedules that do not adapt.
-    average : {"none", "all", "tail"}
-        Iterates whose mean is the model, for schedules that do not adapt.
-    %(stochastic)s
     """
 
-    _method = "sgd"
 
-    loss: str = field(default="log", kw_only=False)
-    schedule: str = "adaptive"
-    eta0: float | None = None
-    alpha: Any = 0.0
-    batch_size: int = 1
-    average: str = "none"
-
-
-@estimator
+@estimator("sgdqn", "loss", loss="squared_hinge")
 class SGDQNClassifier(StreamingClassifier):
     """Linear SVM or one-versus-rest logistic regression by SGD-QN: stochastic gradients in a diagonal metric.
 
-    Objective: see `distls.problem`; two classes are one binary problem.
-
-    Parameters
-    ----------
-    loss : {"squared_hinge", "hinge", "log"}
-    alpha : float or "path"
-        L2 strength, the paper's lambda; "path": the best of many by cross-validation (`fit` only).
-    diagonal : {"gauss-newton", "secant", "paper"} or None
-        Estimate of the metric; None: gauss-newton, of the hinge, which has no second derivatives, secant.
-    skip : int or None
-        Rows between dense updates (L2, metric).
-    t0 : float or None
-        Offset added to t in the step size; None: chosen by trial in `fit`, safe in `partial_fit`.
-    %(stochastic)s
+    Objective: see `distls.problem`; two classes are one binary problem. Without `t0` the first steps are chosen by
+    trial in `fit`, and are safe ones in `partial_fit`.
     """
 
-    _method = "sgdqn"
 
-    loss: str = field(default="squared_hinge", kw_only=False)
-    alpha: Any = 1e-5
-    diagonal: str | None = None
-    skip: int | None = None
-    t0: float | None = None
+_CONSTRAINED = Parameter(
+    "constrained", True, boolean, "project on the models that pass through the mean point, after each step"
+)
 
 
-@estimator
+@estimator("c-adaline", "constrained", _CONSTRAINED, without=("loss",), schedule=None)
 class AdalineClassifier(StreamingClassifier):
     """Least-squares classification by SGD constrained to pass through the mean point (C-Adaline).
 
-    With ``constrained=False`` it is Adaline. Objective: see `distls.problem`; targets are indicators of classes.
-
-    Parameters
-    ----------
-    constrained : bool
-        Project on the models that pass through the mean point, after each step.
-    schedule : {"constant", "inverse", "sqrt", "two-phase"} or None
-        Of step sizes; None: sqrt, or constant if not constrained.
-    eta0 : float or None
-        Initial step size; None: chosen by trial in `fit`, safe in `partial_fit`.
-    switch : float or None
-        Rows of a lane before the second phase of two-phase.
-    center : {"running", "global"}
-        The mean point: of the rows seen so far, or of all rows (`fit` only).
-    alpha : float or "path"
-        L2 strength, 0 or more; "path": the best of many by cross-validation (`fit` only).
-    %(stochastic)s
+    With ``constrained=False`` it is Adaline, whose `schedule` is constant by default. Objective: see `distls.problem`;
+    targets are indicators of classes. Without `eta0` the size of steps is chosen by trial in `fit`, and is a safe one
+    in `partial_fit`.
     """
-
-    constrained: bool = field(default=True, kw_only=False)
-    schedule: str | None = None
-    eta0: float | None = None
-    switch: float | None = None
-    center: str = "running"
-    alpha: Any = 0.0
-    fit_intercept: bool = True
 
     @property
     def _method(self) -> str:  # type: ignore[override]

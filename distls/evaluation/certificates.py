@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import DualProblem
 from distls.methods.method import Method
-from distls.problem import Problem, loss_of
-from distls.solvers.dual_ascent.dual_problem import DualProblem
+from distls.problem import Problem, loss_of, penalty_of
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualSum
@@ -36,7 +36,7 @@ def certificate_kind(params: Mapping[str, Any], method: Method | None = None) ->
         loss_of(params),
         linear=linear,
         bounded=not params["fit_intercept"] and params["alpha"] != 0,
-        penalty=params.get("penalty", "l2"),
+        penalty=penalty_of(params),
     )
 
 
@@ -47,7 +47,7 @@ def _kind(loss: str, *, linear: bool, bounded: bool, penalty: str) -> str:
         return "none"
     if not bounded:
         return "gradient_norm"
-    return "duality_gap" if penalty != "l2" else certificate
+    return certificate if penalty_named(penalty).quadratic else "duality_gap"
 
 
 def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objective: float) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def certificate_of(
     shift = rest * (1.0 + 2.0 * float(np.abs(predictor.intercept).max())) if free else 0.0
     gradient = total.gradient
     gradient /= total.weight_sum
-    if problem.penalty != "l2" and kind == "duality_gap":
+    if not problem.penalty_is_quadratic and kind == "duality_gap":
         loss = total.loss_sum / total.weight_sum
         gap = max(_gap(problem, predictor, loss, gradient), 0.0) + shift
         return {"kind": kind, "value": min(gap + rounding_of(problem, objective), objective)}
@@ -147,7 +147,7 @@ def _stationarity(
 ) -> NDArray[np.float64]:
     """Return the gradient of F, or the prox-gradient step of size 1: both are zero at the optimum."""
     w = predictor.coefficients.astype(np.float64)
-    if problem.penalty == "l2":
+    if problem.penalty_is_quadratic:
         gradient += problem.alpha * w
         return gradient
     return w - prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio)

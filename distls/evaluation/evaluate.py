@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
-from distls.evaluation.cost_matrix import read_costs
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import AnyEvaluation
 from distls.evaluation.scores import measure_classes, measure_labels, reference, score_targets
@@ -24,10 +26,12 @@ from distls.problem import Problem
 from distls.solvers.loop import relative_bound
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import MismatchError, ParameterError, StateLostError
+from distls.storage.dataset.metadata import Label
+from distls.storage.errors import BadInputError, MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.workers.duals.stored_duals import published_duals
+from distls.workers.evaluation.class_metrics_task import RANKED_CLASSES
 from distls.workers.ingestion.formats.data_frames import is_frame
 from distls.workers.prediction.predictor import LinearPredictor
 
@@ -172,3 +176,59 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
     found = evaluator.objective(Fitted(LinearPredictor.of(model), duals=point))
     certificate = {**found["certificate"], "relative": relative_bound(found)}
     return {"objective": found["objective"], "certificate": certificate}
+
+
+# -- costs of wrong predictions --------------------------------------------------------------------------
+
+_SHAPE = (
+    "expected a first line with a blank and the predicted classes, then a line for each class with its costs"
+)
+
+
+def read_costs(path: str | Path, classes: Sequence[Label], predicted: Sequence[Label]) -> NDArray[np.float64]:
+    """Return the costs of each class of the data (rows) where each of the model is predicted (columns).
+
+    Raises ParameterError if there are too many classes or costs of a class are missing, BadInputError if the file is
+    not such a table of finite numbers.
+    """
+    if max(len(classes), len(predicted)) > RANKED_CLASSES:
+        raise ParameterError(f"--costs: {len(predicted)} classes; costs are for {RANKED_CLASSES} at most")
+    columns, rows = _read(path)
+    for names, wanted, where in ((columns, predicted, "first line"), (list(rows), classes, "first column")):
+        missing = [str(label) for label in wanted if str(label) not in names]
+        if missing:
+            raise ParameterError(f'{path}: no class "{missing[0]}" in its {where}; {_SHAPE}')
+    places = [columns.index(str(label)) for label in predicted]
+    return np.array([[rows[str(label)][place] for place in places] for label in classes]).reshape(
+        len(classes), len(predicted)
+    )
+
+
+def _read(path: str | Path) -> tuple[list[str], dict[str, list[float]]]:
+    """Return the names of the columns, and the numbers of each row by its name."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            lines = [line for line in csv.reader(file) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInputError(f"{path}: cannot be read as a table of costs ({error})") from None
+    if not lines:
+        raise BadInputError(f"{path}: empty; {_SHAPE}")
+    columns = [name.strip() for name in lines[0][1:]]
+    rows: dict[str, list[float]] = {}
+    for number, line in enumerate(lines[1:], 2):
+        name, fields = line[0].strip(), line[1:]
+        if len(fields) != len(columns) or name in rows:
+            why = "twice" if name in rows else f"{len(fields)} costs of {len(columns)} classes"
+            raise BadInputError(f'{path}, line {number}: class "{name}", {why}; {_SHAPE}')
+        rows[name] = [_number(field, f"{path}, line {number}") for field in fields]
+    return columns, rows
+
+
+def _number(field: str, where: str) -> float:
+    try:
+        value = float(field)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadInputError(f'{where}: "{field}" is not a cost; expected a finite number')
+    return value

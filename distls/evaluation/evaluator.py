@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,6 @@ from distls.evaluation.certificates import (
     tightened,
 )
 from distls.evaluation.compatibility import check_evaluable
-from distls.evaluation.dual_search import DualSearch
 from distls.evaluation.metrics import RegressionEvaluation
 from distls.evaluation.scores import reading_lanes, score_targets
 from distls.execution.executor import Executor
@@ -43,6 +43,24 @@ from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
 
+class BoundSearch(Protocol):
+    """What looks for a better lower bound of the optimum than that of a fit's weights."""
+
+    reached: float | None
+
+    def bounded(
+        self,
+        fitted: Fitted,
+        objective: float,
+        bound: float,
+        executor: Executor,
+        data: DatasetRef,
+        prove: Callable[[Fitted], dict[str, Any]],
+    ) -> tuple[float, int]:
+        """Return a lower bound of the optimum, at least `bound`, and the bytes read for it."""
+        raise NotImplementedError
+
+
 class Evaluator:
     """Evaluates a fit between rounds: objective, certificate, and the error on other data sets.
 
@@ -57,7 +75,7 @@ class Evaluator:
         *,
         eval_data: Dataset | None = None,
         select_data: Dataset | None = None,
-        search: DualSearch | None = None,  # a better bound than that of the weights' own gradient
+        search: BoundSearch | None = None,  # a better bound than that of the weights' own gradient
     ) -> None:
         self._problem, self._executor, self._data = problem, executor, data
         self._search = search
@@ -139,7 +157,7 @@ class Evaluator:
         if fitted.alpha is not None:
             problem = replace(problem, alpha=fitted.alpha)
         if fitted.refit is not None:
-            problem = replace(problem, alpha=fitted.refit.alpha, penalty="l2")
+            problem = problem.with_squares(fitted.refit.alpha)
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
         ridge = problem.is_ridge and with_gradient and fitted.refit is None
         total = self._summed(
@@ -170,7 +188,7 @@ class Evaluator:
         }
         return values if self._search is None else self._searched(values, fitted, self._search)
 
-    def _searched(self, values: dict[str, Any], fitted: Fitted, search: DualSearch) -> dict[str, Any]:
+    def _searched(self, values: dict[str, Any], fitted: Fitted, search: BoundSearch) -> dict[str, Any]:
         """Return an evaluation with the better bound that a search finds, where there is one of F - F* at all."""
         value, certificate = values["objective"], values["certificate"]
         if certificate["kind"] not in BOUNDS or not math.isfinite(value):
@@ -238,7 +256,7 @@ class Evaluator:
 
 def _slope_of(problem: Problem, gradient: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Return the squared norms of the rows of the gradient of F; None where F is not smooth."""
-    if problem.penalty != "l2" or not loss_named(problem.loss).smooth:
+    if not problem.penalty_is_quadratic or not loss_named(problem.loss).smooth:
         return None
     return np.asarray(np.einsum("ij,ij->i", gradient, gradient))
 

@@ -11,44 +11,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.class_details import ClassDetails
+from distls.facts import Fact, Shown, as_json, percent
 from distls.storage.dataset.metadata import Label
-from distls.storage.markup import card
 from distls.workers.evaluation.probability_sums import sum_at
 
-# Attributes by which an evaluation shows itself, as far as it has them.
-_SAID = {
-    "n_rows": "{:,} rows",
-    "error": "error {:.2%}",
-    "hamming_loss": "hamming loss {:.4f}",
-    "log_loss": "log loss {:.4f}",
-    "macro_f1": "macro F1 {:.4f}",
-    "micro_f1": "micro F1 {:.4f}",
-    "mse": "mse {:.6g}",
-    "r2": "r2 {:.4f}",
-}
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Proven:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _Proven(Shown):
     """Objective and bound of a run that has kept its duals, on its training data; see `distls.evaluation.evaluate`."""
 
     objective: float | None = None
     certificate: dict[str, Any] | None = None  # "kind", "value", "relative"
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {', '.join(self._said())}>"
-
-    def _repr_html_(self) -> str:
-        return card(type(self).__name__, [("", text) for text in self._said()])
-
-    def _said(self) -> list[str]:
-        values = {name: getattr(self, name, None) for name in _SAID}
-        return [_SAID[name].format(value) for name, value in values.items() if value is not None]
-
     def _proof(self) -> dict[str, Any]:
         if self.objective is None:
             return {}
         return {"objective": self.objective, "certificate": self.certificate}
+
+
+def _totals(n_rows: int, error: float, log_loss: float | None, *others: Fact) -> list[Fact]:
+    found = [
+        Fact("", n_rows, "{:,} rows".format, key="n_rows"),
+        Fact("error", error, percent, key="error"),
+        *others,
+    ]
+    return (
+        found
+        if log_loss is None
+        else [*found, Fact("log loss", log_loss, ".4f", "mean over rows", "log_loss")]
+    )
+
+
+def f1_facts(evaluation: Evaluation | LabelEvaluation) -> list[Fact]:
+    """Return the means of F1."""
+    means = {"macro": evaluation.macro_f1, "micro": evaluation.micro_f1, "weighted": evaluation.weighted_f1}
+    return [Fact(f"{name} F1", value, ".4f", key=f"{name}_f1") for name, value in means.items()]
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,6 +125,10 @@ class Evaluation(_Proven):
         of_class = np.where(codes >= 0, np.append(predicted, 0.0)[codes], 0.0)
         return np.stack([rows, of_class, right], axis=1), len(unlisted)
 
+    def facts(self) -> list[Fact]:
+        """Return rows, error, and log loss and means of F1."""
+        return [*_totals(self.n_rows, self.error, self.log_loss), *f1_facts(self)]
+
     def per_class(self) -> list[dict[str, Any]]:
         """Return rows, recall, precision and F1 of each class of the data, and how well scores rank its rows."""
         counts, _ = self._counts()
@@ -150,13 +151,9 @@ class Evaluation(_Proven):
             for t, p, c in self.confusion
         ]
         return {
-            "n_rows": self.n_rows,
-            "error": self.error,
-            "log_loss": None if self.log_loss == math.inf else self.log_loss,
+            "log_loss": None,
+            **as_json(self.facts()),
             "unknown_labels": self.unknown,
-            "macro_f1": self.macro_f1,
-            "micro_f1": self.micro_f1,
-            "weighted_f1": self.weighted_f1,
             "macro_precision": self.mean_of("precision"),
             "macro_recall": self.mean_of("recall"),
             "per_class": self.per_class(),
@@ -233,6 +230,11 @@ class LabelEvaluation(_Proven):
         rows = self.counts.tolist()
         return _ratio(sum(row[0] * _f1(*row) for row in rows), sum(row[0] for row in rows))
 
+    def facts(self) -> list[Fact]:
+        """Return rows, error, Hamming loss, and log loss and means of F1."""
+        hamming = Fact("hamming loss", self.hamming_loss, ".4f", key="hamming_loss")
+        return [*_totals(self.n_rows, self.error, self.log_loss, hamming), *f1_facts(self)]
+
     def per_class(self) -> list[dict[str, Any]]:
         """Return rows, recall, precision and F1 of each label."""
         return [
@@ -242,15 +244,10 @@ class LabelEvaluation(_Proven):
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""
         return {
-            "n_rows": self.n_rows,
+            "log_loss": None,
+            **as_json(self.facts()),
             "weighted": self.weight is not None,
-            "error": self.error,
-            "hamming_loss": self.hamming_loss,
-            "micro_f1": self.micro_f1,
-            "macro_f1": self.macro_f1,
-            "weighted_f1": self.weighted_f1,
             "precision_at": [{"k": k, "precision": value} for k, value in self.precision_at.items()],
-            "log_loss": self.log_loss,
             "unknown_labels": self.unknown,
             "calibration": self.calibration,
             "per_class": self.per_class(),
@@ -304,22 +301,37 @@ class RegressionEvaluation(_Proven):
         values = [value for value in self.r2_by_output if value is not None]
         return float(np.mean(values)) if len(values) == len(self.variance) else None
 
+    def facts(self) -> list[Fact]:
+        """Return rows, mean squared error, r2 and deviance."""
+        found = [
+            Fact("", self.n_rows, "{:,} rows".format, key="n_rows"),
+            Fact("mse", self.mse, ".6g", "mean squared error", "mse"),
+            Fact("r2", self.r2, r2_text, "1 is perfect, 0 is the mean", "r2"),
+        ]
+        return (
+            found
+            if self.deviance is None
+            else [*found, Fact("deviance", self.deviance, ".6g", key="deviance")]
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""
         outputs = zip(self.mse_by_output.tolist(), self.r2_by_output, strict=True)
         return {
-            "n_rows": self.n_rows,
+            **as_json(self.facts()),
             "weighted": self.weighted,
-            "mse": self.mse,
-            "r2": self.r2,
             "log_loss": None,
             "per_output": [{"output": i, "mse": mse, "r2": r2} for i, (mse, r2) in enumerate(outputs)],
-            **({} if self.deviance is None else {"deviance": self.deviance}),
             **self._proof(),
         }
 
 
 AnyEvaluation = Evaluation | LabelEvaluation | RegressionEvaluation
+
+
+def r2_text(value: float | None) -> str:
+    """Return an r2 for a reader."""
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _class_row(label: Label, rows: float, predicted: float, right: float) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from distls.workers.evaluation.multilabel_task import (
 )
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
 from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
-from distls.workers.losses.loss_registry import has_probabilities
+from distls.workers.losses.loss_registry import has_probabilities, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
@@ -99,7 +99,7 @@ def score_targets(
         _check_weight(dataset, total.weight)
         return RegressionEvaluation(
             total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted,
-            None if loss == "squared" else total.deviance / total.weight,
+            None if loss_named(loss).quadratic else total.deviance / total.weight,
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
         return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted, None)
@@ -146,17 +146,9 @@ def measure_classes(
     log_loss = total.loss_sum / total.known if made is not None and total.known > 0 else None
     if kind is not None:
         log_loss = None if details.probability is None else details.probability.log_loss
-    confusion = np.stack([*pairs, total.pair_weights], axis=1)
-    return Evaluation(
-        n_rows=total.ledger.n_rows,
-        error=(total.weight - float(total.right.sum())) / total.weight,
-        log_loss=log_loss,
-        unknown=total.n_unknown,
-        classes=dataset.meta.classes,
-        predicted_classes=model.classes,
-        confusion=confusion if weighted else confusion.astype(np.int64),
-        details=details,
-    )
+    error = (total.weight - float(total.right.sum())) / total.weight
+    counts = total.pair_weights if weighted else total.pair_weights.astype(np.int64)
+    return _of_classes(dataset, model.classes, total, counts, total.n_unknown, error, log_loss, details)
 
 
 def _check_weight(dataset: Dataset, weight: float) -> None:
@@ -197,14 +189,21 @@ def _label_evaluation(
 
 
 def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str) -> Evaluation:
-    n_outputs = max(len(classes), 1)
-    confusion = np.stack([total.pairs // n_outputs, total.pairs % n_outputs, total.pair_counts], axis=1)
-    return Evaluation(
-        n_rows=total.ledger.n_rows,
-        error=total.errors / total.ledger.n_rows,
-        log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known > 0 else None,
-        unknown=total.ledger.n_rows - int(total.known),
-        classes=dataset.meta.classes,
-        predicted_classes=classes,
-        confusion=confusion,
-    )
+    n_rows, judged = total.ledger.n_rows, has_probabilities(loss) and total.known > 0
+    log_loss, unknown = total.loss_sum / total.known if judged else None, n_rows - int(total.known)
+    return _of_classes(dataset, classes, total, total.pair_counts, unknown, total.errors / n_rows, log_loss)
+
+
+def _of_classes(
+    dataset: Dataset,
+    classes: list[Label],  # of the model
+    total: ScoreSum | MetricsSum,
+    counts: NDArray[Any],  # of each pair of a class and a predicted one
+    unknown: int,
+    error: float,
+    log_loss: float | None,
+    details: ClassDetails | None = None,
+) -> Evaluation:
+    confusion = np.stack([*np.divmod(total.pairs, max(len(classes), 1)), counts], axis=1)
+    n_rows = total.ledger.n_rows
+    return Evaluation(n_rows, error, log_loss, unknown, dataset.meta.classes, classes, confusion, details)

@@ -55,7 +55,7 @@ def plan_document(
     """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
     if options.unknown_features == "error":
-        del shared["unknown_features"]  # an ingest of a version without this option is resumed
+        del shared["unknown_features"]  # recorded where it is asked for
     return {
         "version": 1,
         "sources": plan.identity,

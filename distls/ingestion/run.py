@@ -372,7 +372,6 @@ class IngestRun:
 
     def _source(self) -> dict[str, Any]:
         """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
-        # `recipe` is the member that readers of every version know
         described = {"recipe": self.plan.description} if self.plan.description else {}
         files = [Path(file.path).name for file in self.plan.files]
         return {"format": self.plan.format, "files": files, **described}

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.table_columns import (
@@ -51,7 +53,7 @@ def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[
     if found > n_features:
         raise BadInputError(f"rows of {found} features do not fit into n_features={n_features}")
     spare = n_features - found
-    return tuple(replace(f, width=f.size + spare) if f.indices else f for f in features)
+    return tuple(structs.replace(f, width=f.size + spare) if f.indices else f for f in features)
 
 
 def _dates_remedy(name: str) -> str:
@@ -113,9 +115,9 @@ class _Survey:
         """Return a column as the survey found it."""
         column = self.place[guess.name]
         if guess.indices:
-            return replace(guess, width=max(self.largest[self.place[guess.indices]] + 1, 1))
+            return structs.replace(guess, width=max(self.largest[self.place[guess.indices]] + 1, 1))
         if not self._is_category(guess):
-            return replace(guess, categories=None)
+            return structs.replace(guess, categories=None)
         values = self.values[column]
         if values is None:
             raise BadInputError(self._too_many(guess.name))

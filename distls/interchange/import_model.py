@@ -8,27 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.interchange.vw_text import read_vw
+from distls.interchange.vw_model import both_outputs, read_vw
 from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, save_model
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import loss_elsewhere
 
 SOURCES = ("liblinear", "vw")
 _NAMES = {"liblinear": "LIBLINEAR", "vw": "Vowpal Wabbit"}
-# solver -> loss of two classes, of more
-_LOSSES = {
-    "L2R_LR": ("softmax", "ovr_log"),
-    "L2R_LR_DUAL": ("softmax", "ovr_log"),
-    "L1R_LR": ("softmax", "ovr_log"),
-    "L2R_L2LOSS_SVC": ("ovr_squared_hinge", "ovr_squared_hinge"),
-    "L2R_L2LOSS_SVC_DUAL": ("ovr_squared_hinge", "ovr_squared_hinge"),
-    "L1R_L2LOSS_SVC": ("ovr_squared_hinge", "ovr_squared_hinge"),
-    "L2R_L1LOSS_SVC_DUAL": ("ovr_hinge", "ovr_hinge"),
-    "MCSVM_CS": ("crammer_singer", "crammer_singer"),
-}
-_REGRESSION = ("L2R_L2LOSS_SVR", "L2R_L2LOSS_SVR_DUAL", "L2R_L1LOSS_SVR_DUAL")
 _LARGEST = 2**33  # bytes of a file that is read
 
 
@@ -85,29 +75,33 @@ def _read(text: bytes) -> LinearModel:
             raise ValueError(f"it has no line {name}")
     solver, bias = facts["solver_type"].strip(), float(facts["bias"])
     n_classes, n_features = int(facts["nr_class"]), int(facts["nr_feature"])
-    numeric = solver in _REGRESSION
-    if not numeric and solver not in _LOSSES:
-        raise ValueError(f"solver_type {solver}")
+    loss = _loss_of(solver, n_classes)
+    numeric = "continuous" in loss.targets
     single = numeric or (n_classes == 2 and solver != "MCSVM_CS")
     weights, intercept = _weights(table, n_features, 1 if single else n_classes, bias)
-    loss, labels = "squared", []
+    labels = []
     if not numeric:
         labels = [int(label) for label in facts["label"].split()]
         if len(labels) != n_classes or n_classes < 2 or len(set(labels)) < n_classes:
             raise ValueError(f"{n_classes} classes with the labels {facts['label']}")
-        loss = _LOSSES[solver][n_classes > 2]
         if single:
-            # the file has the output of its first label; half of it each where the loss compares both
-            share = 0.5 if loss == "softmax" else 1.0
-            weights, intercept = (share * np.concatenate([a, -a], axis=-1) for a in (weights, intercept))
+            weights, intercept = (-both_outputs(loss, a) for a in (weights, intercept))  # of its first label
         order = np.argsort(labels)
         weights, intercept, labels = weights[:, order], intercept[order], sorted(labels)
     return LinearModel(
         weights=np.ascontiguousarray(weights), intercept=np.ascontiguousarray(intercept), classes=[*labels],
-        method="liblinear", loss=loss, params={"solver_type": solver, "bias": bias}, transforms=[],
+        method="liblinear", loss=loss.name, params={"solver_type": solver, "bias": bias}, transforms=[],
         transforms_digest="", dataset_fingerprint="", zero_based=False, source={"format": "svmlight"},
         target="continuous" if numeric else "class",
     )  # fmt: skip
+
+
+def _loss_of(solver: str, n_classes: int) -> Loss:
+    """Return the loss of a type of solver, in which many classes have a problem each if there is such a form."""
+    try:
+        return loss_elsewhere(solver, separable=n_classes > 2)
+    except KeyError:
+        raise ValueError(f"solver_type {solver}") from None
 
 
 def _weights(

@@ -13,7 +13,8 @@ from distls.serving.fitted_model import FittedModel
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
-from distls.workers.losses.loss_registry import link_names
+from distls.workers.losses.links import Link
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 
 _LINEAR = ("min_count", "idf", "scale", "standardize")
@@ -39,7 +40,7 @@ def check_expressible(model: FittedModel, format: ExportFormat) -> None:
         raise ParameterError(
             f"{model.name}: its probabilities are calibrated, which {to} would not have; --to npz has its scores"
         )
-    if model.loss in link_names() and not format.has_any_link:
+    if isinstance(loss_named(model.loss), Link) and not format.has_any_link:
         having = " and ".join(each.name for each in EXPORT_FORMATS.values() if each.has_any_link)
         raise ParameterError(
             f"--to {to}: {model.name} predicts through link={model.loss}, which has no counterpart there; "
@@ -117,11 +118,22 @@ def has_one_output(model: FittedModel) -> bool:
     )
 
 
+def has_sigmoids(model: FittedModel) -> bool:
+    """Return whether each output has a probability of its own, a sigmoid."""
+    loss = loss_named(model.loss)
+    return loss.logistic and loss.separable
+
+
+def has_binary_sigmoid(model: FittedModel) -> bool:
+    """Return whether the sigmoid of `binary_output` is the probability of the second of two classes."""
+    return loss_named(model.loss).logistic and (not has_sigmoids(model) or has_one_output(model))
+
+
 def binary_output(model: FittedModel, own: Folded) -> Folded:
     """Return the single output of two classes, positive for the second, whose sigmoid is its probability."""
     weights, intercept = own.weights[:, 1:], own.intercept[1:]
     # each of two opposite outputs has a sigmoid of its own
-    if not (model.loss == "ovr_log" and has_one_output(model)):
+    if not (has_sigmoids(model) and has_one_output(model)):
         weights, intercept = weights - own.weights[:, :1], intercept - own.intercept[:1]
     return Folded(weights, intercept)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from distls.evaluation.compatibility import check_probabilities
-from distls.interchange.linear_form import class_array, expected_rows, label_threshold
+from distls.interchange.linear_form import class_array, expected_rows, has_sigmoids, label_threshold
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
@@ -146,7 +146,7 @@ class _Graph:
     def _probabilities(self) -> None:
         if self.model.target == "multilabel":
             self.add("Sigmoid", output="probabilities")
-        elif self.model.loss == "softmax":
+        elif not has_sigmoids(self.model):
             self.add("Softmax", axis=1, output="probabilities")
         else:
             each = self.add("Sigmoid")

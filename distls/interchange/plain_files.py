@@ -16,7 +16,8 @@ from distls.interchange.linear_form import (
     column_names,
     expected_rows,
     folded,
-    has_one_output,
+    has_binary_sigmoid,
+    has_sigmoids,
     label_threshold,
     output_names,
 )
@@ -70,10 +71,9 @@ def _as_solver(model: FittedModel, own: Folded) -> tuple[str, Folded]:
         return "L2R_L2LOSS_SVR", own
     if len(model.classes) > 2:
         # the sigmoids over their sum, as LIBLINEAR has probabilities of many classes
-        return ("L2R_LR" if model.loss == "ovr_log" else "MCSVM_CS"), own
+        return ("L2R_LR" if has_sigmoids(model) else "MCSVM_CS"), own
     one = binary_output(model, own)
-    logistic = model.loss == "softmax" or (model.loss == "ovr_log" and has_one_output(model))
-    return ("L2R_LR" if logistic else "L2R_L2LOSS_SVC_DUAL"), one
+    return ("L2R_LR" if has_binary_sigmoid(model) else "L2R_L2LOSS_SVC_DUAL"), one
 
 
 def _whole_labels(model: FittedModel) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
@@ -27,7 +28,8 @@ from distls.interchange.linear_form import (
     binary_output,
     class_array,
     expected_rows,
-    has_one_output,
+    has_binary_sigmoid,
+    has_sigmoids,
     label_threshold,
 )
 from distls.serving.fitted_model import FittedModel
@@ -63,7 +65,7 @@ def _first_step(model: FittedModel) -> tuple[list[tuple[str, BaseEstimator]], st
     recipe = model.source.get("recipe", {})
     if model.source.get("format") == "text":
         return [("hashing", known_hashing(recipe).vectorizer())], "a list of texts"
-    features = tuple(Feature.from_json(value) for value in recipe.get("features", ()))
+    features = msgspec.convert(recipe.get("features", ()), tuple[Feature, ...])
     if not any(f.categories is not None for f in features) and not recipe.get("na"):
         return [], expected_rows(model)
     if any(feature.width or feature.indices for feature in features):
@@ -138,12 +140,11 @@ def _linear(model: FittedModel) -> BaseEstimator:
         return _with_weights(LinearRegression(), model.coef_, model.intercept_)
     if model.target == "multilabel":
         return _one_versus_rest(model, Folded(own.weights, own.intercept - label_threshold(model)))
-    if len(model.classes) > 2 and model.loss == "ovr_log":
+    if len(model.classes) > 2 and has_sigmoids(model):
         return _one_versus_rest(model, own)
     weights, intercept = binary_output(model, own) if len(model.classes) == 2 else own
-    # `binary_output` has a sigmoid that is the probability for these losses
-    logistic = model.loss == "softmax" or (model.loss == "ovr_log" and has_one_output(model))
-    made: Any = _with_weights(LogisticRegression() if logistic else LinearSVC(), weights.T, intercept)
+    kind = LogisticRegression if has_binary_sigmoid(model) else LinearSVC
+    made: Any = _with_weights(kind(), weights.T, intercept)
     made.classes_ = class_array(model)
     return made
 
@@ -158,7 +159,7 @@ def _with_weights(made: Any, weights: Any, intercept: Any) -> Any:
 
 def _one_versus_rest(model: FittedModel, own: Folded) -> OneVsRestClassifier:
     """Return a binary model for each class or label; probabilities of classes are sigmoids over their sum."""
-    kind = LogisticRegression if model.loss == "ovr_log" else LinearSVC
+    kind = LogisticRegression if has_sigmoids(model) else LinearSVC
     made = OneVsRestClassifier(kind())
     made.estimators_ = [
         _with_weights(kind(), column[None, :], own.intercept[k : k + 1])

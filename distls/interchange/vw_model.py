@@ -1,20 +1,25 @@
-"""Models of Vowpal Wabbit: its binary format, written by its own Python package."""
+"""Models of Vowpal Wabbit: written in its binary format by its own Python package, read from that and from text."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.interchange.linear_form import Folded, expected_rows, folded, label_threshold
-from distls.interchange.vw_text import CONSTANT as _CONSTANT
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
+from distls.storage.model.model import LinearModel
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import loss_elsewhere
 
 _MOST_BITS = 31
+# the options of losses, as `Loss.elsewhere` has them
+_SQUARED, _HINGE, _LOGISTIC = "--loss_function squared", "--loss_function hinge", "--link logistic"
 # vw clips predictions to the labels it was trained on, and here it was trained on none
 _OPTIONS = "--quiet --sgd --min_prediction=-1e30 --max_prediction=1e30"
 
@@ -63,10 +68,10 @@ def _names_and_bits(model: FittedModel, own: Folded) -> tuple[str, int]:
     bits = recipe.get("hash_bits") if model.source.get("format") == "vw" else None
     if bits is None:
         bits = max(1, (n_columns - 1).bit_length())
-        while _CONSTANT % 2**bits < n_columns:
+        while CONSTANT % 2**bits < n_columns:
             bits += 1
         return "; column j of an array is the feature named j, without a namespace", bits
-    if own.intercept.any() and own.weights[_CONSTANT % 2**bits].any():
+    if own.intercept.any() and own.weights[CONSTANT % 2**bits].any():
         raise ParameterError(
             f"{model.name}: a feature has the number of Vowpal Wabbit's constant; train without an intercept"
         )
@@ -81,7 +86,7 @@ def _saved(own: Folded, options: str, size: int, shift: int) -> bytes:
         constant = "" if own.intercept.any() else "--noconstant "
         made = workspace(f"{_OPTIONS} {constant}{options} -f {path}")
         _set_weights(made, own.weights, 0, shift)
-        _set_weights(made, own.intercept[None, :], _CONSTANT % size, shift)
+        _set_weights(made, own.intercept[None, :], CONSTANT % size, shift)
         made.finish()
         return path.read_bytes()
 
@@ -98,3 +103,103 @@ def _set_weights(made: Any, weights: NDArray[np.float64], first: int, shift: int
     """Set the weights of features first, first + 1, ..."""
     for row, output in zip(*(places.tolist() for places in np.nonzero(weights)), strict=True):
         made.set_weight(((first + row) << shift) + output, 0, float(weights[row, output]))
+
+
+# -- from text, or by the package ------------------------------------------------------------------------
+
+CONSTANT = 11_650_396  # the feature that vw adds to each example: its weight is the intercept
+# an optional name, the number of the weight, its value, and what the learner keeps with it
+_WEIGHT = re.compile(rb"(?m)^(?:.*:)?([0-9]+):([-+.0-9einfa]+)(?: .*)?$")
+# Options that leave a model linear in the hashed features, and how many values follow them.
+_KNOWN = {"--oaa": 1, "--link": 1, "--binary": 0, "--noconstant": 0, "--quiet": 0, "--hash_seed": 1, "--random_seed": 1,
+          "--min_prediction": 1, "--max_prediction": 1, "--sgd": 0, "--bit_precision": 1}  # fmt: skip
+
+
+def read_vw(content: bytes) -> LinearModel:
+    """Return the model of a file that vw wrote, as text or in its own format, or raise ValueError."""
+    text = content if content.startswith(b"Version ") else _as_text(content)
+    head, found, weights = text.partition(b"Checksum:")
+    if not found:
+        raise ValueError("it has no line Checksum; make it with --readable_model or --invert_hash")
+    facts = dict(line.split(":", 1) for line in head.decode("utf-8", "replace").splitlines() if ":" in line)
+    options = _options(facts.get("options", ""))
+    bits = int(facts.get("bits", "0"))
+    k = int(options.get("--oaa", "1"))
+    shift = (k - 1).bit_length()
+    if not 0 < bits <= _MOST_BITS or not 1 <= k <= 2**bits or bits <= shift:
+        raise ValueError(f"{bits} bits for {k} classes")
+    if options.get("--hash_seed", "0") != "0":
+        _refuse("--hash_seed")
+    columns, table = 2 ** (bits - shift), np.zeros((2 ** (bits - shift), k))
+    for place, value in _WEIGHT.findall(weights):
+        column, output = int(place) >> shift, int(place) % 2**shift
+        if column >= columns or output >= k or not np.isfinite(float(value)):
+            raise ValueError(f"the weight {place.decode()}:{value.decode()[:40]}")
+        table[column, output] = float(value)
+    # a feature with the number of the constant shares its weight in vw, and here
+    constant = "--noconstant" not in options
+    intercept = table[CONSTANT % columns].copy() if constant else np.zeros(k)
+    return _model(table, intercept, options, bits - shift)
+
+
+def _model(table: Any, intercept: Any, options: dict[str, str], bits: int) -> LinearModel:
+    classes: list[Any] = []
+    logistic, many = options.get("--link") == "logistic", "--oaa" in options
+    of_classes = many or logistic or "--binary" in options
+    option = _HINGE if of_classes else _SQUARED
+    loss = loss_elsewhere(_LOGISTIC if logistic else option, separable=many)
+    if many:
+        classes = [*range(1, table.shape[1] + 1)]
+    elif of_classes:
+        table, intercept = both_outputs(loss, table), both_outputs(loss, intercept)
+        classes = [-1, 1]
+    return LinearModel(
+        weights=np.ascontiguousarray(table), intercept=intercept, classes=classes, method="vw", loss=loss.name,
+        params={"options": " ".join(f"{name} {value}".strip() for name, value in options.items())}, transforms=[],
+        transforms_digest="", dataset_fingerprint="", zero_based=True,
+        source={"format": "vw", "recipe": {"hash_bits": bits, "namespace": ""}},
+        target="class" if classes else "continuous",
+    )  # fmt: skip
+
+
+def both_outputs(loss: Loss, second: Any) -> Any:
+    """Return the outputs of two classes from that of the second: half of it each where the loss compares both."""
+    share = 1.0 if loss.binary is None else loss.binary.split
+    return share * np.concatenate([-second, second], axis=-1)
+
+
+def _options(text: str) -> dict[str, str]:
+    """Return the options of a model by name; raise ValueError for one that makes other features or another model."""
+    words, found = text.replace("=", " ").split(), {}
+    while words:
+        name = words.pop(0)
+        if name not in _KNOWN:
+            _refuse(name)
+        found[name] = words.pop(0) if _KNOWN[name] and words else ""
+    return found
+
+
+def _refuse(option: str) -> NoReturn:
+    raise ValueError(
+        f"it was trained with {option}, which no linear model of hashed features is; --oaa, --binary, --link and "
+        "--noconstant are read"
+    )
+
+
+def _as_text(content: bytes) -> bytes:
+    """Return the readable form of a binary model, as vw itself writes it."""
+    try:
+        from vowpalwabbit import Workspace
+    except ImportError:
+        raise ParameterError(
+            "--from vw of a binary model needs the package vowpalwabbit: pip install 'distls[vw]'; or give the text "
+            "that vw writes with --readable_model"
+        ) from None
+    with tempfile.TemporaryDirectory(prefix="distls-import-") as folder:
+        model, readable = Path(folder) / "model", Path(folder) / "text"
+        model.write_bytes(content)
+        try:
+            Workspace(f"--quiet -t -i {model} --readable_model {readable}").finish()
+        except Exception as error:  # of the library's own types
+            raise ValueError(" ".join(str(error).split())[:200]) from None
+        return readable.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distls.methods.default_losses import OF_SPARSE_MODELS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     ALPHAS,
@@ -13,29 +14,27 @@ from distls.methods.parameters import (
     fit_intercept,
     integer,
     lanes,
-    loss_with,
     number,
     number_or,
     one_of,
-    penalty_with,
 )
+from distls.methods.requirements import loss_with, penalty_with
 
 _PAPER = (
     "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
     "Classification"
 )
-LOSS_ALIASES = {"squared_hinge": "multiclass_squared_hinge", "log": "softmax"}
-
+SPARSE_PENALTY = "l1l2"
 
 _LOSS = Parameter(
     "loss",
-    "multiclass_squared_hinge",
-    loss_with(LOSS_ALIASES, coordinate_descent=True),
+    OF_SPARSE_MODELS,
+    loss_with(coordinate_descent=True),
     "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge or softmax (log): Equations 2, 11, 12",
 )
 _PENALTY = Parameter(
     "penalty",
-    "l1l2",
+    SPARSE_PENALTY,
     penalty_with(),
     "l1l2 (whole rows of weights become zero), l1, l2, elasticnet, l1linf or sparse-group",
 )
@@ -139,7 +138,6 @@ COORDINATE_DESCENT_METHODS = (
         name="bcd",
         summary="sparse direct multi-class models by block coordinate descent over column shards",
         paper=f"{_PAPER}, Algorithms 1-3",
-        aliases=LOSS_ALIASES,
         parameters=_DESCENT,
         solver="distls.solvers.coordinate_descent.bcd:BlockCoordinateDescent",
         targets=("class", "multilabel"),
@@ -151,7 +149,6 @@ COORDINATE_DESCENT_METHODS = (
         name="fista",
         summary="sparse direct multi-class models by accelerated proximal gradient steps",
         paper="Beck, Teboulle 2009, A Fast Iterative Shrinkage-Thresholding Algorithm",
-        aliases=LOSS_ALIASES,
         parameters=_proximal(
             Parameter(
                 "step",
@@ -176,7 +173,6 @@ COORDINATE_DESCENT_METHODS = (
         name="sparsa",
         summary="sparse direct multi-class models by proximal gradient steps of spectral (Barzilai-Borwein) length",
         paper="Wright, Nowak, Figueiredo 2009, Sparse Reconstruction by Separable Approximation",
-        aliases=LOSS_ALIASES,
         parameters=_proximal(
             Parameter(
                 "history",

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
+from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS, OF_SUPPORT_VECTORS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     ALPHAS,
     CLASS_WEIGHT,
     FOLDS,
     INIT,
-    OVR_LOSSES,
     SHUFFLE,
     boolean,
     dtype,
     fit_intercept,
     integer,
     lanes,
-    loss_with,
     number,
     number_or,
-    one_of,
 )
-
-_LOSSES = {"log": "softmax", "hinge": "crammer_singer", "squared_hinge": "ovr_squared_hinge"}
+from distls.methods.requirements import loss_with, penalty_with
 
 DUAL_ASCENT_METHODS = (
     Method(
         name="sdca",
         summary="the optimum, proven by a duality gap: any loss with l2 or elastic net, by dual coordinate ascent",
         paper="Shalev-Shwartz, Zhang 2013, Stochastic Dual Coordinate Ascent Methods; Ma et al. 2015 (CoCoA+)",
-        aliases=_LOSSES,
         parameters=(
             Parameter(
                 "loss",
                 None,
-                loss_with(_LOSSES, dual=True),
+                loss_with(dual=True),
                 "softmax (log), crammer_singer (hinge), ovr_log, ovr_hinge, ovr_squared_hinge (squared_hinge) or "
                 "squared; default: softmax for classes, else squared. Two classes are one binary problem",
             ),
-            Parameter("penalty", "l2", one_of("l2", "elasticnet"), "l2 or elasticnet"),
+            Parameter("penalty", "l2", penalty_with(dual=True), "l2 or elasticnet"),
             Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
             Parameter(
                 "alpha",
@@ -93,6 +89,7 @@ DUAL_ASCENT_METHODS = (
         ),
         solver="distls.solvers.dual_ascent.sdca:Sdca",
         targets=("class", "multilabel", "continuous"),
+        losses={"class": OF_CLASSES, "multilabel": OF_NUMBERS, "continuous": OF_NUMBERS},
         passes=100.0,
         rtol=1e-3,
         proves=True,
@@ -104,12 +101,11 @@ DUAL_ASCENT_METHODS = (
         summary="very many classes: one-versus-rest by dual coordinate ascent, one block of classes after another; a "
         "sparse model",
         paper="Babbar, Schoelkopf 2017, DiSMEC; Shalev-Shwartz, Zhang 2013, Stochastic Dual Coordinate Ascent Methods",
-        aliases=OVR_LOSSES,
         parameters=(
             Parameter(
                 "loss",
                 None,
-                one_of(*OVR_LOSSES.values(), **OVR_LOSSES),
+                loss_with(dual=True, separable=True, single_output=True),
                 "ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log, for sets of labels); "
                 "default: ovr_squared_hinge, or ovr_log for sets of labels",
             ),
@@ -156,6 +152,7 @@ DUAL_ASCENT_METHODS = (
         ),
         solver="distls.solvers.dual_ascent.class_blocks:ClassBlockSolver",
         targets=("class", "multilabel"),
+        losses={"class": OF_SUPPORT_VECTORS, "multilabel": OF_LABELS},
         passes=None,
         keeps_rows=True,
         by_classes=True,

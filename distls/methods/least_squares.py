@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distls.methods.default_losses import OF_CLASSES
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     BLOCK_SIZE,
@@ -26,7 +27,7 @@ _PAPER = "Agarwal, Kakade, Karampatziakis, Song, Valiant 2014, Least Squares Rev
 _GLS = (
     Parameter(
         "link",
-        "softmax",
+        OF_CLASSES,
         link,
         "identity: squared loss (solved in one read); logit: one logistic loss per output; softmax: multinomial "
         "logistic; probit, cauchit; poisson: counts",

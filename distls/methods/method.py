@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from distls.methods.requirements import Requirement
 from distls.storage.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ class Method:
     parameters: tuple[Parameter, ...]
     solver: str  # "module:class" of the solver, imported when used
     targets: tuple[str, ...]
-    aliases: Mapping[str, str] = field(default_factory=dict)  # short name of a loss -> its full name
     passes: float | None = 10.0  # Limit where none is given; None: the method ends by itself
     rtol: float | None = None  # Relative tolerance where no limit is given
     proves: bool = (
@@ -60,6 +60,14 @@ class Method:
     # On continuous targets, other defaults where the first of them is not given
     continuous: Mapping[str, Any] = field(default_factory=dict)
     multilabel: Mapping[str, Any] = field(default_factory=dict)  # the same on sets of labels
+    # The loss where the parameter has no default, by kind of targets; "wide": classes, more features than rows
+    losses: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """The short names of the losses it can train, each with the full name it stands for."""
+        found = [each.parse for each in self.parameters if each.name == "loss"]
+        return found[0].short_names() if found and isinstance(found[0], Requirement) else {}
 
     def resolve(self, given: Mapping[str, Any]) -> Params:
         """Return all parameters of the method, typed, from the given texts or values.

@@ -11,8 +11,6 @@ from distls.methods.method import Parameter
 # Predictions may leave [0, 1] before they are calibrated; their higher powers show little else.
 _MOST_POWERS = 12
 BLOCK_SIZE = 1024  # generated features by default
-# Short names of one-versus-rest losses.
-OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
 
 Parser = Callable[[Any], Any]
 
@@ -50,14 +48,13 @@ def integer(low: int, high: int = 2**63 - 1) -> Parser:
     return parse
 
 
-def one_of(*choices: str, **aliases: str) -> Callable[[Any], str]:
-    """Return a parser of one of `choices`, or an alias of one."""
+def one_of(*choices: str) -> Callable[[Any], str]:
+    """Return a parser of one of `choices`."""
 
     def parse(value: Any) -> str:
-        text = aliases.get(str(value), str(value))
-        if text not in choices:
-            raise ValueError(f"expected one of {', '.join([*choices, *aliases])}")
-        return text
+        if str(value) not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return str(value)
 
     return parse
 
@@ -223,19 +220,7 @@ def settings_text(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={shown_value(value)}" for name, value in params.items() if value is not None)
 
 
-# -- names of losses, links, basis functions and penalties, also of registered ones ----------------------
-
-
-def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], str]:
-    """Return a parser of the full or short name of a loss; capabilities as in `losses_with`."""
-
-    def parse(value: Any) -> str:
-        # imported here: the registry loads numba, which `distls --help` must not wait for
-        from distls.workers.losses.loss_registry import losses_with
-
-        return one_of(*losses_with(**capabilities), **aliases)(value)
-
-    return parse
+# -- names of links and basis functions, also of registered ones -------------------------------------------
 
 
 def basis(value: Any) -> str:
@@ -269,17 +254,7 @@ def _known_functions(names: list[str]) -> list[str]:
 
 def link(value: Any) -> str:
     """Parse the name of a link of `gls`."""
-    from distls.workers.losses.loss_registry import link_names
+    # imported here: the registry loads numba, which `distls --help` must not wait for
+    from distls.workers.losses.loss_registry import losses_by
 
-    return one_of("identity", "logit", "softmax", *link_names())(value)
-
-
-def penalty_with(**capabilities: Any) -> Callable[[Any], str]:
-    """Return a parser of the name of a penalty; capabilities as in `penalties_with`."""
-
-    def parse(value: Any) -> str:
-        from distls.workers.penalties.penalty_registry import penalties_with
-
-        return one_of(*penalties_with(**capabilities))(value)
-
-    return parse
+    return one_of(*losses_by("link"))(value)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from distls.methods.default_losses import OF_CLASSES, OF_NUMBERS, OF_SUPPORT_VECTORS
 from distls.methods.method import Params
 from distls.methods.method_registry import method_named
 from distls.storage.dataset.dataset import Dataset
@@ -71,7 +72,7 @@ def _for_shape(data: Dataset) -> Recommendation:
         )
     if numbers or meta.target == "multilabel":
         params = {
-            "loss": "squared",
+            "loss": OF_NUMBERS,
             "fit_intercept": True,
             "alpha": "path",
             "alphas": _ALPHAS,
@@ -88,7 +89,7 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
     if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[0]:
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
         params: Params = {
-            "loss": ["softmax", "ovr_squared_hinge"],
+            "loss": [OF_CLASSES, OF_SUPPORT_VECTORS],
             "fit_intercept": True,
             "intercept_scaling": 1.0,
             "alpha": "path",
@@ -101,7 +102,7 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
     if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and meta.mean_square_norm > 0.0:
         params = {
-            "loss": "ovr_squared_hinge",
+            "loss": OF_SUPPORT_VECTORS,
             "alpha": "path",
             "alphas": ":".join(f"{meta.mean_square_norm * each:.6g}" for each in _COARSE),
             **_search(data, 2),

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-from distls.methods import coordinate_descent
+from distls.methods import default_losses
+from distls.methods.coordinate_descent import FIT_INTERCEPT, SPARSE_PENALTY
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     INIT,
     ONE_BLOCK,
-    OVR_LOSSES,
     fit_intercept,
     integer,
-    loss_with,
     number,
     one_of,
-    penalty_with,
 )
+from distls.methods.requirements import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
     DIVIDING_ALPHA,
     LANES_AND_ROWS,
@@ -38,11 +36,13 @@ _CSGD_PAPER = (
     "Mu, Ding, Zhou, Tao 2013, Constrained Stochastic Gradient Descent for Large-scale Least Squares"
 )
 
-_SQUARED = {"loss": "squared", "fit_intercept": True}
-_LABELS = {"loss": "ovr_log", "fit_intercept": True}  # labels that few rows have need an intercept
-# Short names of losses of several classes.
-_SGD_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
-_FOBOS_LOSSES = {**coordinate_descent.LOSS_ALIASES, "hinge": "crammer_singer"}
+_SQUARED = {"loss": default_losses.OF_NUMBERS, "fit_intercept": True}
+# labels that few rows have need an intercept
+_LABELS = {"loss": default_losses.OF_LABELS, "fit_intercept": True}
+
+
+def _only(loss: str) -> Parameter:
+    return Parameter("loss", loss, loss_with(loss), f"{loss}, the only choice")
 
 
 def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
@@ -60,15 +60,13 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
     )
 
 
-def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
+def _one_versus_rest(name: str, summary: str, loss: str) -> Method:
     """Return a comparator of MCID: one binary model per class, all trained in one pass."""
-    parse = one_of(loss, **{alias: loss})
     return _stochastic(
         name=name,
         summary=summary,
         paper=f"{_MCID_PAPER}, section V.C",
-        aliases={alias: loss},
-        parameters=_mcid(Parameter("loss", loss, parse, f"{loss} ({alias}), the only choice")),
+        parameters=_mcid(_only(loss)),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class", "multilabel"),
     )
@@ -80,8 +78,8 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
     return (
         Parameter(
             "loss",
-            None if adaptive else "softmax",
-            loss_with(_SGD_LOSSES, target="class", stochastic=True),
+            None if adaptive else default_losses.OF_CLASSES,
+            loss_with(target="class", stochastic=True),
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
             + ("; default: hinge with more features than rows, else log" if adaptive else ""),
         ),
@@ -106,10 +104,8 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
     return (
         Parameter(
             "loss",
-            "ovr_squared_hinge",
-            loss_with(
-                OVR_LOSSES, curvature=True, single_output=True, first=("ovr_squared_hinge", "ovr_hinge")
-            ),
+            default_losses.OF_SUPPORT_VECTORS,
+            loss_with(curvature=True, single_output=True),
             "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes make "
             "one binary problem",
         ),
@@ -143,7 +139,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
         ),
     )
     return (
-        Parameter("loss", "squared", one_of("squared"), "squared, the only choice"),
+        _only(default_losses.OF_NUMBERS),
         *steps_by_schedule(schedule),
         *strengths(0.0, number(0.0), "L2 strength, 0 or more; not in the paper"),
         *(mean if center else ()),
@@ -153,14 +149,13 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
 
 
 # Second-order methods divide by the curvature: hinges, whose second derivative is zero, are out.
-_SMOOTH: dict[str, Any] = {"smooth": True, "curvature": True}
-_SMOOTH_LOSSES = {"log": "ovr_log", "squared_hinge": "ovr_squared_hinge"}
+_SMOOTH = {"smooth": True, "curvature": True}
 
 _RLS = (
     Parameter(
         "loss",
-        "squared",
-        loss_with(_SMOOTH_LOSSES, **_SMOOTH, separable=True, first=("squared", "ovr_squared_hinge")),
+        default_losses.OF_NUMBERS,
+        loss_with(**_SMOOTH, separable=True),
         "squared, or one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_log (log)",
     ),
     # above 0: P starts at its inverse
@@ -172,8 +167,8 @@ _RLS = (
 _OLBFGS = (
     Parameter(
         "loss",
-        "ovr_squared_hinge",
-        loss_with(_SMOOTH_LOSSES, **_SMOOTH, first=("ovr_squared_hinge", "ovr_log", "softmax")),
+        default_losses.OF_SUPPORT_VECTORS,
+        loss_with(**_SMOOTH, separable_first=True),
         "a smooth loss: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
     ),
     *strengths(1e-5, number(0.0), "L2 strength, 0 or more"),
@@ -186,34 +181,18 @@ _OLBFGS = (
     INIT,
 )
 
-
-def _lazy_penalty(value: Any) -> str:
-    """Parse a penalty whose shrinkage adds up over the rows that lack a feature."""
-    if value == "sparse-group":
-        raise ValueError(
-            "its shrinkage does not add up over the rows that lack a feature; use bcd, fista or sparsa"
-        )
-    return penalty_with(split=True)(value)
-
-
 _FOBOS = (
     Parameter(
         "loss",
-        "multiclass_squared_hinge",
-        one_of(
-            "multiclass_squared_hinge",
-            "multitask_squared_hinge",
-            "softmax",
-            "crammer_singer",
-            **_FOBOS_LOSSES,
-        ),
-        "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge, softmax (log), or crammer_singer "
-        "(hinge)",
+        default_losses.OF_SPARSE_MODELS,
+        loss_with(target="class", slopes=True),
+        "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge, softmax (log), crammer_singer (hinge), "
+        "perceptron, one-versus-rest losses, or squared",
     ),
     Parameter(
         "penalty",
-        "l1l2",
-        _lazy_penalty,
+        SPARSE_PENALTY,
+        penalty_with(split=True),
         "l1l2 (whole rows of weights become zero), l1, l2, elasticnet or l1linf",
     ),
     Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet; default 0.5"),
@@ -224,7 +203,7 @@ _FOBOS = (
         number(above=0.0),
         "step sizes are eta0/sqrt(t); default: chosen by trial on some rows, validated on others",
     ),
-    coordinate_descent.FIT_INTERCEPT,
+    FIT_INTERCEPT,
     *LANES_AND_ROWS,
 )
 
@@ -233,12 +212,11 @@ STOCHASTIC_METHODS = (
         name="mcid",
         summary="stochastic multi-class logistic regression, SVM and perceptron, step 1/(alpha t)",
         paper=f"{_MCID_PAPER}, Algorithms 1-4",
-        aliases=_SGD_LOSSES,
         parameters=_mcid(
             Parameter(
                 "loss",
-                "softmax",
-                loss_with(_SGD_LOSSES, target="class", stochastic=True, separable=False),
+                default_losses.OF_CLASSES,
+                loss_with(target="class", stochastic=True, separable=False),
                 "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
             )
         ),
@@ -248,20 +226,19 @@ STOCHASTIC_METHODS = (
     _one_versus_rest(
         "ovr-pegasos",
         "one-versus-rest SVM by stochastic subgradients, step 1/(alpha t)",
-        "hinge",
-        "ovr_hinge",
+        default_losses.OF_PEGASOS,
     ),
     _one_versus_rest(
-        "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", "log", "ovr_log"
+        "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", default_losses.OF_LABELS
     ),
     _stochastic(
         name="sgd",
         summary="stochastic gradient descent for any loss, with per-feature adaptive steps (AdaGrad) or a schedule",
         paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
-        aliases=_SGD_LOSSES,
         parameters=_sgd("adaptive", "none"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "multilabel", "continuous"),
+        losses={"class": default_losses.OF_CLASSES, "wide": default_losses.OF_WIDE_CLASSES},
         multilabel=_LABELS,
         # steps that are tried: those of AdaGrad are chosen for classes
         continuous={**_SQUARED, "schedule": "sqrt"},
@@ -270,7 +247,6 @@ STOCHASTIC_METHODS = (
         name="asgd",
         summary="averaged stochastic gradient descent: the mean of all iterates (Polyak-Ruppert)",
         paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
-        aliases=_SGD_LOSSES,
         parameters=_sgd("sqrt", "all"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "multilabel", "continuous"),
@@ -281,7 +257,6 @@ STOCHASTIC_METHODS = (
         name="svmsgd2",
         summary="stochastic gradient descent, step 1/(alpha (t + t0)), L2 every skip rows; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 1",
-        aliases=OVR_LOSSES,
         parameters=_scheduled(),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
@@ -290,7 +265,6 @@ STOCHASTIC_METHODS = (
         name="sgdqn",
         summary="stochastic quasi-Newton steps in a diagonal metric; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 2",
-        aliases=OVR_LOSSES,
         parameters=_scheduled(
             Parameter(
                 "diagonal",
@@ -339,7 +313,6 @@ STOCHASTIC_METHODS = (
         name="rls",
         summary="recursive least squares, and second-order stochastic gradients for other losses; one lane",
         paper=f"{_CSGD_PAPER}, section 5.1 (2SGD); {_QN_PAPER}, Equation 4",
-        aliases=_SMOOTH_LOSSES,
         parameters=_RLS,
         steps="distls.workers.stochastic.second_order.rls:rls_steps",
         targets=("class", "continuous"),
@@ -348,7 +321,6 @@ STOCHASTIC_METHODS = (
         name="olbfgs",
         summary="online L-BFGS: stochastic gradients in a low-rank metric; one lane",
         paper=f"{_QN_PAPER}, section 5.2; Schraudolph, Yu, Guenter 2007",
-        aliases=_SMOOTH_LOSSES,
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
@@ -361,7 +333,6 @@ FOBOS = _stochastic(
     name="fobos",
     summary="sparse direct multi-class models by stochastic forward-backward splitting",
     paper="Duchi, Singer 2009, Efficient Online and Batch Learning Using Forward Backward Splitting",
-    aliases=_FOBOS_LOSSES,
     parameters=_FOBOS,
     steps="distls.workers.stochastic.fobos:fobos_steps",
     targets=("class",),

@@ -16,6 +16,7 @@ from distls.evaluation.scores import predictor_of, reading_lanes, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.reporting.run_record import RunRecord, read_run
+from distls.request import OPTIONS
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import MismatchError, ParameterError
@@ -31,8 +32,6 @@ from distls.workers.evaluation.agreement_task import (
 _MOST_RUNS = 8  # as many as there are colours
 _SHOWN_ROWS = 50  # rows in dispute
 _CHUNK = 2**20  # weights whose products are summed at a time
-_REQUEST = ("method", "dataset", "dataset_fingerprint", "seed", "passes", "tol", "rtol", "max_seconds", "eval",
-            "eval_every", "patience", "select")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,9 @@ def _check_feature_names(name: str, model: LinearModel, first: str, other: Linea
 
 def _differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Return the fields and parameters that are not the same in all runs; a run without one has None."""
-    found = {field: [getattr(record.config, field) for record in records] for field in _REQUEST}
+    fields = {name: name for name in ("method", "dataset", "dataset_fingerprint")}
+    fields |= {option.key: option.name for option in OPTIONS}
+    found = {key: [getattr(record.config, name) for record in records] for key, name in fields.items()}
     names = dict.fromkeys(name for record in records for name in record.params)
     for name in names:
         found.setdefault(name, [record.params.get(name) for record in records])

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from distls.facts import Fact
 from distls.reporting.comparison import Comparison
-from distls.reporting.comparison_text import RUN_COLUMNS, run_cells, said
+from distls.reporting.comparison_text import Table, agreement_facts, tables
+from distls.reporting.markup import Markup, joined, tag
 from distls.reporting.page import Page
-from distls.reporting.page_tables import sortable, tiles
+from distls.reporting.page_tables import cell, sortable, tiles
 from distls.reporting.plots import Drawn, curve_of, line_plot
-from distls.storage.markup import joined, tag
 
 
 def render_comparison(comparison: Comparison) -> str:
     """Return the page of a comparison."""
     names = comparison.names
     page = Page(f"{', '.join(names)}: distls comparison")
-    page.add_section("Runs", sortable(RUN_COLUMNS, run_cells(comparison), words=(0, 1), stacked=True))
+    told = tables(comparison)
+    page.add_section("Runs", _shown(told["runs"]))
     drawn = page.plots(_curves(comparison))
     if drawn:
         page.add_section("Curves", drawn)
-    page.add_section("What differs", *_differing(comparison))
+    page.add_section("What differs", _shown(told["differing"]) if comparison.differing else tag("p", _SAME))
     if comparison.weights:
-        page.add_section("Weights", tag("p", _WEIGHTS_SAID), _weights(comparison))
+        page.add_section("Weights", tag("p", _WEIGHTS_SAID), _shown(told["weights"]))
     if comparison.agreement is not None:
-        page.add_section("Predictions", *_agreement(comparison, comparison.agreement))
+        parts: list[object] = [
+            tiles(agreement_facts(comparison, comparison.agreement)),
+            _shown(told["pairs"]),
+        ]
+        if told["rows"].rows:
+            parts.append(tag("h3", f"The first {len(told['rows'].rows)} rows in dispute"))
+            parts.append(_shown(told["rows"]))
+        page.add_section("Predictions", *parts)
     head = [tag("p", "distls comparison", class_="kind"), tag("h1", " and ".join(names))]
     return page.render(joined(head))
 
@@ -35,6 +42,7 @@ _WEIGHTS_SAID = (
 )
 
 
+_SAME = "All were asked for the same: method, data, parameters, limits and seed."
 _OBJECTIVE_SAID = "Comparable where loss, penalty and alpha are the same."
 
 
@@ -58,53 +66,6 @@ def _curves(comparison: Comparison) -> list[Drawn | None]:
     ]
 
 
-def _differing(comparison: Comparison) -> list[object]:
-    if not comparison.differing:
-        return [tag("p", "All were asked for the same: method, data, parameters, limits and seed.")]
-    rows = [[name, *map(said, values)] for name, values in comparison.differing.items()]
-    every = range(len(comparison.names) + 1)
-    return [sortable(["", *comparison.names], rows, words=tuple(every), stacked=True)]
-
-
-def _weights(comparison: Comparison) -> object:
-    rows = [
-        [" and ".join(line["runs"]), _number(line["cosine"]), _number(line["distance"])]
-        for line in comparison.weights
-    ]
-    return sortable(["runs", "cosine", "distance"], rows, stacked=True)
-
-
-def _number(value: float | None) -> tuple[float | None, str]:
-    return value, "–" if value is None else f"{value:.4f}"
-
-
-def _agreement(comparison: Comparison, found: dict[str, Any]) -> list[object]:
-    part = 100 * found["disputed"] / found["n_rows"]
-    name = found["dataset"].rstrip("/").rpartition("/")[2]
-    shown = [
-        (f"error of {run}", f"{100 * error:.2f} %", f"{found['n_rows']:,} rows of {name}")
-        for run, error in zip(comparison.names, found["errors"], strict=True)
-    ]
-    disputed = ("in dispute", f"{found['disputed']:,}", f"rows, {part:.2f} %: not all predict the same")
-    pairs = [
-        [
-            " and ".join(p["runs"]),
-            (p["rows"], f"{p['rows']:,}"),
-            (p["fraction"], f"{100 * p['fraction']:.2f}"),
-        ]
-        for p in found["pairs"]
-    ]
-    rows = [
-        [(row["row"], f"{row['row']:,}"), said(row["class"]), *map(str, row["predicted"])]
-        for row in found["rows"]
-    ]
-    table = sortable(["runs", "rows they disagree on", "%"], pairs, stacked=True)
-    parts: list[object] = [tiles([*shown, disputed]), table]
-    if rows:
-        words = tuple(range(1, len(comparison.names) + 2))
-        title = f"The first {len(rows)} rows in dispute"
-        parts += [
-            tag("h3", title),
-            sortable(["row", "class", *comparison.names], rows, words=words, stacked=True),
-        ]
-    return parts
+def _shown(table: Table) -> Markup:
+    rows = [[cell(each) if isinstance(each, Fact) else each for each in row] for row in table.rows]
+    return sortable(table.columns, rows, words=table.words, stacked=True)

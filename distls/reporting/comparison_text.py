@@ -1,38 +1,79 @@
-"""A comparison as lines of text, and the cells of its tables."""
+"""A comparison as tables, and as lines of text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from distls.facts import Fact, percent
 from distls.reporting.comparison import Comparison
-from distls.solvers.loop import relative_bound
+from distls.training.fit_facts import bound_fact, fit_facts
 
-RUN_COLUMNS = ("run", "status", "passes", "seconds", "objective", "above optimum", "evaluation")
 _SHOWN_ROWS = 10  # --json and the page have more
+_NONE = Fact("", None, lambda _: "-")
 
 
-def run_cells(comparison: Comparison) -> list[list[str]]:
-    """Return a line of text for each run, by `RUN_COLUMNS`."""
-    rows = []
-    for name, record in zip(comparison.names, comparison.records, strict=True):
-        status = record.status
-        bound, objective = relative_bound(status), status.get("objective")
-        rows.append([
-            name, str(status["status"]), f"{status['passes']:.4g}", f"{status['seconds']:.1f}",
-            "-" if objective is None else f"{objective:.6g}", "-" if bound is None else f"{100 * bound:.2g} %",
-            _judged(status),
-        ])  # fmt: skip
-    return rows
+class Table(NamedTuple):
+    """Columns and rows; a cell is text or a fact."""
+
+    columns: Sequence[str]
+    rows: list[list[Any]]
+    words: Sequence[int] = (0,)  # the columns that have text
 
 
-def _judged(status: dict[str, Any]) -> str:
-    for name in ("eval", "select"):
-        if status.get(f"{name}_mse") is not None:
-            return f"mse {status[f'{name}_mse']:.5g}"
-        if status.get(f"{name}_error") is not None:
-            return f"{100 * status[f'{name}_error']:.2f} %"
-    return "-"
+def tables(comparison: Comparison) -> dict[str, Table]:
+    """Return what there is to say of runs, of what differs, of weights, and of pairs and rows of predictions."""
+    names, agreement = comparison.names, comparison.agreement or {"pairs": [], "rows": []}
+    distances = [
+        [_pair(line), *(Fact("", line[name], _distance) for name in ("cosine", "distance"))]
+        for line in comparison.weights
+    ]
+    differing = [[name, *map(said, values)] for name, values in comparison.differing.items()]
+    pairs = [
+        [_pair(p), Fact("", p["rows"], ","), Fact("", 100 * p["fraction"], ".2f")] for p in agreement["pairs"]
+    ]
+    rows = [
+        [Fact("", row["row"], "d"), said(row["class"]), *map(str, row["predicted"])]
+        for row in agreement["rows"]
+    ]
+    runs = [_run_cells(name, record.status) for name, record in zip(names, comparison.records, strict=True)]
+    columns = ("run", "status", "passes", "seconds", "objective", "above optimum", "evaluation")
+    return {
+        "runs": Table(columns, runs, (0, 1)),
+        "differing": Table(["differ in", *names], differing, range(len(names) + 1)),
+        "weights": Table(["weights of", "cosine", "distance"], distances),
+        "pairs": Table(["disagree", "rows", "%"], pairs),
+        "rows": Table(["row", "class", *names], rows, range(1, len(names) + 2)),
+    }
+
+
+def _run_cells(name: str, status: dict[str, Any]) -> list[Any]:
+    facts = {fact.key: fact for fact in fit_facts(status)}
+    judged = [fact for key, fact in facts.items() if key.startswith(("eval", "select"))]
+    shown = [facts.get(key, _NONE) for key in ("passes", "seconds", "objective")]
+    return [name, facts["status"].text, *shown, bound_fact(status), *(judged[:1] or [_NONE])]
+
+
+def _pair(line: dict[str, Any]) -> str:
+    return " and ".join(line["runs"])
+
+
+def _distance(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def agreement_facts(comparison: Comparison, found: dict[str, Any]) -> list[Fact]:
+    """Return the error of each run, and the rows on which not all agree."""
+    name = found["dataset"].rstrip("/").rpartition("/")[2]
+    errors = zip(comparison.names, found["errors"], strict=True)
+    part = percent(found["disputed"] / found["n_rows"])
+    return [
+        *(
+            Fact(f"error of {run}", error, percent, f"{found['n_rows']:,} rows of {name}")
+            for run, error in errors
+        ),
+        Fact("in dispute", found["disputed"], ",", f"rows, {part}: not all predict the same"),
+    ]
 
 
 def said(value: Any) -> str:
@@ -44,45 +85,31 @@ def said(value: Any) -> str:
 
 def comparison_lines(comparison: Comparison) -> list[str]:
     """Return the comparison as lines of text."""
-    lines = _aligned([RUN_COLUMNS, *run_cells(comparison)])
+    told, found = tables(comparison), comparison.agreement
+    lines = [*_aligned(told["runs"]), ""]
     if comparison.differing:
-        rows = [[name, *map(said, values)] for name, values in comparison.differing.items()]
-        lines += ["", *_aligned([["differ in", *comparison.names], *rows])]
+        lines += _aligned(told["differing"])
     else:
-        lines += ["", "asked for the same: method, data, parameters, limits and seed"]
+        lines.append("asked for the same: method, data, parameters, limits and seed")
     if comparison.weights:
-        rows = [[" and ".join(line["runs"]), *_distances(line)] for line in comparison.weights]
-        lines += ["", *_aligned([["weights of", "cosine", "distance"], *rows])]
-    return lines + _agreement_lines(comparison)
-
-
-def _distances(line: dict[str, Any]) -> list[str]:
-    return ["-" if line[name] is None else f"{line[name]:.4f}" for name in ("cosine", "distance")]
-
-
-def _agreement_lines(comparison: Comparison) -> list[str]:
-    found = comparison.agreement
+        lines += ["", *_aligned(told["weights"])]
     if found is None:
-        return []
-    part = 100 * found["disputed"] / found["n_rows"]
-    lines = [
-        "",
-        f"{found['dataset']}: {found['n_rows']:,} rows, {found['disputed']:,} in dispute ({part:.2f} %)",
-    ]
-    errors = zip(comparison.names, found["errors"], strict=True)
-    lines += _aligned([["run", "error %"], *([name, f"{100 * error:.2f}"] for name, error in errors)])
-    rows = [[" and ".join(p["runs"]), f"{p['rows']:,}", f"{100 * p['fraction']:.2f}"] for p in found["pairs"]]
-    lines += ["", *_aligned([["disagree", "rows", "%"], *rows])]
+        return lines
+    *errors, disputed = agreement_facts(comparison, found)
+    share = percent(found["disputed"] / found["n_rows"])
+    lines += ["", f"{found['dataset']}: {found['n_rows']:,} rows, {disputed.text} in dispute ({share})"]
+    lines += [*(fact.said for fact in errors), "", *_aligned(told["pairs"])]
     if found["rows"]:
-        shown = [[f"{row['row']}", said(row["class"]), *map(str, row["predicted"])] for row in found["rows"]]
-        lines += ["", *_aligned([["row", "class", *comparison.names], *shown[:_SHOWN_ROWS]])]
+        shown = told["rows"].rows
+        lines += ["", *_aligned(told["rows"]._replace(rows=shown[:_SHOWN_ROWS]))]
         left = found["disputed"] - min(_SHOWN_ROWS, len(shown))
         lines += [f"and {left:,} more rows; --json has the first {len(shown)}"] if left else []
     return lines
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines, the first column to the left and the others to the right."""
+def _aligned(table: Table) -> list[str]:
+    """Return a table as lines, the first column to the left and the others to the right."""
+    rows = [table.columns, *([c.text if isinstance(c, Fact) else c for c in row] for row in table.rows)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+from distls.reporting.markup import tag
 from distls.reporting.plots import check_bokeh
 from distls.reporting.run_page import render_report
 from distls.reporting.run_record import read_run
 from distls.reporting.run_report import make_report
 from distls.storage.errors import DistlsError
 from distls.storage.filesystem.paths import Place
-from distls.storage.markup import tag
 
 _SECONDS = 5  # between two loads of the page
 _LOOPBACK = "127.0.0.1"

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from importlib import metadata
 from importlib.resources import files
 
+from distls.reporting.markup import Markup, joined, plain, tag
 from distls.reporting.plots import Drawn
 from distls.storage.errors import MismatchError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, text_file
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.markup import Markup, joined, plain, tag
 
 _MARK = "<!-- a report of distls; it may be overwritten by another -->"
 

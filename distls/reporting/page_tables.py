@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distls.evaluation.metrics import Evaluation
-from distls.reporting.judgement import ClassRow
-from distls.storage.markup import Markup, joined, tag
+from distls.facts import Fact
+from distls.reporting.markup import Markup, joined, tag
 
 _MOST_ROWS = 100  # of a table in the page; --json has all
 _MATRIX = 26  # classes of a matrix
 
 
-def tiles(values: Sequence[tuple[str, str, str]]) -> Markup:
+def tiles(values: Sequence[Fact]) -> Markup:
     """Return the most important numbers: what, value, and what to know about it."""
     return tag(
         "div",
         *(
-            tag("div", tag("span", what), tag("b", value), tag("span", about), class_="tile")
-            for what, value, about in values
+            tag("div", tag("span", fact.label), tag("b", fact.text), tag("span", fact.about), class_="tile")
+            for fact in values
         ),
         class_="tiles",
     )
@@ -73,19 +73,24 @@ def _cell(value: object, kind: str | None, head: str | None) -> Markup:
     return tag("td", value, class_=kind, data_head=head)
 
 
+def cell(fact: Fact) -> tuple[float | None, str]:
+    """Return a number as a cell of a table."""
+    return fact.value, fact.text
+
+
 def share(value: float | None) -> tuple[float | None, str]:
     """Return a fraction as a cell of a table."""
     return (value, "–") if value is None else (value, f"{100 * value:.1f}")
 
 
-def class_table(rows: Sequence[ClassRow], what: str) -> Markup:
+def class_table(rows: Sequence[dict[str, Any]], what: str) -> Markup:
     """Return the table of classes or labels, the worst first; of very many the worst only."""
-    confused = any(row.taken_for for row in rows)
+    confused = any(row["taken_for"] for row in rows)
     columns = [what, "rows", "errors", "precision %", "recall %", "F1 %"]
     lines = [
         [
-            row.name, (row.n_rows, f"{row.n_rows:,}"), (row.errors, f"{row.errors:,}"),
-            share(row.precision), share(row.recall), share(row.f1), *([_taken(row)] if confused else []),
+            str(row["class"]), *((row[name], f"{row[name]:,}") for name in ("n_rows", "errors")),
+            share(row["precision"]), share(row["recall"]), share(row["f1"]), *([_taken(row)] if confused else []),
         ]
         for row in worst_classes(rows, _MOST_ROWS)
     ]  # fmt: skip
@@ -97,23 +102,23 @@ def class_table(rows: Sequence[ClassRow], what: str) -> Markup:
     return joined([table, tag("p", left)])
 
 
-def _taken(row: ClassRow) -> str:
-    return ", ".join(f"{name} ({count:,})" for name, count in row.taken_for)
+def _taken(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in row["taken_for"])
 
 
-def worst_classes(rows: Sequence[ClassRow], most: int) -> list[ClassRow]:
+def worst_classes(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Return the classes with the most errors, decreasing."""
-    return sorted(rows, key=lambda row: (-row.errors, row.f1))[:most]
+    return sorted(rows, key=lambda row: (-row["errors"], row["f1"]))[:most]
 
 
-def matrix(found: Evaluation, rows: Sequence[ClassRow]) -> Markup:
+def matrix(found: Evaluation, rows: Sequence[dict[str, Any]]) -> Markup:
     """Return the confusion matrix; of many classes that of those with the most errors."""
-    names = {row.name for row in worst_classes(rows, _MATRIX)}
+    names = {str(row["class"]) for row in worst_classes(rows, _MATRIX)}
     shown = [code for code, label in enumerate(found.classes) if str(label) in names]
     known = {label: code for code, label in enumerate(found.predicted_classes)}
     columns = [known[found.classes[code]] for code in shown if found.classes[code] in known]
     counts = {(true, guessed): count for true, guessed, count in found.confusion.tolist()}
-    total = {code: rows[code].n_rows for code in shown}
+    total = {code: rows[code]["n_rows"] for code in shown}
     heads = (tag("th", tag("span", _short(found.predicted_classes[c])), scope="col") for c in columns)
     lines = (
         tag(

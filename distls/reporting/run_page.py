@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from distls.evaluation.metrics import Evaluation, LabelEvaluation, RegressionEvaluation
+from distls.evaluation.metrics import Evaluation, RegressionEvaluation, r2_text
 from distls.execution.memory_budget import human
+from distls.facts import Fact, counted
 from distls.methods.parameters import shown_value
 from distls.reporting.costs import costs_of
 from distls.reporting.judgement import Judgement
+from distls.reporting.markup import Markup, joined, tag
 from distls.reporting.page import Page
 from distls.reporting.page_tables import (
+    cell,
     class_table,
     facts,
     feature_lists,
@@ -26,10 +29,9 @@ from distls.reporting.progress_plots import path_plots, progress_plots
 from distls.reporting.run_record import RunRecord, fit_command
 from distls.reporting.run_report import Report
 from distls.reporting.strongest_features import strongest_features
-from distls.solvers.loop import relative_bound
 from distls.storage.filesystem.safe_read import making_sense
-from distls.storage.markup import Markup, joined, tag
 from distls.storage.model.model import LinearModel, used_rows
+from distls.training.fit_facts import bound_fact, fit_facts, objective_fact
 
 _CLASSES = 20  # whose features are shown
 _FEATURES, _FEW, _FEATURES_OF_MANY = 10, 8, 6  # shown of each of a few classes, and of each of many
@@ -100,59 +102,38 @@ def _last(path: str) -> str:
 # -- summary ---------------------------------------------------------------------------------------------
 
 
-def _tiles(report: Report) -> list[tuple[str, str, str]]:
+def _tiles(report: Report) -> list[Fact]:
     record, status = report.record, report.record.status
-    found = []
+    facts = {fact.key: fact for fact in fit_facts(status)}
     if report.judged is not None:
-        found.append(_judged_tile(report.judged))
-    elif status.get("eval_mse") is not None:
-        found.append(("evaluation", f"{status['eval_mse']:.5g}", "mean squared error"))
-    elif status.get("eval_error") is not None:
-        found.append(("evaluation error", f"{100 * status['eval_error']:.2f} %", "as the run recorded it"))
-    if status.get("objective") is not None:
-        found.append(("objective", f"{status['objective']:.6g}", _certified(status)))
-    found.append(("passes", f"{status['passes']:.4g}", f"{len(record.events):,} rounds"))
-    seconds = status["seconds"]
-    found.append(("training", f"{seconds:,.1f} s", "evaluation and start-up not counted"))
+        found = [_judged_tile(report.judged)]
+    else:
+        judged = (facts.get(key) for key in ("eval_mse", "eval_error"))
+        found = [fact._replace(label=f"evaluation {fact.label}") for fact in judged if fact is not None]
+    if "objective" in facts:
+        found.append(facts["objective"])
+    found.append(facts["passes"]._replace(about=counted(len(record.events), "round")))
+    found.append(Fact("training", facts["seconds"].value, "{:,.1f} s".format, facts["seconds"].about))
     if record.model is not None and not record.model.recipe:
         used, width = len(used_rows(record.model.weights)), record.model.n_features
-        found.append(("features used", f"{used:,}", f"of {width:,}"))
+        found.append(Fact("features used", used, ",", f"of {width:,}"))
     return found
 
 
-def _judged_tile(judged: Judgement) -> tuple[str, str, str]:
-    found = judged.evaluation
-    about = f"{found.n_rows:,} rows of {_last(judged.dataset)}"
-    if isinstance(found, RegressionEvaluation):
-        return "mean squared error", f"{found.mse:.5g}", about
-    return "error", f"{100 * found.error:.2f} %", about
-
-
-def _certified(status: dict[str, Any]) -> str:
-    certificate = status.get("certificate") or {}
-    value, part = certificate.get("value"), relative_bound(status)
-    if value is None:
-        return "no certificate"
-    if certificate["kind"] == "gradient_norm":
-        return f"gradient norm {value:.1e}, no guarantee"
-    if part is None:
-        return f"at most {value:.1e} above the optimum"
-    return f"at most {100 * part:.2g} % above the optimum"
+def _judged_tile(judged: Judgement) -> Fact:
+    _, first, *_ = judged.evaluation.facts()
+    label = first.about or first.label
+    return first._replace(label=label, about=f"{judged.evaluation.n_rows:,} rows of {_last(judged.dataset)}")
 
 
 def _asked(record: RunRecord) -> Markup:
     config = record.config
-    limits = {
-        "passes": config.passes, "tolerance": config.tol, "relative tolerance": config.rtol,
-        "seconds": config.max_seconds, "patience": config.patience,
-    }  # fmt: skip
-    given = ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
+    asked = config.asked.items()
+    given = ", ".join(f"{option.key} {value:g}" for option, value in asked if option.is_limit)
     why = "" if config.reason is None else f": {config.reason}"
     rows: list[tuple[str, object]] = [("method", config.method + why), ("training data", config.dataset)]
-    rows += [("limits", given or "the method's own"), ("seed", config.seed)]
-    rows += [
-        (name, path) for name, path in (("evaluated on", config.eval), ("selected on", config.select)) if path
-    ]
+    rows.append(("limits", given or "the method's own"))
+    rows += [(option.key, value) for option, value in asked if not option.is_limit]
     if len(record.settings) > 1:
         rows.append(("settings", f"{len(record.settings)}, the best of which is published"))
     return tag("div", tag("h3", "Asked"), facts(rows))
@@ -162,7 +143,8 @@ def _found(report: Report) -> Markup:
     status, model = report.record.status, report.record.model
     rows: list[tuple[str, object]] = [("status", _ended(status["status"]))]
     if status.get("objective") is not None:
-        rows.append(("objective", f"{status['objective']:.8g}, {_certified(status)}"))
+        fact = objective_fact(status)
+        rows.append(("objective", f"{fact.value:.8g}, {fact.about or 'no certificate'}"))
     if report.record.events:
         last = report.record.events[-1]
         if last.get("running_loss") is not None:
@@ -221,7 +203,7 @@ def _settings_table(record: RunRecord) -> Markup:
         [
             *((_number(line["params"].get(name)), _value(line["params"].get(name))) for name in names),
             *((None, "–") if line.get(field) is None else form(line[field]) for _, field, form in cells),
-            _bound(line), str(line.get("status", "")),
+            cell(bound_fact(line)), str(line.get("status", "")),
         ]
         for line in shown
     ]  # fmt: skip
@@ -240,11 +222,6 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _bound(line: dict[str, Any]) -> tuple[float | None, str]:
-    part = relative_bound(line)
-    return (None, "–") if part is None else (part, f"{100 * part:.2g} %")
-
-
 def _chosen(record: RunRecord) -> int:
     """Return which setting was published, -1 if that cannot be told."""
     chosen = record.status.get("selected") or (record.model.params if record.model is not None else {})
@@ -260,23 +237,16 @@ def _chosen(record: RunRecord) -> int:
 
 def _add_judgement(page: Page, judged: Judgement) -> None:
     found = judged.evaluation
-    numbers = [_judged_tile(judged)]
+    # the first is of rows, the second heads the page
+    numbers = [_judged_tile(judged), *found.facts()[2:]]
     if isinstance(found, RegressionEvaluation):
-        numbers.append(("r2", "–" if found.r2 is None else f"{found.r2:.4f}", "1 is perfect, 0 is the mean"))
         page.add_section(f"On {_last(judged.dataset)}", tiles(numbers), _outputs(found))
         return
-    if found.log_loss is not None:
-        numbers.append(("log loss", f"{found.log_loss:.4f}", "mean over rows"))
     if judged.calibration_error is not None:
-        numbers.append(
-            ("calibration error", f"{judged.calibration_error:.4f}", "probabilities are off by this")
-        )
-    if isinstance(found, LabelEvaluation):
-        numbers.append(
-            ("F1", f"{found.micro_f1:.4f}", f"over all pairs; {found.macro_f1:.4f} mean of labels")
-        )
+        about = "probabilities are off by this"
+        numbers.append(Fact("calibration error", judged.calibration_error, ".4f", about))
     if found.unknown:
-        numbers.append(("unknown labels", f"{found.unknown:,}", "rows, counted as errors"))
+        numbers.append(Fact("unknown labels", found.unknown, ",", "rows, counted as errors"))
     what = "class" if isinstance(found, Evaluation) else "label"
     parts: list[object] = [tiles(numbers)]
     if isinstance(found, Evaluation):
@@ -290,10 +260,7 @@ def _add_judgement(page: Page, judged: Judgement) -> None:
 
 def _outputs(found: RegressionEvaluation) -> Markup:
     lines = zip(found.mse_by_output.tolist(), found.r2_by_output, strict=True)
-    rows = [
-        [(i, f"output {i}"), (mse, f"{mse:.6g}"), (r2, "–" if r2 is None else f"{r2:.4f}")]
-        for i, (mse, r2) in enumerate(lines)
-    ]
+    rows = [[(i, f"output {i}"), (mse, f"{mse:.6g}"), (r2, r2_text(r2))] for i, (mse, r2) in enumerate(lines)]
     return sortable(["output", "mean squared error", "r2"], rows) if len(rows) > 1 else Markup("")
 
 
@@ -303,7 +270,7 @@ def _add_features(page: Page, model: LinearModel, judged: Judgement | None) -> N
     if len(places) > _CLASSES:
         said += f" Of {len(places):,} classes, {_CLASSES}"
         if judged is not None and judged.classes:
-            worst = {row.name for row in worst_classes(judged.classes, _CLASSES)}
+            worst = {str(row["class"]) for row in worst_classes(judged.classes, _CLASSES)}
             places = [k for k in places if str(model.classes[k]) in worst]
             said += " with the most errors."
         else:

@@ -38,7 +38,7 @@ class RunRecord:
     @property
     def eval_path(self) -> str | None:
         """The data that the run itself was judged by, if any."""
-        return self.config.eval or self.config.select
+        return self.config.eval_data or self.config.select
 
 
 def read_run(path: str | Place) -> RunRecord:
@@ -103,13 +103,9 @@ def fit_command(config: RunConfig, run: str) -> str:
     words = ["distls", "fit", config.method, config.dataset, run]
     for name, value in _given(config):
         words += ["-p", f"{name}={value}"]
-    for name in ("passes", "tol", "rtol", "max_seconds", "eval", "eval_every", "patience", "select"):
-        value = getattr(config, name)
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", _text(value)]
-    if config.refit:
-        words.append("--refit")
-    return shlex.join([*words, "--seed", str(config.seed)])
+    for option, value in config.asked.items():
+        words += [option.flag] if value is True else [option.flag, _text(value)]
+    return shlex.join(words)
 
 
 def _given(config: RunConfig) -> list[tuple[str, str]]:

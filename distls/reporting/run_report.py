@@ -12,6 +12,7 @@ from distls.reporting.run_record import RunRecord, fit_command, read_run
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MismatchError
 from distls.storage.filesystem.paths import Place, place_of
+from distls.training.fit_facts import RECORDED
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,6 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; docs/cli.md lists the fields."""
         record, status = self.record, self.record.status
-        named = (
-            "objective",
-            "certificate",
-            "eval_error",
-            "eval_mse",
-            "select_error",
-            "select_mse",
-            "weights_sha256",
-        )
         return {
             "kind": "report",
             "run": str(record.path),
@@ -45,7 +37,7 @@ class Report:
             "params": record.params,
             "status": status["status"],
             "passes": status["passes"],
-            **{name: status[name] for name in named if name in status},
+            **{name: status[name] for name in RECORDED if name in status},
             "command": fit_command(record.config, str(record.path)),
             "versions": status.get("versions"),
             "costs": costs_of(record.events, status),

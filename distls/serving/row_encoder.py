@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,7 +86,7 @@ class RowEncoder:
     def features(self) -> tuple[Feature, ...]:
         """Columns of the training data with their features, empty if these have no names."""
         if is_table(self.like):
-            return tuple(Feature.from_json(value) for value in self._description["features"])
+            return msgspec.convert(self._description["features"], tuple[Feature, ...])
         names = unpack_names(self.fitted, self.name)
         # names are those after min_count, which has left out others
         return tuple(map(Feature, names)) if names and len(names) == self.width else ()

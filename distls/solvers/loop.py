@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from distls.execution.executor import Executor
+from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import convert_json, making_sense
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -24,47 +25,54 @@ _ROUNDING = 1e-9
 _ABOUT = 0.01
 # An estimate of the certificate is near a tolerance below this multiple of it.
 _NEAR = 2.0
+_TRIAL_PASSES = 10.0  # of fits that are compared only: which is better is seen long before the optimum
 # Kinds of certificates that are upper bounds of F(W) - F*.
 _BOUNDS = ("duality_gap", "strong_convexity")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """When to stop and how often to evaluate."""
+def largest_certificate(limits: Request[Any], objective: float) -> float:
+    """Return the largest certificate of weights with this objective that meets a tolerance."""
+    return max(limits.tol or 0.0, (limits.rtol or 0.0) * objective)
 
-    max_passes: float | None = None  # Seconds count training, not evaluation
-    max_seconds: float | None = None
-    tol: float | None = None  # Stop when the certificate's value is at most this
-    rtol: float | None = None  # The same relative to the objective, of certificates that bound its distance
-    eval_every: float = math.inf  # Passes between evaluations; 0 never evaluates, infinity only at the end
-    # Stop after this many evaluations without a lower error on the evaluation data, keeping the best
-    patience: int | None = None
-    # Evaluate for `tol` and `rtol` alone, so not while the solver itself estimates that they are far from met
-    lazy: bool = False
-    # Stop where the solver itself estimates that `rtol` is met, without evaluating
-    by_estimate: bool = False
 
-    def within(self, certificate: dict[str, Any]) -> bool:
-        """Return whether a certificate meets a tolerance."""
-        value, relative = certificate.get("value"), certificate.get("relative")
-        return (self.tol is not None and value is not None and value <= self.tol) or (
-            self.rtol is not None and relative is not None and relative <= self.rtol
-        )
+def _is_within(limits: Request[Any], certificate: dict[str, Any]) -> bool:
+    """Return whether a certificate meets a tolerance."""
+    value, relative = certificate.get("value"), certificate.get("relative")
+    return (limits.tol is not None and value is not None and value <= limits.tol) or (
+        limits.rtol is not None and relative is not None and relative <= limits.rtol
+    )
 
-    def seems_within(self, record: Mapping[str, Any]) -> bool:
-        """Return whether the estimate in a round's record meets `rtol`, where that is enough."""
-        gap, objective = record.get("gap_estimate"), record.get("objective_estimate")
-        if not self.by_estimate or gap is None or objective is None:
-            return False
-        return bool(gap <= (self.rtol or 0.0) * objective)
 
-    def is_near(self, estimate: float, objective: float) -> bool:
-        """Return whether an estimate of the certificate's value is near a tolerance."""
-        return estimate <= _NEAR * self.largest(objective)
+def _ends_by_estimate(limits: Request[Any]) -> bool:
+    """Return whether a fit is ended by its solver's own estimates of `rtol`, and never evaluated."""
+    return limits.trial and limits.tol is None
 
-    def largest(self, objective: float) -> float:
-        """Return the largest certificate of weights with this objective that meets a tolerance."""
-        return max(self.tol or 0.0, (self.rtol or 0.0) * objective)
+
+def _seems_within(limits: Request[Any], record: Mapping[str, Any]) -> bool:
+    """Return whether the estimate in a round's record meets `rtol`, where that is enough."""
+    gap, objective = record.get("gap_estimate"), record.get("objective_estimate")
+    if not _ends_by_estimate(limits) or gap is None or objective is None:
+        return False
+    return bool(gap <= (limits.rtol or 0.0) * objective)
+
+
+def _most_passes(limits: Request[Any]) -> float:
+    passes = math.inf if limits.passes is None else limits.passes
+    return min(passes, _TRIAL_PASSES) if _ends_by_estimate(limits) else passes
+
+
+def _passes_between(limits: Request[Any]) -> float:
+    """Return the passes between evaluations: infinity for one at the end alone, 0 for none."""
+    if _ends_by_estimate(limits):
+        return 0.0
+    if limits.eval_every is None:
+        return 1.0 if limits.is_judged or limits.patience is not None else math.inf
+    return limits.eval_every
+
+
+def _waits_for_estimate(limits: Request[Any]) -> bool:
+    """Return whether evaluations are for the tolerances alone, so of no use while estimates are far from them."""
+    return limits.is_judged and limits.eval_every is limits.patience is limits.eval_data is None
 
 
 @dataclass
@@ -83,15 +91,9 @@ class Progress:
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
-    """Return the loop's part of a checkpoint; raise FormatError unless it is a valid `Progress`."""
+    """Return the loop's part of a checkpoint; raise FormatError unless it is a `Progress`."""
     with making_sense(where):
-        found = Progress(**extra["progress"])
-        best = found.best if found.best is not None else {"error": 0.0, "round": 0, "misses": 0}
-        known = found.bound or 0.0, found.reached or 0.0
-        numbers = (found.seconds, found.eval_seconds, found.evaluated_at, *known, *best.values())
-        if not all(type(n) in (int, float) for n in numbers) or best.keys() != {"error", "round", "misses"}:
-            raise ValueError("the progress of the fit")
-    return found
+        return convert_json(extra["progress"], Progress)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def solve(
     state: S,
     executor: Executor,
     *,
-    limits: Limits,
+    limits: Request[Any],
     evaluate: Evaluate,
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
@@ -175,16 +177,16 @@ def _notify_end(callbacks: Sequence[Callback], status: Status, state: State) -> 
         callback.on_end(status, state)
 
 
-def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[str, Any]) -> Status:
+def _limit_met(limits: Request[Any], state: State, progress: Progress, record: dict[str, Any]) -> Status:
     if record.get("objective", 0.0) is None:
         return Status.DIVERGED
-    if limits.within(record.get("certificate", {})) and not record.get("preliminary"):
+    if _is_within(limits, record.get("certificate", {})) and not record.get("preliminary"):
         return Status.CONVERGED
-    if limits.seems_within(record):
+    if _seems_within(limits, record):
         return Status.CONVERGED
     if limits.patience is not None and progress.best and progress.best["misses"] >= limits.patience:
         return Status.EARLY_STOPPED
-    if limits.max_passes is not None and state.passes >= limits.max_passes - _ROUNDING:
+    if state.passes >= _most_passes(limits) - _ROUNDING:
         return Status.MAX_PASSES
     if limits.max_seconds is not None and progress.seconds >= limits.max_seconds:
         return Status.MAX_SECONDS
@@ -196,7 +198,7 @@ def _judged(
     state: S,
     record: dict[str, Any],
     progress: Progress,
-    limits: Limits,
+    limits: Request[Any],
     evaluate: Evaluate,
     clock: Clock,
 ) -> tuple[Status, Fitted | None]:
@@ -204,13 +206,14 @@ def _judged(
     own = solver.status(state)
     ended = own in _OWN_ENDS
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
-    estimated = limits.lazy and record.get("gap_estimate") is not None
-    due = state.passes - progress.evaluated_at >= limits.eval_every - (_ABOUT if estimated else _ROUNDING)
+    estimated = _waits_for_estimate(limits) and record.get("gap_estimate") is not None
+    between = _passes_between(limits)
+    due = state.passes - progress.evaluated_at >= between - (_ABOUT if estimated else _ROUNDING)
     if due and estimated:
         expected = record.get("gap_expected") or record["gap_estimate"]
-        due = limits.is_near(expected, record.get("objective_estimate") or 0.0)
+        due = expected <= _NEAR * largest_certificate(limits, record.get("objective_estimate") or 0.0)
     best = None
-    if limits.eval_every and (due or last):
+    if between and (due or last):
         progress.evaluated_at = state.passes
         fitted = solver.weights(state)
         _evaluate(evaluate, fitted, record, progress, clock)

@@ -81,10 +81,6 @@ class State:
         fields: Record = {**scalars, **arrays}
         return cls(**fields)
 
-    def describes(self, n_features: int) -> bool:
-        """Whether the features that the state describes, if any, are those of rows of this width."""
-        return True
-
 
 @dataclass
 class RoundReport:
@@ -182,14 +178,6 @@ class Solver(Protocol[S]):
     @abstractmethod
     def probe(self, block: int) -> None:
         """Do what a round does to one partition in this process, and keep nothing: `plan` times it."""
-
-    @abstractmethod
-    def fits(self, state: S) -> bool:
-        """Whether a state that was read from disk can be one of this solver's: shapes, and numbers that index.
-
-        Types are checked already (see `distls.solvers.checkpoint_check`), and nothing else: every shape that kernels
-        or the other methods rely on must be compared here, without an exception.
-        """
 
     def holds(self, state: S) -> bool:
         """Whether what RUN/state has of rows for this state is whole; True where it can be recomputed to the bit."""

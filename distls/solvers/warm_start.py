@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from distls.problem import Problem
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
+from distls.workers.penalties.penalty_registry import penalty_named
 
 
 def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
@@ -30,16 +31,11 @@ def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
 def initial_weights(initial: LinearModel, problem: Problem) -> NDArray[Any]:
     """Return the weights to start from, shape (n_features, k); of a ranking without the model's threshold.
 
-    Adding a constant to a row of weights does not change a ranking's loss. The constant is chosen to minimise the row's
-    penalty, or its l2 norm for a mixed penalty.
+    Adding a constant to a row of weights does not change a ranking's loss: the one taken minimises the row's penalty.
     """
     weights = initial.weights
     if not problem.ranks:
         return weights
-    if problem.penalty == "l1":
-        middle = np.median(weights, axis=1)
-    elif problem.penalty == "l1linf":
-        middle = 0.5 * (weights.max(axis=1) + weights.min(axis=1))
-    else:
-        middle = weights.mean(axis=1)
+    best = penalty_named(problem.penalty).best_constants(weights.astype(np.float64), problem.l1_ratio)
+    middle = weights.mean(axis=1) if best is None else best.astype(weights.dtype)
     return np.asarray(weights - middle[:, None])

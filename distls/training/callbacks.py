@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from distls.facts import percent
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, State, Status
+from distls.training.fit_facts import judged_fact, objective_fact
 from distls.training.run_folder import Run
 
 _FIRST_ROUNDS = 20  # that each have a line of progress: of all fits of a run together
@@ -119,39 +121,29 @@ class LineProgress(SilentCallback):
 
 def describe_round(record: Record) -> str:
     """Return one round's record as a line."""
+    clock = f"round {record['round']}, {record['passes']:.2f} passes, {record['seconds']:.1f} s"
+    return f"{clock}, running {measures_text(record)}, read {record['bytes_read'] / 2**20:,.0f} MiB"
+
+
+def measures_text(record: Record) -> str:
+    """Return what a round measured: loss, error, objective, certificate, and the result on the evaluation data."""
     wrong = record.get("running_error")
-    error = "" if wrong is None else f" error {100 * wrong:.2f} %"
-    parts = [
-        f"round {record['round']}",
-        f"{record['passes']:.2f} passes",
-        f"{record['seconds']:.1f} s",
-        f"running loss {_number(record['running_loss'])}{error}",
-    ]
+    error = "" if wrong is None else f" error {percent(wrong)}"
+    parts = [f"loss {_number(record['running_loss'])}{error}"]
     if "objective" in record:
-        certificate = record["certificate"]
-        parts.append(
-            f"objective {record['objective']:.6f}"
-            if record["objective"] is not None
-            else "objective not finite"
-        )
+        certificate, finite = record["certificate"], record["objective"] is not None
+        parts.append(objective_fact(record).said if finite else "objective not finite")
         if certificate["value"] is not None:
             share = f" ({100 * certificate['relative']:.2g} %)" if "relative" in certificate else ""
             parts.append(f"{certificate['kind']} {certificate['value']:.2e}{share}")
     if "eval_error" in record:
         parts.append(judged_text(record, "eval"))
-    parts.append(f"read {record['bytes_read'] / 2**20:,.0f} MiB")
     return ", ".join(parts)
 
 
 def judged_text(record: Record, name: str) -> str:
-    """Return the result on the evaluation ("eval") or selection ("select") data: an error, or the mse of numbers."""
-    if f"{name}_mse" in record:
-        return f"{name} mse {_significant(record[f'{name}_mse'])}"
-    return f"{name} error {100 * record[f'{name}_error']:.2f} %"
-
-
-def _significant(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.5g}"
+    """Return the result on the evaluation ("eval") or selection ("select") data, and which of them."""
+    return f"{name} {judged_fact(record, name).said}"
 
 
 def _number(value: float | None) -> str:

@@ -11,6 +11,7 @@ from functools import partial
 from distls.execution.turns import Turn, side_by_side
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
+from distls.problem import penalty_of
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, Status
 from distls.storage.filesystem.atomic import remove_tree
@@ -22,6 +23,7 @@ from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 from distls.training.side_by_side import budget_of, fits_at_once
+from distls.workers.penalties.penalty_registry import penalty_named
 
 _DIGITS = 9  # of passes, which are sums of fractions
 
@@ -178,8 +180,8 @@ def _refitted(
     rows = joined_rows(folder, request.data, request.select, options.executor)
     check_workers(options.executor, rows, run.path)
     setting = Setting.of(request.method, chosen[0], rows, request.seed)
-    alone = replace(request, data=rows, settings=[setting], select=None, refit=False)
-    result = children.refit(replace(alone, calibrate=None, calibration=None), chosen[1])
+    alone = request.without("calibrate", "select", data=rows, settings=[setting])
+    result = children.refit(alone, chosen[1])
     if children.interrupted:
         return children.stopped(result)
     judged = {name: value for name, value in won.record.items() if name.startswith("select_")}
@@ -257,8 +259,7 @@ def _child_request(request: FitRequest, params: Params) -> FitRequest:
     known = [setting for setting in request.settings if setting.params == params]
     # a point of a path is a new setting
     setting = known[0] if known else Setting.of(request.method, params, request.data, request.seed)
-    alone = replace(request, calibrate=None, calibration=None)
-    return replace(alone, settings=[setting], select=None, refit=False, selected_on=request.select)
+    return request.without("calibrate", "select", settings=[setting], selected_on=request.select)
 
 
 def _child_summary(params: Params, result: FitResult) -> Record:
@@ -268,7 +269,7 @@ def _child_summary(params: Params, result: FitResult) -> Record:
     summary["error"] = record.get("select_error")
     if "select_mse" in record:
         summary["mse"] = record["select_mse"]
-    if params.get("penalty", "l2") != "l2" and result.model is not None:
+    if not penalty_named(penalty_of(params)).quadratic and result.model is not None:
         summary["non_zero_rows"] = len(used_rows(result.model.weights))
     shown = {name: record[name] for name in ("objective", "eval_error") if record.get(name) is not None}
     return {**summary, "passes": result.passes, **shown}

@@ -80,7 +80,7 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
     children = Children(run, options, folds * len(race.points) + 1, at_most=prune)
-    apart = replace(request, select=None, eval_data=None, patience=None, trial=prune)
+    apart = request.without("select", "eval_data", trial=prune)
     views = fold_views(request.data, options.executor, folds)
     first: dict[int, Place] = {}
     if request.method.side_by_side:
@@ -162,8 +162,7 @@ def _request_of(request: FitRequest, params: Params, view: FoldView | None) -> F
     data = request.data if view is None else view.rest
     setting = Setting.of(request.method, params, data, request.seed)
     alone = None if view is None else view.alone
-    fit = replace(request, calibrate=None, calibration=None)  # only what the parent publishes is calibrated
-    return replace(fit, data=data, settings=[setting], selected_on=alone)
+    return request.without("calibrate", data=data, settings=[setting], selected_on=alone)
 
 
 def _told(result: FitResult, race: Race, folds: int) -> FitResult:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
+from distls.request import Options, takes_request
 from distls.serving.fitted_model import fitted_model
 from distls.solvers.events import Callback
 from distls.solvers.solver import Status
@@ -43,29 +44,19 @@ from distls.training.side_by_side import budget_of, fits_at_once
 _PATH_FITS = 100
 
 
+@takes_request()
 def fit(
     method: str,
     dataset: str | Place | Dataset,
     run: str | Place | None = None,
     *,
     params: Mapping[str, Any] | None = None,
-    passes: float | None = None,
-    tol: float | None = None,
-    rtol: float | None = None,
-    max_seconds: float | None = None,
-    eval_data: str | Place | Dataset | None = None,
-    eval_every: float | None = None,
-    patience: int | None = None,
-    select: str | Place | Dataset | None = None,
-    refit: bool = False,
-    seed: int = 0,
-    calibrate: str | Place | Dataset | None = None,
-    calibration: str | None = None,
     executor: Any = None,
     client: Any = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
+    **asked: Unpack[Options],
 ) -> FitResult:
     """Train a model.
 
@@ -78,32 +69,7 @@ def fit(
         Folder to keep configuration, events, checkpoints and model in; a temporary one by default.
     params : mapping, optional
         Parameters of the method. With `select`, lists of values are tried in all combinations.
-    passes : float, optional
-        Limit of reads of the data for updates; default 10 (of some methods another number) when no other limit is
-        given.
-    tol : float, optional
-        Stop when the certificate (see docs/notation.md) is at most this.
-    rtol : float, optional
-        Stop when the certificate is at most this part of the objective, for certificates that bound the distance from
-        the optimum. Default of `sdca` when no limit is given: 1e-3.
-    max_seconds : float, optional
-        Of training, evaluation not counted.
-    eval_data : path or Dataset, optional
-        Scored every `eval_every` passes and at the end.
-    eval_every : float, optional
-        Passes between evaluations of the objective, the certificate and `eval_data`; 0 for none at all. Default:
-        only at the end, or every pass when `tol`, `rtol` or `patience` need it.
-    patience : int, optional
-        Stop after this many evaluations without a lower error on `eval_data`, and publish the best.
-    select : path or Dataset, optional
-        Chooses among several settings by the error on this data.
-    refit : bool
-        Fit the chosen setting once more, on the rows of `dataset` and `select`, and publish that model.
-    calibrate : path or Dataset, optional
-        Held-out rows that calibrate the published model: its probabilities, or the thresholds of its labels; see
-        `distls.calibrate`.
-    calibration : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
-        How.
+    %(request)s
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where to run; the result does not depend on it. auto, the default: on the Dask client that is open, if there is
         one, else in this process.
@@ -129,12 +95,8 @@ def fit(
     KeyboardInterrupt
         Ctrl-C, once the state is saved: `resume` continues, if `run` was given.
     """
-    request = FitRequest.of(
-        method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
-        eval_every=eval_every, patience=patience, select=select, refit=refit, seed=seed, calibrate=calibrate,
-        calibration=calibration,
-    )  # fmt: skip
-    options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
+    request = FitRequest.of(method, dataset, params=params, **asked)
+    options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
     return _warned(_whole(train(request, run, options), run))
 
 
@@ -146,21 +108,15 @@ def _whole(result: FitResult, run: str | Place | None) -> FitResult:
     raise KeyboardInterrupt(f"interrupted after {result.passes:g} passes{continues}")
 
 
-def _options(
-    executor: Executor, memory: MemoryBudget | None, callbacks: Sequence[Callback], checkpoint_seconds: float
-) -> FitOptions:
-    return FitOptions(executor, memory, tuple(callbacks), checkpoint_seconds)
-
-
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
     """Train what was asked for and checked; result and errors as those of `fit`."""
     slots, memory = options.executor.slots, options.memory
-    at_once = fits_at_once(request.settings, slots, memory)
+    at_once = 1 if len(request.settings) == 1 else fits_at_once(request.settings, slots, memory)
     # with the memory that they will have, so that their solvers are made once
     request.check(slots=slots, memory=memory if at_once == 1 else budget_of(memory, slots, at_once))
     options = replace(options, keep_final=run is not None)
-    with _run_folder(run, request, options.executor) as folder:
-        result = proceed(folder, request, options)
+    with _place_of_run(run, options.executor, _run_bytes(request) if run is None else 0.0) as place:
+        result = proceed(Run.create(place, request.config), request, options)
         if run is not None:
             return result
         # a temporary run ends here, and with it the blocks on disk
@@ -198,7 +154,7 @@ def resume(
     KeyboardInterrupt
         Ctrl-C, once the state is saved.
     """
-    options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
+    options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
     return _warned(_whole(proceed(*resumable(run, passes), options), run))
 
 
@@ -249,7 +205,7 @@ def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
         )
     if not (math.isfinite(passes) and passes > done):
         raise ParameterError(f"passes={passes:g}: the run has done {done:g}; give more, the sum of all")
-    longer = replace(request, passes=passes, max_seconds=None)
+    longer = request.until(passes)
     if ended in (Status.RUNNING, Status.INTERRUPTED):
         run.write_config(longer.config)
     else:
@@ -258,14 +214,14 @@ def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
 
 
 @contextlib.contextmanager
-def _run_folder(path: str | Place | None, request: FitRequest, executor: Executor) -> Iterator[Run]:
-    """Make the run folder asked for, or a temporary one that is removed at the end."""
+def _place_of_run(path: str | Place | None, executor: Executor, n_bytes: float) -> Iterator[Place]:
+    """Return the place asked for, or a temporary one of so many bytes that is removed at the end."""
     if path is not None:
-        yield Run.create(place_of(path), request.config)
+        yield place_of(path)
         return
     here = isinstance(executor, SerialExecutor)
-    with temporary_place("distls-run-", _run_bytes(request), shared=not here) as folder:
-        yield Run.create(folder / "run", request.config)
+    with temporary_place("distls-run-", n_bytes, shared=not here) as folder:
+        yield folder / "run"
 
 
 def _run_bytes(request: FitRequest) -> float:
@@ -276,40 +232,40 @@ def _run_bytes(request: FitRequest) -> float:
 
 
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    """Continue a run that is open; result and errors as those of `resume`."""
-    remedy = f"once that is fixed, `distls resume {run.path}` continues"
-    stopped = f"{run.path}: the fit stopped"
-    with (
-        os_errors_described(stopped, remedy),
-        _lost_state_described(stopped, remedy),
-        run.removal_described(),
-        run.held(),
-    ):
+    """Continue a run that is open, to one setting, paths of them, or several to choose among; see `resume`."""
+    with _held(run):
         for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:
                 check_workers(options.executor, dataset, run.path)
-        return _calibrated(run, request, options, _train_all(run, request, options))
+        if has_path(request.method, request.grid):
+            paths = [_path_of(run, setting, options) for setting in request.settings]
+            of_folds = request.grid[0].get("folds") is not None
+            result = (train_folds if of_folds else train_children)(run, request, paths, options)
+        elif request.select is None and len(request.settings) == 1:
+            result = train_setting(run, request, options)
+        else:
+            result = train_children(run, request, [[params] for params in request.grid], options)
+        if request.calibrate is None or result.model is None or result.model.calibration:
+            return result
+        name = str(run.path)
+        found = calibrate_model(options.executor, request.calibrate, result.model, request.calibration, name)
+        store_calibrated(run.path, found.model)
+        return replace(result, model=fitted_model(found.model, name), calibrated=found.evaluation)
 
 
 @contextlib.contextmanager
-def _lost_state_described(doing: str, remedy: str) -> Iterator[None]:
-    """Say what to do about state of rows that was lost, recomputed by the solver, and lost again."""
-    try:
-        yield
-    except StateLostError as error:
-        why = "what it keeps for each row was lost again after it had been recomputed"
-        raise StateLostError(f"{doing}: {why} ({error}); check the disk or store; {remedy}") from error
-
-
-def _calibrated(run: Run, request: FitRequest, options: FitOptions, result: FitResult) -> FitResult:
-    """Calibrate the published model if that was asked for and has not been done."""
-    model = result.model
-    if request.calibrate is None or model is None or model.calibration:
-        return result
-    name = str(run.path)
-    found = calibrate_model(options.executor, request.calibrate, model, request.calibration, name)
-    store_calibrated(run.path, found.model)
-    return replace(result, model=fitted_model(found.model, name), calibrated=found.evaluation)
+def _held(run: Run) -> Iterator[None]:
+    """Hold a run while it is trained; say what to do about a disk that fails, and about state of rows lost twice."""
+    remedy = f"once that is fixed, `distls resume {run.path}` continues"
+    stopped = f"{run.path}: the fit stopped"
+    with os_errors_described(stopped, remedy):
+        try:
+            with run.removal_described(), run.held():
+                yield
+        except StateLostError as error:
+            # recomputed by the solver, and lost again
+            why = "what it keeps for each row was lost again after it had been recomputed"
+            raise StateLostError(f"{stopped}: {why} ({error}); check the disk or store; {remedy}") from error
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
@@ -324,15 +280,3 @@ def _path_of(run: Run, setting: Setting, options: FitOptions) -> list[Params]:
     """Return the parameters of a path's points."""
     alone = partial(_intercept_alone, run, setting, options)
     return settings_of_path(setting.params, setting.problem, options.executor, alone)
-
-
-def _train_all(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    """Train what was asked for: one setting, paths of them, or several to choose among."""
-    if has_path(request.method, request.grid):
-        paths = [_path_of(run, setting, options) for setting in request.settings]
-        if request.grid[0].get("folds") is not None:
-            return train_folds(run, request, paths, options)
-        return train_children(run, request, paths, options)
-    if request.select is None and len(request.settings) == 1:
-        return train_setting(run, request, options)
-    return train_children(run, request, [[params] for params in request.grid], options)

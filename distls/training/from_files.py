@@ -19,6 +19,7 @@ from distls.ingestion.label_column import found_label_column
 from distls.ingestion.schema import MANY_CLASSES
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO
+from distls.request import ALONE, takes_request
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import is_dataset
 from distls.storage.errors import BadInputError, DistlsError, ParameterError
@@ -49,6 +50,7 @@ class Trained:
     dataset: Place | None
 
 
+@takes_request(ALONE)
 def train(
     sources: Any,
     run: str | Place,
@@ -57,11 +59,6 @@ def train(
     test_labels: str | None = None,
     method: str = AUTO,
     params: Mapping[str, Any] | None = None,
-    passes: float | None = None,
-    tol: float | None = None,
-    rtol: float | None = None,
-    max_seconds: float | None = None,
-    seed: int = 0,
     dataset: str | Place | None = None,
     keep_dataset: bool = True,
     executor: Executor | None = None,
@@ -89,10 +86,9 @@ def train(
         Label file of npy, npz or idx test files.
     method : str
         See ``distls methods``. Default: the one that suits the data, its strength found by cross-validation.
-    params, passes, tol, rtol, max_seconds, callbacks
+    params, callbacks
         As of `distls.fit`.
-    seed : int
-        Of the shuffle and of the fit.
+    %(request)s
     dataset : path, optional
         What the files are ingested into. Default: next to `run`, named like it with ``-data``.
     keep_dataset : bool
@@ -112,17 +108,17 @@ def train(
         As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
     """
     folder, options = place_of(run), {"transform": AUTO, **options}
+    asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
     named = _with_label(files, options, notify)
     workers: dict[str, Any] = {"executor": executor, "memory": memory}
-    report = ingest(_alone(files), data, seed=seed, progress=progress, **named, **workers)
+    report = ingest(_alone(files), data, seed=asked.get("seed", 0), progress=progress, **named, **workers)
     pass_on(report.notices, notify)
     _check_classes(data, report.notices, options)
-    limits: dict[str, Any] = {"passes": passes, "tol": tol, "rtol": rtol, "max_seconds": max_seconds}
     try:
-        request = FitRequest.of(method, data, params=params, seed=seed, **limits)
+        request = FitRequest.of(method, data, params=params, **asked)
         options_of_fit = FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), 30.0)
         fitted = train_request(request, folder, options_of_fit)
         found = None

@@ -58,8 +58,8 @@ def number_of_alphas(params: Params) -> int:
 
 def needs_intercept(params: Params, problem: Problem) -> bool:
     """Return whether a path begins at an alpha that is to be found, with an intercept."""
-    found = params["alpha"] == "path" and not isinstance(params["alphas"], str) and problem.penalty != "l2"
-    return found and problem.fit_intercept
+    found = params["alpha"] == "path" and not isinstance(params["alphas"], str)
+    return found and not problem.penalty_is_quadratic and problem.fit_intercept
 
 
 def path_start(method: Method, solver: object) -> StartsPath:
@@ -96,7 +96,7 @@ def _known_alphas(params: Params, problem: Problem) -> list[float] | None:
     given = params["alphas"]
     if isinstance(given, str):
         return sorted((float(each) for each in given.split(":")), reverse=True)
-    if problem.penalty != "l2":
+    if not problem.penalty_is_quadratic:
         return None
     square = problem.dataset.meta.mean_square_norm
     if not square > 0.0:

@@ -17,20 +17,29 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import re
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Annotated, TypeVar
 
 import msgspec
 
 from distls.methods.method import Params
+from distls.request import Request
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
-from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
+from distls.storage.filesystem.atomic import (
+    canonical_json,
+    os_errors_described,
+    remove_tree,
+    subfolders,
+    write_json,
+)
 from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, making_sense, parse_json, read_json
@@ -63,43 +72,31 @@ def _is_left_over(path: Place) -> bool:
 _Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
 
 
-class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+class RunConfig(Request[_Path], frozen=True, kw_only=True):
     """The request of a fit, ``config.json``; the settings of the grid are checked by the method."""
 
     format_version: int = _FORMAT_VERSION
     method: str
     dataset: _Path
     dataset_fingerprint: str
-    seed: Annotated[int, msgspec.Meta(ge=0)]
-    passes: Amount | None = None
-    tol: Amount | None = None
-    rtol: Amount | None = None
-    max_seconds: Amount | None = None
-    eval: _Path | None = None
-    eval_every: Amount | None = None
-    patience: int | None = None
-    select: _Path | None = None
     grid: Annotated[list[Params], msgspec.Meta(min_length=1)]
-    selected_on: _Path | None = None
     fold: int | None = None
-    calibrate: _Path | None = None
-    calibration: str | None = None
-    reason: str | None = None
-    refit: bool = False
 
     def __post_init__(self) -> None:
-        if self.patience is not None and self.eval is None:
-            raise ValueError("patience without evaluation data")
+        self.check_needs()
 
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
-        members = msgspec.structs.asdict(self)
-        for name in ("selected_on", "fold", "calibrate", "calibration", "reason"):
-            if members[name] is None:
-                del members[name]
-        if not self.refit:
-            del members["refit"]
-        return members
+        keys = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
+        return {
+            key: value
+            for key, value in keys
+            if key not in _OF_SOME or (value is not None and value is not False)
+        }
+
+
+# What configurations name only where there is something to say.
+_OF_SOME = {"selected_on", "fold", "calibrate", "calibration", "reason", "refit", "trial"}
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -190,6 +187,13 @@ class Run:
         if version != _FORMAT_VERSION:
             raise FormatError(f"{self.path}: config.json is of version {version}, expected {_FORMAT_VERSION}")
         return self._decoded("config.json", config, RunConfig)
+
+    @cached_property
+    def _request(self) -> str:
+        """The digest of what makes the states of a fit: checkpoints have it, limits do not change it."""
+        config = self.config
+        makers = config.method, config.dataset_fingerprint, config.seed, config.grid, config.fold
+        return hashlib.sha256(canonical_json(makers).encode()).hexdigest()[:16]
 
     def write_config(self, config: RunConfig) -> None:
         """Replace the request of the run."""
@@ -283,7 +287,8 @@ class Run:
         scalars, arrays = state.split()
         # events must be stored before the checkpoint: a resume truncates them to its round
         self._events.flush()
-        write_bundle(self._checkpoint(state.round), "checkpoint", {"state": scalars, **extra}, arrays)
+        attributes = {"state": scalars, "request": self._request, **extra}
+        write_bundle(self._checkpoint(state.round), "checkpoint", attributes, arrays)
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
             remove_tree(old)
 
@@ -299,12 +304,12 @@ class Run:
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
     def load_checkpoint(
-        self, state_type: type[S], checked: Callable[[S, str], S], holds: Callable[[S], bool]
+        self, state_type: type[S], holds: Callable[[S], bool]
     ) -> tuple[S, Record, Place] | None:
         """Read the newest checkpoint that is sound, or None when there is none yet; raises the newest one's error.
 
-        `checked` refuses the state of another fit. Where `holds` misses what is kept of rows, an older checkpoint
-        for which it does is read.
+        Where `holds` misses what is kept of rows, an older checkpoint for which it does is read. Raises FormatError for
+        a checkpoint of another request than the run's.
         """
         paths = self.checkpoints()
         errors: list[CorruptDataError] = []
@@ -315,7 +320,7 @@ class Run:
             except CorruptDataError as error:
                 errors.append(error)
                 continue
-            sound.append((checked(state, str(path)), extra, path))
+            sound.append((state, extra, path))
             if len(paths) == 1 or holds(state):
                 if path != paths[-1]:
                     lost = errors[0] if errors else f"{paths[-1]}: what is kept of its rows was lost"
@@ -327,6 +332,9 @@ class Run:
 
     def _load(self, path: Place, state_type: type[S]) -> tuple[S, Record]:
         attributes, arrays = read_bundle(path, "checkpoint", self.path)
+        # absent where it was written before checkpoints named their request
+        if attributes.pop("request", self._request) != self._request:
+            raise FormatError(f"{path}: no checkpoint of this fit: {self.path / 'config.json'} was changed")
         with making_sense(str(path)):
             scalars = attributes.pop("state")
             return state_type.join(scalars, arrays), attributes
@@ -334,7 +342,8 @@ class Run:
     def keep_final(self, state: State, extra: Record) -> None:
         """Keep the state of the last round, from which `reopen` goes on."""
         scalars, arrays = state.split()
-        write_bundle(self.path / "final", "checkpoint", {"state": scalars, **extra}, arrays)
+        attributes = {"state": scalars, "request": self._request, **extra}
+        write_bundle(self.path / "final", "checkpoint", attributes, arrays)
 
     def reopen(self, config: RunConfig) -> None:
         """Make a run that has ended one that was stopped after its last round, and is to end as `config` says.
@@ -345,7 +354,7 @@ class Run:
         if not (final / "bundle.json").exists():
             raise MismatchError(
                 f"{self.path}: its last round was not kept, as by fits of several settings, of methods that end by "
-                f"themselves and of earlier versions; start from its model instead: -p init={self.path}"
+                f"themselves; start from its model instead: -p init={self.path}"
             )
         attributes, arrays = read_bundle(final, "checkpoint", self.path)
         with making_sense(str(final)):

@@ -8,29 +8,28 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib import metadata
 from types import MappingProxyType
 
-from distls.evaluation.dual_search import DualSearch
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.facts import Fact, Shown
 from distls.methods.method import Params
 from distls.serving.fitted_model import FittedModel, fitted_model
-from distls.solvers.checkpoint_check import check_state
+from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
-from distls.solvers.solver import Fitted, Record, S, Solver, State, Status
+from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
-from distls.storage.markup import card
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
+from distls.training.fit_facts import fit_facts
 from distls.training.fit_warnings import fit_warnings
 from distls.training.run_folder import Run
 from distls.workers.duals.stored_duals import publish_duals, published_duals
@@ -38,7 +37,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 
 
 @dataclass(frozen=True, repr=False)
-class FitResult:
+class FitResult(Shown):
     """The result of a fit.
 
     Attributes
@@ -64,29 +63,14 @@ class FitResult:
     selected: Params | None = None
     calibrated: Evaluation | LabelEvaluation | None = None
 
-    def __repr__(self) -> str:
-        return f"<FitResult {', '.join(f'{name} {value}' for name, value in self._said())}>"
-
-    def _repr_html_(self) -> str:
-        return card("FitResult", self._said())
-
-    def _said(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
-        record, model = self.record, self.model
-        rows = [("status", str(self.status.value)), ("passes", f"{self.passes:g}")]
-        rows.append(("seconds", f"{self.seconds:.1f}"))
+        # of the settings of a fit only the best has a whole record
+        clock = {"status": self.status, "passes": self.passes, "seconds": self.seconds}
+        found, model = fit_facts({**self.record, **clock}), self.model
         if model is not None:
-            rows.append(("model", f"{model.method} ({model.loss})"))
-        if isinstance(record.get("objective"), float):
-            rows.append(("objective", f"{record['objective']:.6g}"))
-        for name, said in (("eval_mse", "mse"), ("select_mse", "selection mse")):
-            if isinstance(record.get(name), float):
-                rows.append((said, f"{record[name]:.5g}"))
-        for name, said in (("eval_error", "error"), ("select_error", "selection error")):
-            # of numbers the error is the mse
-            if isinstance(record.get(name), float) and name.replace("error", "mse") not in record:
-                rows.append((said, f"{100 * record[name]:.2f} %"))
-        return rows if self.run is None else [*rows, ("run", str(self.run))]
+            found.insert(3, Fact("model", f"{model.method} ({model.loss})"))
+        return found if self.run is None else [*found, Fact("run", self.run, str)]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -121,15 +105,17 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     state, progress, best = _start(run, solver)
     made = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
+    # the other methods have bounds of their own, which converge
+    sought = request.is_judged and setting.method.steps is not None
     evaluator = Evaluator(
-        setting.problem,
-        options.executor,
-        solver.data,
-        eval_data=request.eval_data,
-        select_data=request.selected_on,
-        search=_search_of(run, request, options, progress),
-    )
-    start = _start_event(request, solver, state.passes, options)
+        setting.problem, options.executor, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
+        search=_search(run, request, options, progress) if sought else None,
+    )  # fmt: skip
+    meta, slots = request.data.meta, options.executor.slots
+    start = FitStart(
+        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes), slots,
+        request.passes, state.passes, options.what,
+    )  # fmt: skip
     saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
@@ -139,7 +125,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         solver,
         state,
         options.executor,
-        limits=request.limits,
+        limits=request,
         evaluate=evaluator,
         callbacks=watchers,
         progress=progress,
@@ -153,22 +139,12 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     )
 
 
-def _search_of(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch | None:
-    """Return what looks for a bound of the optimum: of a stochastic method with a tolerance."""
-    (setting,), limits = request.settings, request.limits
-    # the other methods have bounds of their own, which converge
-    if setting.method.steps is None or (limits.tol is None and limits.rtol is None):
-        return None
+def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch:
+    """Return what looks for a bound of the optimum."""
     folder, slots = run.path.resolve() / "state", options.executor.slots
-    return DualSearch(setting.problem, limits, progress, folder, slots=slots, memory=options.memory)
-
-
-def _start_event(request: FitRequest, solver: Solver[State], passes: float, options: FitOptions) -> FitStart:
-    meta, (setting,) = request.data.meta, request.settings
-    return FitStart(
-        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes),
-        options.executor.slots, request.passes, passes, options.what,
-    )  # fmt: skip
+    return DualSearch(
+        request.settings[0].problem, request, progress, folder, slots=slots, memory=options.memory
+    )
 
 
 def _prepare(solver: Solver[S], executor: Executor) -> float:
@@ -187,7 +163,7 @@ def _versions() -> Mapping[str, str]:
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
     """Return state, progress and the best weights: of the newest checkpoint, or of a fresh start."""
-    found = run.load_checkpoint(solver.state_type, partial(check_state, solver), solver.holds)
+    found = run.load_checkpoint(solver.state_type, solver.holds)
     if found is None:
         run.truncate_events(0)
         return solver.init(), Progress(), None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distls.storage.markup import card, joined, plain, tag
+from distls.reporting.markup import card, joined, plain, tag
 
 
 def test_text_is_escaped_and_markup_is_not() -> None:

@@ -23,6 +23,7 @@ import dask
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
 
+from distls.execution.dask.private_hooks import PromptClient
 from distls.storage.errors import DistlsError, WorkerError
 
 Answer = TypeVar("Answer")
@@ -36,8 +37,6 @@ SHORT_LOGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
 CHECK_SECONDS = 2.0
 _SIGHTINGS = 3
 _POLL_SECONDS = 0.25
-# At least between two messages of one connection.
-MESSAGE_SECONDS = 0.001
 
 # Exceptions of a lost connection, or of a worker that dies.
 CUT = (CancelledError, ClosedClientError, asyncio.CancelledError, OSError)
@@ -58,29 +57,12 @@ class Lost(Exception):
     """A result, or what a task needed, is gone with a worker or a connection."""
 
 
-class PlainClient(Client):  # type: ignore[misc]
-    """A client with short logs and without span metadata, which the scheduler would keep for ever."""
+class PlainClient(PromptClient):
+    """A client with short logs."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         with dask.config.set(SHORT_LOGS):
             super().__init__(*given, **options)
-
-    # Private hook of distributed: `submit` describes each task in span metadata, and no option turns that off.
-    def _graph_to_futures(self, *graph: Any, **options: Any) -> Any:
-        if "span_metadata" in options:
-            options["span_metadata"] = {}
-        return super()._graph_to_futures(*graph, **options)
-
-    # Private hook of distributed: messages wait until 10 ms after the last one, and no option shortens that.
-    async def _ensure_connected(self, timeout: Any = None) -> None:
-        await super()._ensure_connected(timeout=timeout)
-        hasten(self.scheduler_comm)
-
-
-def hasten(stream: Any) -> None:
-    """Let a `BatchedSend` of Dask send sooner after its last message: a round of tasks is a few messages, in turns."""
-    if stream is not None:
-        stream.interval = MESSAGE_SECONDS
 
 
 class Connection:

@@ -15,10 +15,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import dask
-import distributed.utils
-from distributed import LocalCluster, Nanny, SchedulerPlugin, SpecCluster, Status
+from distributed import LocalCluster, Status
 
-from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient, hasten
+from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.forkserver import (
@@ -28,6 +27,7 @@ from distls.execution.dask.forkserver import (
     started,
     unguarded_script,
 )
+from distls.execution.dask.private_hooks import AskingNanny, PatientCluster, PromptMessages, keep_preload
 from distls.storage.errors import WorkerError
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 
@@ -64,22 +64,6 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-class _PatientCluster(LocalCluster):  # type: ignore[misc]
-    """Keeps the nanny of a lost worker, which Dask would close for good after 15 s."""
-
-    # Private hook of distributed: SpecCluster's version closes the nanny, Cluster's only notes that the worker went.
-    def _update_worker_status(self, op: str, message: Any) -> None:
-        super(SpecCluster, self)._update_worker_status(op, message)
-
-
-class _PromptMessages(SchedulerPlugin):  # type: ignore[misc]
-    """Has the scheduler's messages reach workers at once."""
-
-    # Private hook of distributed: they wait until 5 ms after the last one, and no option shortens that.
-    def add_worker(self, scheduler: Any, worker: str) -> None:
-        hasten(scheduler.stream_comms.get(worker))
-
-
 class _Forked:
     """Dask's setting that processes are forked, for as long as any nanny is within: they start workers at once."""
 
@@ -102,7 +86,7 @@ class _Forked:
 _FORKED = _Forked()
 
 
-class PatientNanny(Nanny):  # type: ignore[misc]
+class PatientNanny(AskingNanny):
     """Pauses before it restarts a worker: the signal that ended it may be on its way to the driver too."""
 
     restarts = True
@@ -140,12 +124,11 @@ class PatientNanny(Nanny):  # type: ignore[misc]
             return "OK"
         return await super().close(timeout, reason)
 
-    # Private hook of distributed: Nanny has no public way to delay or prevent a restart.
-    async def _on_worker_exit(self, exitcode: int) -> None:
+    async def may_restart(self) -> bool:
+        """Return whether to restart the worker, after a pause."""
         await asyncio.sleep(PAUSE_SECONDS)
-        if self.restarts:
-            self._attempts = _ATTEMPTS
-            await super()._on_worker_exit(exitcode)
+        self._attempts = _ATTEMPTS
+        return self.restarts
 
 
 def start_local(
@@ -204,9 +187,7 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
     """Return the cluster that `start` starts, with settings of Dask that suit distls."""
     if processes:
         start_fork_server()
-        # Private hook of distributed: the flag keeps Nanny from setting its own preload of the fork server, for which
-        # this process would import pandas.
-        distributed.utils._forkserver_preload_set = True
+        keep_preload()
     with dask.config.set(_CONFIG | {"temporary-directory": _scratch()}):
         return started(start)
 
@@ -229,13 +210,13 @@ def local_cluster(
         # the fork server may have been started before the credentials of a store were set
         "env": {name: value for name, value in os.environ.items() if name.startswith(_OF_STORES)},
     }
-    return _PatientCluster(
+    return PatientCluster(
         n_workers=n_workers,
         threads_per_worker=threads_per_worker,
         memory_limit=memory_limit or 0,
         processes=processes,
         dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"plugins": [_PromptMessages()]},
+        scheduler_kwargs={"plugins": [PromptMessages()]},
         silence_logs=log_level,
         **(processes_only if processes else {}) | options,
     )

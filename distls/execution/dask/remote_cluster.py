@@ -16,6 +16,7 @@ from distributed.security import Security
 from distls.execution.dask.connection import Answer, Connection, PlainClient
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
+from distls.execution.dask.private_hooks import ask_workers
 from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.compilation.processor import processor
@@ -195,7 +196,7 @@ class _NewWorkers:
 def _asked(client: Client, function: Callable[[], Answer], workers: list[str]) -> dict[str, Answer]:
     """Return each worker's answer; raise WorkerError if one does not answer in time."""
     try:
-        return client.sync(client._run, function, workers=workers, callback_timeout=ANSWER_SECONDS)
+        return ask_workers(client, function, workers, ANSWER_SECONDS)
     except TimeoutError:
         raise WorkerError(
             f"one of the workers {', '.join(workers)} does not answer within {ANSWER_SECONDS} s; end or restart it"

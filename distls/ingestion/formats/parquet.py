@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
     TEXT_NAMES,
@@ -142,7 +144,7 @@ def _renamed(table: TableOptions, names: Sequence[str]) -> TableOptions:
     """Give columns that were matched by position the names they have in the file."""
     own = dict(zip(table.columns, names, strict=True))
     features = tuple(
-        replace(feature, name=own[feature.name], indices=own.get(feature.indices, ""))
+        structs.replace(feature, name=own[feature.name], indices=own.get(feature.indices, ""))
         for feature in table.features
     )
     label, weight, ids = (own.get(name, "") for name in (table.label, table.weight, table.id_column))
@@ -160,7 +162,7 @@ def _features(
             features.append(Feature(values, indices=indices))
         elif feature.name != indices:
             if head.kinds[feature.name] == "list":
-                feature = replace(feature, width=_list_length(feature.name, head, path))
+                feature = structs.replace(feature, width=_list_length(feature.name, head, path))
             features.append(feature)
     if options.n_features is not None and not values:
         raise ParameterError(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from distls.ingestion.request.format_options import TableColumns
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
@@ -32,7 +34,7 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
             "label": read.label,
             "weight": read.weight,
             "na": read.na,
-            "features": [feature.to_json() for feature in read.features],
+            "features": msgspec.to_builtins(read.features),
             # left out where there is none: the recipe is part of the fingerprint
             **({"id_column": read.id_column} if read.id_column else {}),
         },
@@ -199,7 +201,7 @@ def like_columns(
         raise MismatchError(f"na={read.na}, but {like.path} has na={known['na']}")
     names = _known_names(names, headed, path, options.unlabelled, like)
     find = ColumnFinder(names, path)
-    features = tuple(Feature.from_json(value) for value in known["features"])
+    features = msgspec.convert(known["features"], tuple[Feature, ...])
     # the label and the weight of `like` may be missing from data to be scored
     asked = read.label_column is None and not options.unlabelled and known["label"]
     if asked and known["label"] not in names:

@@ -1,18 +1,25 @@
-"""Reference data of ``like``: a dataset, or a model as far as it describes its training data."""
+"""Reference data of ``like``: a dataset, or a model as far as it describes its training data.
+
+Recorded transforms and sources are validated before other data are read like them; see docs/security.md.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
+import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingestion.request.recipe_check import check_source, check_transforms
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
-from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.feature_names import NAME_ARRAYS
+from distls.storage.dataset.metadata import DatasetMeta, Positive, Width
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import convert_json, making_sense
 from distls.storage.model.model import LinearModel, load_model
+from distls.workers.ingestion.formats.table_columns import Feature
 
 
 @dataclass(frozen=True)
@@ -78,3 +85,130 @@ def _checked(like: L) -> L:
 def description_of(like: Like | None) -> dict[str, Any]:
     """Return how the source of `like` was read, as its format recorded it; empty without `like`."""
     return {} if like is None else dict(like.meta.source.get("recipe", {}))
+
+
+# -- transforms ------------------------------------------------------------------------------------------
+
+
+class _Plain(msgspec.Struct, tag_field="name", tag="log1p"):
+    """A transform without parameters."""
+
+
+class _Norm(_Plain, tag="l2norm"):
+    pass
+
+
+class _Idf(_Plain, tag="idf"):
+    pass
+
+
+class _Standardize(_Plain, tag="standardize"):
+    pass
+
+
+class _Scale(_Plain, tag="scale"):
+    divisor: Positive
+
+
+class _MinCount(_Plain, tag="min_count"):
+    columns: Width
+    kept: Width
+
+
+_FITTED = {_Idf: "idf", _Standardize: "std"}
+
+
+def check_transforms(
+    transforms: Sequence[dict[str, Any]], features: Mapping[str, NDArray[Any]], n_features: int
+) -> None:
+    """Raise ValueError for transforms, fitted arrays or feature names that do not suit rows of `n_features`."""
+    step_types = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount]
+    steps = convert_json(transforms, step_types, "transforms")
+    kinds = [type(step) for step in steps]
+    if any(kinds.count(kind) > 1 for kind in (_MinCount, *_FITTED)):
+        raise ValueError("a transform that is fitted once is there twice")
+    for step in steps:
+        if isinstance(step, _MinCount):
+            _check_kept(step, features.get("kept"), n_features)
+    # mean is optional: sparse rows are not centred
+    for name in {_FITTED[kind] for kind in kinds if kind in _FITTED} | ({"mean"} & features.keys()):
+        array = features.get(name)
+        if array is None or array.shape != (n_features,) or array.dtype.kind != "f":
+            raise ValueError(f"fitted array {name} of another shape than its {n_features} features")
+    ends = features.get(NAME_ARRAYS[1])
+    if ends is not None and (ends.shape != (n_features,) or ends.dtype.kind not in "iu"):
+        raise ValueError(f"names of other than its {n_features} features")
+
+
+def _check_kept(step: _MinCount, kept: NDArray[Any] | None, n_features: int) -> None:
+    if kept is None or kept.dtype != np.int64 or not kept.shape == (n_features,) == (step.kept,):
+        raise ValueError("min_count keeps other columns")
+    if np.any(np.diff(kept, prepend=-1) <= 0) or int(kept.max(initial=-1)) >= step.columns:
+        raise ValueError("min_count keeps columns that are not there")
+
+
+# -- sources ---------------------------------------------------------------------------------------------
+
+
+class _Source(msgspec.Struct):
+    format: str = ""
+    recipe: dict[str, Any] = {}
+
+
+class _Table(msgspec.Struct):
+    columns: list[str]
+    label: str
+    weight: str
+    na: str
+    features: list[Feature]
+    id_column: str = ""
+
+
+class _Vw(msgspec.Struct):
+    hash_bits: Annotated[int, msgspec.Meta(gt=0, le=32)] | None
+    namespace: str
+    id_column: str = ""
+
+
+_Words = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+
+
+class _Text(msgspec.Struct):
+    n_features: Annotated[int, msgspec.Meta(gt=0, le=2**32)]
+    analyzer: Literal["word", "char", "char_wb"]
+    lowercase: bool
+    alternate_sign: bool
+    binary: bool
+    ngrams: tuple[_Words, _Words]
+    text_column: str
+    label_column: str
+    weight_column: str
+    id_column: str = ""
+
+    def __post_init__(self) -> None:
+        if self.ngrams[0] > self.ngrams[1]:
+            raise ValueError("ngrams from more words to fewer")
+
+
+class _Svmlight(msgspec.Struct):
+    id_column: str = ""
+
+
+class _AnnData(msgspec.Struct):
+    label: str
+    weight: str
+
+
+# Members of ``source.recipe`` (docs/format.md) that a reader needs, by format.
+_RECIPES: dict[str, type[msgspec.Struct]] = {
+    "svmlight": _Svmlight, "vw": _Vw, "text": _Text, "csv": _Table, "parquet": _Table, "anndata": _AnnData
+}  # fmt: skip
+
+
+def check_source(source: Mapping[str, Any]) -> None:
+    """Raise ValueError for a description of source files that does not suffice to read others."""
+    own = convert_json(source, _Source, "its source")
+    # a recipe with features is read as that of a table, whatever its format says
+    kind = _Table if "features" in own.recipe else _RECIPES.get(own.format)
+    if kind is not None:
+        convert_json(own.recipe, kind, "its source recipe")

@@ -227,16 +227,6 @@ class BlockCoordinateDescent(Solver[BcdState]):
         searches = self.params["active_sweeps"] > 0
         return Fitted(predictor, nearer=partial(near_optimum_of, self._setting, state) if searches else None)
 
-    def fits(self, state: BcdState) -> bool:
-        """See `Solver.fits`."""
-        n_features, k = self.problem.shape
-        return (
-            state.weights.shape == (n_features, k)
-            and state.intercept.shape == (k,)
-            and state.used.shape == ((n_features,) if state.refit else (0,))
-            and state.idle.shape in ((0,), (n_features,))
-        )
-
     def probe(self, block: int) -> None:
         """Score one partition and sweep a shard in this process, and forget it: what `plan` times."""
         data = replace(self.data, cache_bytes=0, prefetch=False)

@@ -64,7 +64,7 @@ class BcdState(State):
     refit: bool = False
     # shape (n_features,), or (0,) before
     used: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
-    # Rows of weights are recentred where the loss allows it; fits that began before this was done go on without
+    # Rows of weights are recentred, as the loss allows it
     recentres: bool = False
     # Columns that the next round skips, shape (n_features,), or (0,): none
     idle: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
@@ -91,7 +91,7 @@ class RoundSetting:
         """Return the problem that the round after `state` minimises."""
         if not state.refit:
             return self.problem
-        return replace(self.problem, alpha=self.params["debias"], penalty="l2")
+        return self.problem.with_squares(self.params["debias"])
 
     def margin_job(self, version: int) -> MarginJob:
         """Return the job that computes or reads the scores of a round."""

@@ -81,8 +81,8 @@ class Proximal(Solver[ProximalState]):
         self.problem, self.params, self._initial = problem, params, initial
         self._check_params()
         # with l2 the gradients of the weights themselves give a bound of the second order
-        searched = problem.penalty != "l2"
-        self._search = NearSearch.of(problem, params["active_mib"], state) if searched else None
+        plain = problem.penalty_is_quadratic
+        self._search = None if plain else NearSearch.of(problem, params["active_mib"], state)
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
@@ -241,19 +241,6 @@ class Proximal(Solver[ProximalState]):
         if self._search is None:
             return Fitted(predictor)
         return Fitted(predictor, nearer=partial(self._search.nearer, coefficients, intercept, self.data))
-
-    def fits(self, state: ProximalState) -> bool:
-        """See `Solver.fits`."""
-        n_features, k = self.problem.shape
-        shape = (n_features + self._first, k)
-        return (
-            state.stage in (_NORM, _START, _STEPS)
-            and state.point.shape == state.base.shape == state.candidate.shape == shape
-            and state.gradient.shape == (shape if state.stage == _STEPS else (0, 0))
-            and state.ahead.shape in (shape, (0, 0))
-            and state.objectives.ndim == 1
-            and (state.vectors.ndim, len(state.vectors)) == (2, shape[0] if state.stage == _NORM else 0)
-        )
 
     def probe(self, block: int) -> None:
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""

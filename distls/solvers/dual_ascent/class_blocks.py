@@ -281,17 +281,6 @@ class ClassBlockSolver(Solver[ClassBlockState]):
             },
         )
 
-    def fits(self, state: ClassBlockState) -> bool:
-        """See `Solver.fits`."""
-        k, stops = self.problem.shape[1], state.stops
-        return (
-            state.intercept.shape == (k,)
-            and state.sums.shape == (len(SUMS),)
-            and stops.ndim == 1
-            and len(stops) > 0
-            and bool(stops[0] == 0 and stops[-1] <= k and (np.diff(stops) > 0).all())
-        )
-
     def saved(self, state: ClassBlockState) -> None:
         """Blocks stay until the model is published."""
 

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
 from distls.problem import Problem
-from distls.solvers.dual_ascent.dual_problem import DualProblem
 from distls.solvers.dual_ascent.sdca_state import SdcaState
 from distls.storage.errors import StateLostError
 from distls.storage.model.model import LinearModel

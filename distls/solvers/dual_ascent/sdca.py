@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
-from distls.solvers.dual_ascent.dual_problem import DualProblem
 from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
 from distls.solvers.dual_ascent.kept_duals import KeptDuals
 from distls.solvers.dual_ascent.sdca_state import SdcaState
@@ -362,16 +362,6 @@ class Sdca(Solver[SdcaState]):
     def saved(self, state: SdcaState) -> None:
         """Keep the duals of a checkpoint."""
         self._kept.pin(state)
-
-    def fits(self, state: SdcaState) -> bool:
-        """See `Solver.fits`."""
-        first = self.init()
-        names = ("u", "center", "up", "down", "versions", "before", "mix", "ratios", "gaps")
-        return (
-            all(getattr(state, name).shape == getattr(first, name).shape for name in names)
-            and 0 <= state.part < self._rounds
-            and bool((state.versions >= 0).all() and (state.before >= 0).all())
-        )
 
     def holds(self, state: SdcaState) -> bool:
         """See `Solver.holds`: recomputed duals are others."""

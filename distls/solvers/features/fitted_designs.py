@@ -44,13 +44,6 @@ class DesignState(State):
         inside = {name.removeprefix(_PREFIX): array for name, array in own.items()}
         return super().join(scalars | {"arrays": inside}, others)
 
-    def describes(self, n_features: int) -> bool:
-        """See `State.describes`; raises the decoder's errors for an invalid recipe."""
-        if not self.recipe or self.recipe["kind"] == "columns":
-            return True
-        # one stage: the number in the file may be too large for memory
-        return design_of({**self.recipe, "n_stages": 1}, self.arrays)[0].takes(n_features)
-
     @property
     def design(self) -> Design:
         """The design of stage 0, from which those of all stages follow."""

@@ -218,29 +218,6 @@ class Accelerated(GlsPasses, Solver[GlsState]):
             step = self._metric(state).steps(iterate.best.gradient, iterate.safe)
         return iterate.best.theta - step
 
-    def fits(self, state: GlsState) -> bool:
-        """See `Solver.fits`."""
-        m, _ = self._shape
-        return (
-            len(state.iterates) == 1
-            and state.alphas.ndim == 1
-            and all(self._suits(iterate) for iterate in state.iterates)
-            and state.basis.shape in ((0, 0), (m,), (m, m))
-            and state.gram.shape in ((0, 0), (m, m))
-            and bool(len(state.basis) or not len(state.gram))
-            # a factorisation of anything else may not end
-            and bool(np.isfinite(state.basis).all() and np.isfinite(state.gram).all())
-        )
-
-    def _suits(self, iterate: Iterate) -> bool:
-        points = [iterate.best, iterate.base]
-        arrays = [iterate.candidate, *(array for point in points for array in (point.theta, point.gradient))]
-        if iterate.ahead is not None:
-            arrays.append(iterate.ahead)
-        return all(array.shape == self._shape for array in arrays) and all(
-            point.held_out.shape == (2,) for point in points
-        )
-
     def probe(self, block: int) -> None:
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
         data, lane = replace(self.data, cache_bytes=0, prefetch=False), Lane(0, (block,))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,16 +42,6 @@ class ClosedFormState(State):
     alpha: float = 0.0  # With a path the chosen one
     path: list[dict[str, float]] = field(default_factory=list)  # Each alpha's judgement
     notes: list[str] = field(default_factory=list)
-
-    @classmethod
-    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """See `State.join`; earlier checkpoints hold what the iteration does, with a stage."""
-        if "stage" not in scalars:
-            return super().join(scalars, arrays)
-        scalars = {**scalars, "solved": scalars["stage"] == "done"}
-        unsolved = scalars.pop("stage") == "basis"
-        own = {"theta": arrays["best"][:, 0], "gradient": arrays["base_gradient"][:, 0]}
-        return super().join(scalars, own | ({"basis": arrays["basis"]} if unsolved else {}))
 
 
 class ClosedForm(GlsPasses, Solver[ClosedFormState]):
@@ -124,16 +113,6 @@ class ClosedForm(GlsPasses, Solver[ClosedFormState]):
     def weights(self, state: ClosedFormState) -> Fitted:
         """Return the solution."""
         return self._fitted(state.theta, state.alpha)
-
-    def fits(self, state: ClosedFormState) -> bool:
-        """See `Solver.fits`."""
-        m, _ = self._shape
-        return (
-            state.theta.shape == self._shape
-            and state.gradient.shape in (self._shape, (0, 0))
-            and state.basis.shape in ((m, m), (0, 0))
-            and not (len(state.basis) and not len(state.gradient))
-        )
 
     def probe(self, block: int) -> None:
         """Do to one partition in this process what a round does, and forget it: what `plan` times."""

@@ -232,18 +232,6 @@ class Cls(Solver[ClsState]):
         missing = self._block.width - len(weights)
         return np.pad(weights, ((0, missing), (0, 0))) if missing else weights
 
-    def fits(self, state: ClsState) -> bool:
-        """See `Solver.fits`."""
-        return state.fitted == state.round and self._has_shapes(state)
-
-    def _has_shapes(self, state: ClsState) -> bool:
-        width, k = self._block.width, self.problem.shape[1]
-        return (
-            state.fits.shape == (state.fitted, width, k)
-            and state.intercepts.shape == (state.fitted, k)
-            and state.calibrations.shape == (state.fitted, self._columns, k)
-        )
-
     def probe(self, block: int) -> None:
         """Do the first read of one partition in this process and forget it: what `plan` times."""
         job = self._job(self._block.probe(), 0, with_gram=True)

@@ -46,7 +46,7 @@ def generalized_least_squares(
     """
     _check_combination(problem, params)
     reader = _planned_reader(problem, params, memory or MemoryBudget(workers=slots))
-    if problem.loss == "squared":
+    if loss_named(problem.loss).quadratic:
         return ClosedForm(problem, params, reader)
     iteration = Path if params["alpha"] == "path" else Accelerated
     return iteration(problem, params, reader, initial)
@@ -54,7 +54,7 @@ def generalized_least_squares(
 
 def _check_combination(problem: Problem, params: dict[str, Any]) -> None:
     """Raise ParameterError for parameters that would have no effect."""
-    if problem.loss == "squared":
+    if loss_named(problem.loss).quadratic:
         for name in ("lipschitz", "accelerate", "init"):
             if params[name] is not None:
                 raise ParameterError(
@@ -116,7 +116,7 @@ def _fits(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudg
 
 
 def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudget) -> BlockReader:
-    closed, k, size = problem.loss == "squared", problem.shape[1], problem.dtype.itemsize
+    closed, k, size = loss_named(problem.loss).quadratic, problem.shape[1], problem.dtype.itemsize
     m = sizes.width + problem.fit_intercept
     gram, half, sums = 8 * m * m, 8 * packed_size(m), 8 * m * k
     in_another = bool(sizes.alphas) or may_need_basis(problem.dataset.meta.mean_square_norm, problem.alpha)

@@ -146,22 +146,15 @@ class GlsState(State):
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """See `State.join`; earlier checkpoints also name a stage, which follows from the rest."""
+        """See `State.join`."""
         own = {name: array for name, array in arrays.items() if name not in _STACKED}
-        rest = {name: value for name, value in scalars.items() if name != "stage"}
-        if scalars.get("stage") == "basis":
-            own["gram"] = np.empty((0, 0))  # Sigma itself was left there
-        return super().join(rest | {"iterates": _unstacked(arrays)}, own)
+        return super().join(scalars | {"iterates": _unstacked(arrays)}, own)
 
 
 _STACKED = (
     "best", "best_gradient", "best_value", "best_held", "base", "base_gradient", "base_value", "base_held",
     "candidate", "ahead", "bound", "lipschitz", "safe", "momentum", "accepted", "running",
 )  # fmt: skip
-
-
-_TYPES: dict[str, type[np.generic]] = {"accepted": np.int64, "running": np.bool_}
-_NUMBERS = ("best_value", "base_value", "lipschitz", "safe", "momentum", "accepted", "running")
 
 
 def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
@@ -184,28 +177,13 @@ def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
 def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
     """Return the iterates of `_stacked`."""
     p = len(arrays["running"])
-    types = {name: arrays[name].dtype == _TYPES.get(name, np.float64) for name in _STACKED}
-    if not all(types.values()) or any(arrays[name].shape != (p,) for name in _NUMBERS):
-        raise ValueError("arrays of other types, or of different numbers of iterates")
-    running = arrays["running"].tolist()
-    # earlier checkpoints have the steps of running iterates alone
-    moving = [n for n in range(p) if running[n] or arrays["candidate"].shape[1] == p]
-    ahead = _columns(arrays["ahead"], len(moving)) if arrays["ahead"].size else [None] * len(moving)
-    steps = zip(_columns(arrays["candidate"], len(moving)), ahead, arrays["bound"].tolist(), strict=True)
-    step_of = dict(zip(moving, steps, strict=True))
     best, base = _evaluated_points(arrays, "best", p), _evaluated_points(arrays, "base", p)
-    found = []
-    for n in range(p):
-        candidate, look_ahead, bound = step_of.get(n, (best[n].theta, None, np.inf))
-        lipschitz, safe, momentum = (float(arrays[name][n]) for name in ("lipschitz", "safe", "momentum"))
-        accepted = int(arrays["accepted"][n])
-        found.append(
-            Iterate(
-                best[n], base[n], candidate, look_ahead, float(bound), lipschitz, safe, momentum, accepted,
-                bool(running[n]),
-            )
-        )  # fmt: skip
-    return found
+    candidates = _columns(arrays["candidate"], p)
+    ahead: list[Any] = _columns(arrays["ahead"], p) if arrays["ahead"].size else [None] * p
+    names = "bound", "lipschitz", "safe", "momentum", "accepted", "running"
+    numbers = zip(*(arrays[name].tolist() for name in names), strict=True)
+    points = zip(best, base, candidates, ahead, strict=True)
+    return [Iterate(*four, *own) for four, own in zip(points, numbers, strict=True)]
 
 
 def _evaluated_points(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
@@ -216,6 +194,4 @@ def _evaluated_points(arrays: dict[str, NDArray[Any]], name: str, p: int) -> lis
 
 def _columns(array: NDArray[Any], p: int) -> list[NDArray[Any]]:
     """Return p matrices that are side by side, each in memory of its own."""
-    if array.shape[1] != p:
-        raise ValueError(f"{array.shape[1]} iterates instead of {p}")
     return [np.ascontiguousarray(array[:, n]) for n in range(p)]

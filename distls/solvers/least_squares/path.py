@@ -157,21 +157,6 @@ class Path(Accelerated):
             return super()._published(state)
         return _mean([state.iterates[number] for number in self._grid(state).fits_of(state.alpha)])
 
-    def fits(self, state: GlsState) -> bool:
-        """See `Solver.fits`."""
-        if not _searches(state):
-            return super().fits(state)
-        m, _ = self._shape
-        grid = self._grid(state)
-        return (
-            state.alphas.ndim == 1
-            and len(state.iterates) == grid.size
-            and bool(np.any(state.alphas == state.alpha))
-            and all(self._suits(iterate) for iterate in state.iterates)
-            and state.gram.shape == (m, m)
-            and bool(np.isfinite(state.gram).all())
-        )
-
     @property
     def _fit_count(self) -> int:
         return grid_size(self.params["alphas"]) * self._folds

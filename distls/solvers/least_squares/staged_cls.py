@@ -156,25 +156,6 @@ class StagedCls(Cls):
         columns = state.columns[first : first + width]
         return replace(state.design, stage=stage, size=width, columns=columns)
 
-    def fits(self, state: ClsState) -> bool:
-        """See `Solver.fits`."""
-        assert isinstance(state, StagedClsState)
-        n_features, widths, full = self.problem.shape[0], state.widths, self._block.width
-        if widths.ndim != 1 or np.any(widths <= 0) or np.any(widths > full):
-            return False
-        if not self._original and np.any(widths != full):
-            return False
-        total = sum(map(int, widths)) if self._original else 0
-        needed = -(-state.fitted // int(self.params["inner_rounds"]))
-        return (
-            self._has_shapes(state)
-            and needed <= len(widths) <= self.params["stages"]
-            and state.columns.shape == (total,)
-            and state.order.shape in ((0,), (n_features,), (full,))
-            and all(bool(np.all((each >= 0) & (each < n_features))) for each in (state.columns, state.order))
-            and (not state.recipe or (state.recipe["kind"] == "columns") == self._original)
-        )
-
     def status(self, state: ClsState) -> Status:
         """Return CONVERGED after all stages, DIVERGED if the error is not finite."""
         if state.fitted and state.last is None:

@@ -27,7 +27,6 @@ from distls.solvers.least_squares.stagewise_state import (
     assemble,
     base_of,
     block_of,
-    has_shapes,
 )
 from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial
@@ -318,10 +317,6 @@ class Stagewise(Solver[StagewiseState]):
         return replace(
             state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes
         )
-
-    def fits(self, state: StagewiseState) -> bool:
-        """See `Solver.fits`."""
-        return has_shapes(state, self.init(), self.problem)
 
     def probe(self, block: int) -> None:
         """Work through one partition in this process as a round does, and forget it: what `plan` times."""

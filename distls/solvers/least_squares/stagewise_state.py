@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.problem import Problem
 from distls.solvers.features.fitted_designs import DesignState
 from distls.solvers.features.generators import design_at
 from distls.workers.features.design import Design
@@ -157,57 +156,3 @@ def _weights(
     if state.has_base:
         recipe["rows"], total = True, np.concatenate([base, total])
     return LinearPredictor(total.astype(dtype), intercept, recipe, arrays)
-
-
-def has_shapes(state: StagewiseState, first: StagewiseState, problem: Problem) -> bool:
-    """Whether the arrays of a state that was read from disk follow from one another, and from the first state's."""
-    n_features, k = problem.shape
-    stage, widths, columns = state.stage, state.widths, state.columns
-    if (
-        state.point.ndim != 2
-        or widths.shape != (stage,)
-        or np.any(widths <= 0)
-        or np.any(widths > n_features + 2**32)
-    ):
-        return False
-    total = sum(map(int, widths))  # of Python's integers: forged widths may overflow
-    calibrations = (stage, k, k) if first.calibrations.shape[1:] == (k, k) else (0, 0, 0)
-    return (
-        state.coefficients.shape == (total, k)
-        and state.intercepts.shape == (stage, k)
-        and state.calibrations.shape == calibrations
-        and state.base.shape == first.base.shape
-        and state.base_intercept.shape == first.base_intercept.shape
-        and columns.shape in ((0,), (total,))
-        and _is_order(state, n_features)
-        and all(_index_features(each, n_features) for each in (columns, state.order))
-        and state.iterate.shape == state.point.shape
-        and state.point.shape in ((0, 0), (len(state.point), k))
-        and state.sigma.shape == (len(state.point),) * 2
-        and _widths_match(state, problem)
-    )
-
-
-def _is_order(state: StagewiseState, n_features: int) -> bool:
-    """Whether the newest order is of all features or of those of one block."""
-    block = min(state.recipe.get("size", 0), n_features)
-    return state.order.shape in ((0,), (n_features,), (block,))
-
-
-def _widths_match(state: StagewiseState, problem: Problem) -> bool:
-    """Whether the weights of the stage under way are as many as its features, and those of others as theirs."""
-    if not state.recipe:
-        return state.stage == 0 and not len(state.point)
-    design, n_features = state.design, problem.shape[0]
-    if state.recipe["kind"] != "columns":
-        width = design.width(n_features)
-        if len(state.columns) or np.any(state.widths != width):
-            return False
-    if not len(state.point):
-        return True
-    now = design_at(design, state.stage, state.order)
-    return len(state.point) == now.width(n_features) + int(problem.fit_intercept)
-
-
-def _index_features(numbers: NDArray[np.int64], n_features: int) -> bool:
-    return bool(np.all(numbers >= 0) and np.all(numbers < n_features))

@@ -8,6 +8,7 @@ import numpy as np
 
 from distls.problem import Problem
 from distls.storage.rows import CsrRows, Rows, n_rows_of
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 from distls.workers.stochastic.step_choice import ProblemStats
 
 
@@ -25,7 +26,7 @@ def stats_of_problem(problem: Problem, generated: int | None = None) -> ProblemS
         n_rows=meta.n_rows,
         nnz=meta.nnz if generated is None else meta.n_rows * generated,
         mean_square_norm=meta.mean_square_norm if generated is None else float(generated),
-        penalty=problem.penalty if plain else "l2",
+        penalty=problem.penalty if plain else PLAIN_PENALTY,
         l1_ratio=problem.l1_ratio if plain else 0.0,
     )
 

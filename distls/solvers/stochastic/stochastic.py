@@ -33,7 +33,6 @@ from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.evaluation.score_task import joint_gradient_bytes
 from distls.workers.features.design import PIECE_ROWS
-from distls.workers.features.design_recipe import design_of
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes
@@ -250,23 +249,6 @@ class Stochastic(Solver[StochasticState]):
         lanes = [Lane(index, blocks) for index, blocks in enumerate(self.lanes)]
         sums = executor.reduce(partial(mean_lane, job), lanes, merge=merge_means, shared=self.problem.shape)
         return self.steps.default.with_mean(lane, sums.x / sums.weight, sums.y / sums.weight)
-
-    def fits(self, state: StochasticState) -> bool:
-        """See `Solver.fits`; the lanes' arrays are those of `init` already."""
-        first, width = self.init(), self.problem.shape[0]
-        if state.recipe:
-            width = design_of({**state.recipe, "n_stages": 1}, state.arrays)[0].width(width)
-        return (
-            state.times.shape == first.times.shape
-            and state.tail.shape == state.before.shape == first.tail.shape
-            and state.tail_intercept.shape == state.before_intercept.shape == first.tail_intercept.shape
-            and width == self.shape[0]
-            and 0 <= state.part < max(self.parts, 1)
-            and 1 <= state.interval <= max(self.longest, 1)
-            and (state.chosen is None or state.chosen < len(self.steps.candidates))
-            # without averaging there is nothing to average
-            and bool(len(state.tail) or not (state.tail_steps or state.before_steps))
-        )
 
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.facts import Fact, Shown, counted
 from distls.storage.dataset.chunks import BufferPool, read_arrays, write_arrays
 from distls.storage.dataset.column_shards import ColumnShards, open_columns
 from distls.storage.dataset.exchangeability import Exchangeability, label_deviation, largest_deviation
@@ -31,7 +32,6 @@ from distls.storage.filesystem.atomic import remove_tree, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.retry import read_patiently
 from distls.storage.filesystem.safe_read import convert_json, read_json
-from distls.storage.markup import card
 from distls.storage.rows import Partition
 
 STAGING = ".ingest"
@@ -43,7 +43,7 @@ _REMEDY = (
 
 class _Attributes(msgspec.Struct):
     distls: dict[str, Any]
-    exchangeability: Any = None  # not in data sets of earlier versions
+    exchangeability: Any = None  # absent where there is nothing to compare
 
 
 class _Group(msgspec.Struct):
@@ -59,7 +59,7 @@ class Fold(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Dataset:
+class Dataset(Shown):
     """An open dataset: metadata only; partitions are read on demand.
 
     Attributes
@@ -88,23 +88,23 @@ class Dataset:
 
     def __repr__(self) -> str:
         size = f"{self.meta.n_rows:,} rows x {self.meta.n_features:,} features"
-        return f"<Dataset {self.path}: {size}, {self._targets()}, {len(self):,} partition{'s' * (len(self) != 1)}>"
+        return f"<Dataset {self.path}: {size}, {self._targets()}, {counted(len(self), 'partition')}>"
 
-    def _repr_html_(self) -> str:
+    def facts(self) -> list[Fact]:
+        """Return what a reader wants to know first."""
         meta = self.meta
         names = ", ".join(str(label) for label in meta.classes[:10]) + (
             "" if len(meta.classes) <= 10 else ", ..."
         )
         filled = 100 * meta.nnz / max(meta.n_rows * meta.n_features, 1)
-        rows = [
-            ("rows", f"{meta.n_rows:,}"), ("features", f"{meta.n_features:,}"),
-            ("targets", f"{self._targets()}{f': {names}' if names else ''}"),
-            ("layout", f"{meta.layout}, {meta.dtype}, {filled:.3g} % non-zero"),
-            ("partitions", f"{len(self):,}, {int(self.stored_bytes.sum()) / 2**20:,.1f} MiB stored"),
-            ("transforms", ", ".join(str(t.get("name")) for t in meta.transforms) or "none"),
-            ("fingerprint", self.fingerprint[:16]),
+        return [
+            Fact("path", self.path, str), Fact("rows", meta.n_rows, ","), Fact("features", meta.n_features, ","),
+            Fact("targets", f"{self._targets()}{f': {names}' if names else ''}"),
+            Fact("layout", f"{meta.layout}, {meta.dtype}, {filled:.3g} % non-zero"),
+            Fact("partitions", f"{len(self):,}, {int(self.stored_bytes.sum()) / 2**20:,.1f} MiB stored"),
+            Fact("transforms", ", ".join(str(t.get("name")) for t in meta.transforms) or "none"),
+            Fact("fingerprint", self.fingerprint[:16]),
         ]  # fmt: skip
-        return card(f"Dataset {self.path}", rows)
 
     def _targets(self) -> str:
         """Return what the targets are, in words."""

@@ -39,7 +39,7 @@ class PartitionRecord:
     label_counts: list[int]  # rows of each class; empty unless class or multi-label targets
     label_weights: list[float]  # sums of sample weights of each class
     weight_sum: float
-    # `moments` of sums of features and of continuous targets; empty in what an earlier version has staged
+    # `moments` of sums of features and of continuous targets; empty where there are none
     features: dict[str, Any] = field(default_factory=dict)
     targets: dict[str, Any] = field(default_factory=dict)
 

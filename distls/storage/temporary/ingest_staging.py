@@ -14,6 +14,7 @@ they are kept, a file holds the origins of the rows in the same order, so that a
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import uuid
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.dataset import STAGING
 from distls.storage.dataset.row_origins import RowIds
-from distls.storage.errors import CorruptDataError, FormatError
+from distls.storage.errors import CorruptDataError
 from distls.storage.filesystem.atomic import (
     canonical_json,
     os_errors_described,
@@ -196,14 +197,7 @@ class StagingArea:
 
     def finished_chunk(self, name: str) -> dict[str, Any] | None:
         """Return the facts of a finished chunk, None if it must be written."""
-        path = self._chunk_path(name)
-        try:
-            facts = read_json(path.with_suffix(".json"), dict[str, Any], self.dataset)
-            return facts if path.stat().st_size == convert_json(facts, _Chunk).bytes else None
-        except FormatError:  # a ValueError too, but not one of a torn file
-            raise
-        except (FileNotFoundError, ValueError):
-            return None
+        return self._whole(f"chunks/{name}", lambda facts: [convert_json(facts, _Chunk)])
 
     def write_item(self, number: int, summary: dict[str, Any]) -> None:
         """Record that all chunks of item `number` are finished."""
@@ -212,16 +206,15 @@ class StagingArea:
 
     def read_item(self, number: int) -> dict[str, Any] | None:
         """Return the summary of an item if all its chunks exist, else None."""
-        try:
-            path = self.folder / "items" / f"{number:06d}.json"
-            summary = read_json(path, dict[str, Any], self.dataset)
-            chunks = convert_json(summary, _Item).chunks
-            whole = all(self._chunk_path(chunk.name).stat().st_size == chunk.bytes for chunk in chunks)
-            return summary if whole else None
-        except FormatError:
-            raise
-        except (FileNotFoundError, ValueError):
-            return None
+        return self._whole(f"items/{number:06d}", lambda summary: convert_json(summary, _Item).chunks)
+
+    def _whole(self, name: str, chunks: Callable[[Any], Sequence[_Chunk]]) -> dict[str, Any] | None:
+        """Return a JSON document if the chunks that it names are there with their sizes, else None."""
+        found = read_finished(self.folder / f"{name}.json", dict[str, Any], self.dataset)
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            sizes = [(self._chunk_path(c.name).stat().st_size, c.bytes) for c in chunks(found)]
+            return found if all(size == wanted for size, wanted in sizes) else None
+        return None
 
     def read_table(self, name: str) -> NDArray[np.uint32]:
         """Return a chunk's table, shape (n_buckets + 1, 3)."""

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numba
 
 from distls.storage.errors import ParameterError
-from distls.workers.compilation.helper_functions import HelperDispatcher
 from distls.workers.compilation.kernel_cache import KernelCache, kernel_folder
+from distls.workers.compilation.private_hooks import COUNTED, HelperDispatcher, keep_in
 
 if numba.config.DISABLE_JIT:
     raise ParameterError("NUMBA_DISABLE_JIT is set: the kernels of distls cannot be interpreted; unset it")
@@ -44,7 +44,7 @@ def elementwise(function: F) -> F:
 def helper(function: F) -> F:
     """Compile a function that only kernels call, as `kernel` does: it is inlined into them and has no cache entry.
 
-    It neither makes nor returns arrays; see `helper_functions`.
+    It neither makes nor returns arrays; see `private_hooks`.
     """
     return HelperDispatcher(function, targetoptions={**_COMMON, "fastmath": FASTMATH})
 
@@ -63,10 +63,9 @@ def inlined(function: F) -> F:
 
 
 def _cached(function: F, fastmath: set[str]) -> F:
-    # with reference counts, which are inherited otherwise where a helper calls it first
-    dispatcher = numba.njit(fastmath=fastmath, _nrt=True, **_COMMON)(function)
+    # with reference counts, also where a helper calls it first
+    dispatcher = numba.njit(fastmath=fastmath, **COUNTED, **_COMMON)(function)
     folder = kernel_folder()
     if folder is not None:
-        # as `njit(cache=True)` does, with a cache of our own
-        dispatcher._cache = KernelCache(dispatcher.py_func, folder)
+        keep_in(KernelCache(dispatcher.py_func, folder), dispatcher)
     return dispatcher

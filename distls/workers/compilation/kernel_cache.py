@@ -16,23 +16,21 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import llvmlite
 import numba
 from numba.core import types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.event import Event, Listener, register
 
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
-from distls.workers.compilation.compiling_notice import CompilingNotice
 from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
+from distls.workers.compilation.private_hooks import CacheOfKernel, when_compiled
 
 _LOG = logging.getLogger(__name__)
 # imports of a kernel's file from this package: the two folders whose files are compiled into kernels
@@ -48,11 +46,62 @@ _DAMAGED = "%s: a damaged file among compiled kernels; they are compiled again"
 _NOT_KEPT = "%s"
 _REMEDY = "each process compiles its own; NUMBA_CACHE_DIR names another folder"
 _TOLD: set[str] = set()
-_NOTICE = CompilingNotice()
 _FOLDERS = {
     "distls.storage": Path(__file__).resolve().parents[2] / "storage",
     "distls.workers": Path(__file__).resolve().parents[1],
 }
+_VARIABLE = "DISTLS_COMPILING_NOTICE"
+_PATIENCE_SECONDS = 1.0
+_TEXT = "compiling kernels, once for this machine; this takes from seconds to a minute ..."
+
+
+class CompilingNotice:
+    """Logs the line once, when this process has compiled for a second, unless another process has said it.
+
+    Silent where the environment has ``DISTLS_COMPILING_NOTICE=0``, as commands with ``--quiet`` have.
+    """
+
+    def __init__(self) -> None:
+        self._spent, self._began, self._told = 0.0, 0.0, False
+        self._timer: threading.Timer | None = None
+        self._lock: int | None = None
+
+    def begin(self, folder: str) -> None:
+        """Note that a kernel whose results are kept in `folder` is being compiled."""
+        if self._told or self._timer is not None:
+            return
+        self._began = time.monotonic()
+        self._timer = threading.Timer(max(_PATIENCE_SECONDS - self._spent, 0.0), self._tell, (folder,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """Note that it is compiled."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._spent += time.monotonic() - self._began
+
+    def _tell(self, folder: str) -> None:
+        self._told = True
+        if os.environ.get(_VARIABLE, "1") != "0" and self._is_first(folder):
+            _LOG.warning(_TEXT)
+
+    def _is_first(self, folder: str) -> bool:
+        """Return whether no other living process has said it; workers of a cluster compile at the same time."""
+        try:
+            self._lock = os.open(
+                os.path.join(folder, "notice.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            pass
+        return True
+
+
+_NOTICE = CompilingNotice()
 
 
 @functools.cache
@@ -119,20 +168,14 @@ class _NoCollection:
 _NO_COLLECTION = _NoCollection()
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(CacheOfKernel):
     """The cache of one kernel: an index of its compiled variants and a file for each, in one flat folder."""
 
-    _impl_class = CompileResultCacheImpl
-
     def __init__(self, function: Callable[..., Any], folder: str) -> None:
-        self._name = repr(function)
-        self._py_func = function
-        self._impl = _Located(function, source_digest(function.__code__.co_filename))
-        self._cache_path = folder
+        super().__init__(function, _base_name(function), folder)
         self._lock_path = os.path.join(folder, f"{self._impl.filename_base}.lock")
         self._lock: int | None = None
         _CACHES[function] = self
-        self.enable()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load a compiled variant; if another process is compiling this kernel, wait for its result."""
@@ -216,22 +259,14 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 _CACHES: dict[Callable[..., Any], KernelCache] = {}
 
 
-class _Failures(Listener):  # type: ignore[misc]
-    """Hears of compilations that fail: numba stores nothing then, and the lock on the kernel would stay."""
-
-    def on_start(self, event: Event) -> None:
-        """Nothing is known yet."""
-
-    def on_end(self, event: Event) -> None:
-        """Give up what has failed, if it is a kernel of this package."""
-        # `event.is_failed` of numba 0.68 is true of those that succeed
-        dispatcher = event.data["dispatcher"]
-        cache = _CACHES.get(dispatcher.py_func)
-        if cache is not None and tuple(event.data["args"]) not in dispatcher.overloads:
-            cache.give_up()
+def _give_up_failed(dispatcher: Any, args: Any) -> None:
+    """Give up what has failed: numba stores nothing then, and the lock on the kernel would stay."""
+    cache = _CACHES.get(dispatcher.py_func)
+    if cache is not None and tuple(args) not in dispatcher.overloads:
+        cache.give_up()
 
 
-register("numba:compile", _Failures())
+when_compiled(_give_up_failed)
 
 
 def _note(message: str, what: object) -> None:
@@ -241,16 +276,12 @@ def _note(message: str, what: object) -> None:
         _LOG.warning(message, what)
 
 
-class _Located(CompileResultCacheImpl):  # type: ignore[misc]
-    """Names the entries of a kernel by the function, the digest of its sources and what compiles them."""
-
-    def __init__(self, function: Callable[..., Any], digest: str) -> None:
-        code = function.__code__
-        # what numba's warnings name
-        self._locator, self._lineno = SimpleNamespace(_py_file=code.co_filename), code.co_firstlineno
-        python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
-        module = function.__module__.removeprefix("distls.workers.")
-        self._filename_base = f"{module}.{function.__qualname__}-{digest}.{python}-{_COMPILER}"
+def _base_name(function: Callable[..., Any]) -> str:
+    """Return what the names of a kernel's files begin with: the function, its sources and what compiles them."""
+    python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+    module = function.__module__.removeprefix("distls.workers.")
+    digest = source_digest(function.__code__.co_filename)
+    return f"{module}.{function.__qualname__}-{digest}.{python}-{_COMPILER}"
 
 
 def _lock(path: str) -> int | None:

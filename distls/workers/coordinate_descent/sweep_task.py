@@ -44,6 +44,7 @@ from distls.workers.coordinate_descent.row_scores_task import (
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named
+from distls.workers.penalties.row_kernels import kernel_argument
 from distls.workers.rounds.block_stream import open_ref, stream_columns
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -228,7 +229,7 @@ class Sweeper:
         self.active_bytes = self._swept_bytes = 0
         # active passes and the intercept count towards the change of F alone, not towards the violations
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
-        self._penalty = penalty_named(job.penalty).argument
+        self._penalty = kernel_argument(penalty_named(job.penalty))
         self._idle: list[NDArray[np.int64]] = []
 
     def shards(self, lane: Lane) -> Iterator[Shard]:

@@ -21,7 +21,7 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.shared_parts import dual_margin_step
-from distls.workers.simd.vectors import LANES, lanes_below, load, select, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import F64_PER_VECTOR, lanes_below, load, select, splat, store, sum_of_lanes
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _AHEAD = 8  # non-zeros between prefetch and use of their weights
@@ -121,7 +121,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = 1.0
-        for first in range(0, k, LANES):
+        for first in range(0, k, F64_PER_VECTOR):
             t, old, on = load(sign, first, -1.0), load(duals[i], first, 0.0), load(trained, first, 0.0) > 0.0
             m = t * (load(z, first, 0.0) + load(b, first, 0.0))
             new, value, before, _ = dual_margin_step(settings.loss, m, q, t * old)
@@ -163,7 +163,7 @@ def judge_classes(rows, label_ptr, labels, weight, w, b, duals, columns, sums, s
                 sign[labels[p]] = 1.0
         for c in range(k):
             own_sign[c], own[c] = sign[columns[c]], duals[i, columns[c]]
-        for first in range(0, k, LANES):
+        for first in range(0, k, F64_PER_VECTOR):
             t, dual = load(own_sign, first, -1.0), load(own, first, 0.0)
             m = t * (load(z, first, 0.0) + load(b, first, 0.0))
             # a step that is not taken: for the loss and the conjugate before it

@@ -38,11 +38,11 @@ class Residuals:
         predictor: LinearPredictor,
         lane: Lane,
         *,
-        loss: str = "squared",
+        loss: str,
         weighted: bool = False,
     ) -> None:
         self._predictor, self._weighted = predictor, weighted
-        self._link, self._has_deviance = loss_named(loss), loss != "squared"
+        self._link, self._has_deviance = loss_named(loss), not loss_named(loss).quadratic
         self.data, self.blocks, self.ledger = data, lane.blocks, Ledger()
         zero = np.zeros(len(predictor.intercept))
         self._total = ResidualSum(0.0, zero, zero, zero, Ledger())
@@ -66,7 +66,7 @@ class Residuals:
 
 @done_by(Residuals)
 def residual_lane(
-    data: DatasetRef, predictor: LinearPredictor, lane: Lane, *, loss: str = "squared", weighted: bool = False
+    data: DatasetRef, predictor: LinearPredictor, lane: Lane, *, loss: str, weighted: bool = False
 ) -> ResidualSum:
     """Compare the predictions for one lane's rows with their targets; `weighted` by their sample weights."""
     total: ResidualSum = read_alone(Residuals(data, predictor, lane, loss=loss, weighted=weighted))

@@ -7,8 +7,8 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from distls.workers.compilation.jit import helper
-from distls.workers.linear_algebra.row_vectors import prefetch_address
 from distls.workers.linear_algebra.score_kernels import is_csr
+from distls.workers.simd.vector_builder import prefetch_address
 
 _LINE, _MOST = 8, 64  # numbers of a cache line, of float64; numbers of a row of scores that are prefetched
 

@@ -13,7 +13,7 @@ from distls.workers.losses.row_functions import dual_step_of, row_gradient_of
 from distls.workers.losses.shared_parts import pairs, scores_of_class
 from distls.workers.losses.softmax import masses_of, set_masses
 from distls.workers.simd.vectors import (
-    LANES,
+    F64_PER_VECTOR,
     is_lane,
     lanes_below,
     load,
@@ -34,6 +34,7 @@ class CrammerSinger(Loss):
 
     name = "crammer_singer"
     aliases = ("hinge",)
+    elsewhere = ("MCSVM_CS",)
     certificate = "duality_gap"
     binary = Binary(BinaryHinge(), 0.5)
     dual_domain = "simplex"
@@ -46,6 +47,10 @@ class CrammerSinger(Loss):
         """Return a subgradient of each row: +1 at the best other class, -1 at y, or 0 beyond the margin."""
         runner_up = _others(scores, y).argmax(axis=1)
         return pairs(np.where(self.values(scores, y) > 0.0, runner_up, y), y, scores)
+
+    def score_step(self, k: int, n_rows: int) -> float:
+        """Return a step without k: the gradient is non-zero for two outputs, whatever their number."""
+        return 0.25 * max(n_rows / 1e4, 1.0) ** 0.25  # docs/decisions/0018
 
     def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
         """Return minus the dual of the row's own class."""
@@ -77,17 +82,17 @@ def _row(z, scale, y, g):
 def _project(v, k):
     """Project the first k numbers of v onto the simplex, by dropping what is below the threshold until nothing is."""
     top = splat(_NEVER)
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         own = select(lanes_below(k - first), load(v, first, 0.0), _NEVER)
         store(own, v, first)
         top = select(own > top, own, top)
     highest, threshold, count = max_of_lanes(top), -1.0, k + 1.0
     # below the largest, as numbers may be so large that one less is the same
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         store(load(v, first, 0.0) - highest, v, first)
     while True:  # the threshold rises, so that ever fewer are above it, but for rounding
         total, above = splat(0.0), splat(0.0)
-        for first in range(0, k, LANES):
+        for first in range(0, k, F64_PER_VECTOR):
             own = load(v, first, 0.0)
             total = total + select(own > threshold, own, 0.0)
             above = above + select(own > threshold, 1.0, 0.0)
@@ -95,7 +100,7 @@ def _project(v, k):
         if number >= count or number == 0.0:
             break
         threshold, count = (sum_of_lanes(total) - 1.0) / number, number
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         left = load(v, first, 0.0) - threshold
         store(select(left < 0.0, 0.0, left), v, first)
 
@@ -113,7 +118,7 @@ def _dual_step(z, y, i, q, a, d, work):
     before = masses_of(a, own, masses) - 1.0
     if value <= 0.0 and before == 0.0:  # beyond its margin, and without duals: it stays so
         return 0.0, 0.0, 0.0, 0, predicted
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         short = load(z, first, 0.0) + select(is_lane(own - first), 0.0, 1.0)
         store(load(masses, first, 0.0) + short / q, masses, first)
     _project(masses, k)

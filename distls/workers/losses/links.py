@@ -46,7 +46,8 @@ class Link(Loss):
     floor = -math.inf  # of a potential that is integrated from 0, nothing is known
 
     def __init_subclass__(cls) -> None:
-        """Give a link of classes its log loss."""
+        """Give a link its name in `gls`, and one of classes its log loss."""
+        cls.link_name = getattr(cls, "name", None)
         if "class" in cls.targets:
             space = {"__slots__": (), "name": cls.name, "link": cls}
             cls.log_loss = type(f"{cls.__name__}LogLoss", (LogOfMeans,), space)()

@@ -55,13 +55,23 @@ class Loss(_NoFields):
     __slots__ = ()
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()  # short names; a method lets the first of its losses have each
+    # short names, each of which is that of several losses: a method's is the first of its losses that has it
+    aliases: ClassVar[tuple[str, ...]] = ()
+    # its names in the least-squares methods: the value of `link`, and those of `inner`
+    link_name: ClassVar[str | None] = None
+    inner_names: ClassVar[tuple[str, ...]] = ()
+    # what other programs call it: solver types of LIBLINEAR, options of Vowpal Wabbit
+    elsewhere: ClassVar[tuple[str, ...]] = ()
     targets: ClassVar[tuple[Target, ...]] = ("class",)  # kinds of targets that it suits
     # whether the step sizes of plain stochastic gradients are chosen for gradients as large as its own
     stochastic: ClassVar[bool] = True
     separable: ClassVar[bool] = False  # a sum over the outputs, so that its Hessian in the scores is diagonal
     # whether a constant added to all scores of a row changes nothing
     ignores_constants: ClassVar[bool] = False
+    # the squared distance from numbers, or from indicators of classes: least squares solve it in closed form
+    quadratic: ClassVar[bool] = False
+    # probabilities are exponentials of the scores over their sum, or of a separable loss their sigmoids
+    logistic: ClassVar[bool] = False
     floor: ClassVar[float] = 0.0  # no row's loss is below
     # orders the labels of a row only, so that a threshold has to be fitted to the scores
     ranks: ClassVar[bool] = False
@@ -128,6 +138,14 @@ class Loss(_NoFields):
         the conjugate of this output's loss, half of `values`.
         """
         raise ValueError(f"{self.name} has no conjugate")
+
+    def score_step(self, k: int, n_rows: int) -> float:
+        """Return the size in k scores of AdaGrad's steps on so many rows."""
+        return 0.5 * math.sqrt(k)  # docs/decisions/0011
+
+    def slope_growth(self, k: int) -> float:
+        """Return how many times as steep as with one score the largest derivative in one of k scores is."""
+        return 1.0
 
     def dual_shortfall(self, c: float) -> float:
         """Return the decrease of the dual, over the mean loss, at c <= 1 times the gradients instead of these."""

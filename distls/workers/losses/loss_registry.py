@@ -6,7 +6,7 @@ trains or evaluates with it has to run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from distls.storage.errors import ParameterError
@@ -71,9 +71,24 @@ def loss_named(name: str) -> Loss:
     return _losses[name]
 
 
-def link_names() -> tuple[str, ...]:
-    """Return the names of the losses that are given by a link."""
-    return tuple(name for name, loss in _losses.items() if isinstance(loss, Link))
+def losses_by(parameter: str) -> dict[str, str]:
+    """Return the losses of the least-squares methods by their name there, a value of `link` or `inner`."""
+    found: dict[str, str] = {}
+    for name, loss in _losses.items():
+        link = () if loss.link_name is None else (loss.link_name,)
+        found |= dict.fromkeys(link if parameter == "link" else loss.inner_names, name)
+    return found
+
+
+def loss_elsewhere(name: str, *, separable: bool) -> Loss:
+    """Return the loss that has this name in another program; of two the one that is separable, or the other.
+
+    Raises KeyError if there is none.
+    """
+    found = [loss for loss in _losses.values() if name in loss.elsewhere]
+    if not found:
+        raise KeyError(name)
+    return next((loss for loss in found if loss.separable == separable), found[0])
 
 
 def row_loss_for(name: str, *, single: bool = False) -> Loss:
@@ -85,61 +100,67 @@ def row_loss_for(name: str, *, single: bool = False) -> Loss:
     return form
 
 
-def losses_with(
-    *,
-    target: Target | None = None,
-    curvature: bool | None = None,
-    coordinate_descent: bool | None = None,
-    smooth: bool | None = None,
-    separable: bool | None = None,
-    single_output: bool | None = None,
-    stochastic: bool | None = None,
-    probabilities: bool | None = None,
-    dual: bool | None = None,
-    first: tuple[str, ...] = (),
-) -> tuple[str, ...]:
-    """Return the names of the losses with all of these properties; None does not restrict them.
+def _has(*functions: str) -> Callable[[Loss, bool], bool]:
+    """Return the test of row functions, of sets of labels where the second argument says so."""
+    return lambda loss, sets: all(has_row_function(loss, name, sets=sets) for name in functions)
+
+
+_DESCENT = ("add_score_gradient", "add_score_curvature", "score_change")
+# what a method may require of a loss -> the test, given also whether targets are sets of labels; what one without it
+# is said to lack
+_CAPABILITIES: dict[str, tuple[Callable[[Loss, bool], bool], str]] = {
+    "slopes": (lambda loss, _: has_row_function(loss, "row_gradient"), "it has no gradient of a row"),
+    "curvature": (lambda loss, _: has_row_function(loss, "row_curvature"), "it has no second derivatives"),
+    "coordinate_descent": (_has(*_DESCENT), "it has no derivatives in a column of scores"),
+    "dual": (lambda loss, _: has_row_function(loss, "dual_step"), "it has no dual step"),
+    "smooth": (lambda loss, _: loss.smooth, "its gradient is not Lipschitz continuous"),
+    "separable": (lambda loss, _: loss.separable, "it is no sum over the outputs"),
+    "single_output": (lambda loss, _: loss.single_output is not None, "it has no form of one output"),
+    "binary": (lambda loss, _: loss.binary is not None, "two classes are no problem of one output"),
+    "stochastic": (lambda loss, _: loss.stochastic, "the step sizes are not chosen for its gradients"),
+    "probabilities": (lambda loss, _: loss.log_loss is not None, "it has no probabilities"),
+    "quadratic": (lambda loss, _: loss.quadratic, "it is not quadratic"),
+}
+
+
+def losses_with(*, target: Target | None = None, **required: bool) -> tuple[str, ...]:
+    """Return the names of the losses with all of these properties.
 
     Parameters
     ----------
     target : {"class", "multilabel", "continuous"}, optional
         A kind of target that the loss suits.
-    curvature : bool, optional
-        Second derivatives of a row: `row_curvature`.
-    coordinate_descent : bool, optional
-        The row functions `add_score_gradient`, `add_score_curvature` and `score_change`; with ``target="multilabel"``
-        those of sets of labels.
-    smooth, separable, stochastic : bool, optional
-        As the attributes of `Loss`.
-    single_output : bool, optional
-        Two classes may have one output.
-    probabilities : bool, optional
-        Scores give probabilities.
-    dual : bool, optional
-        The row function `dual_step`, with the conjugate.
-    first : tuple of str
-        Names to be listed first.
+    **required : bool
+        Whether it has the property: ``slopes`` (`row_gradient`), ``curvature`` (`row_curvature`),
+        ``coordinate_descent`` (`add_score_gradient`, `add_score_curvature` and `score_change`; with
+        ``target="multilabel"`` those of sets of labels), ``dual`` (`dual_step`, with the conjugate),
+        ``single_output``, ``binary``, ``probabilities``, and ``smooth``, ``separable``, ``stochastic``, ``quadratic``
+        as `Loss` has them.
     """
-    names = [
-        name
-        for name, loss in _losses.items()
-        if (target is None or target in loss.targets)
-        and curvature in (None, has_row_function(loss, "row_curvature"))
-        and coordinate_descent in (None, _has_descent(loss, sets=target == "multilabel"))
-        and smooth in (None, loss.smooth)
-        and separable in (None, loss.separable)
-        and single_output in (None, loss.single_output is not None)
-        and stochastic in (None, loss.stochastic)
-        and probabilities in (None, loss.log_loss is not None)
-        and dual in (None, has_row_function(loss, "dual_step"))
-    ]
-    return tuple(sorted(names, key=lambda name: first.index(name) if name in first else len(first)))
+    return tuple(name for name in _losses if not lacks(name, target=target, **required))
 
 
-def _has_descent(loss: Loss, *, sets: bool = False) -> bool:
-    """Return whether a loss has the row functions of block coordinate descent."""
-    needed = ("add_score_gradient", "add_score_curvature", "score_change")
-    return all(has_row_function(loss, name, sets=sets) for name in needed)
+def lacks(name: str, *, target: Target | None = None, **required: bool) -> str:
+    """Return what a loss lacks of what is required, as in `losses_with`; nothing if it has all, or is not known."""
+    loss = _losses.get(name)
+    if loss is None:
+        return ""
+    if target is not None and target not in loss.targets:
+        return f"it is not for {target} targets"
+    for capability, wanted in required.items():
+        test, without = _CAPABILITIES[capability]
+        if test(loss, target == "multilabel") != wanted:
+            return without if wanted else f"it is {capability.replace('_', ' ')}"
+    return ""
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the short names of some losses, each with the first of them that has it."""
+    found: dict[str, str] = {}
+    for name in names:
+        for alias in _losses[name].aliases:
+            found.setdefault(alias, name)
+    return found
 
 
 def scorer(name: str) -> Loss:

@@ -52,6 +52,10 @@ class MulticlassSquaredHinge(SquaredSlack):
         """Return 2 k: sharp, not the paper's 4 (k - 1) (docs/papers.md)."""
         return 2.0 * k
 
+    def slope_growth(self, k: int) -> float:
+        """Return k: the derivative at a row's own class is a sum over all others."""
+        return float(k)
+
 
 def _slacks(scores: Floats, y: Codes) -> Floats:
     """Return ``max(0, 1 + z_c - z_y)``, zero at each row's own class."""

@@ -26,6 +26,7 @@ class OvrHinge(Loss):
 
     name = "ovr_hinge"
     aliases = ("hinge",)
+    elsewhere = ("L2R_L1LOSS_SVC_DUAL", "--loss_function hinge")
     targets = ("class", "multilabel")
     separable = True
     certificate = "duality_gap"

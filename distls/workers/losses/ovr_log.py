@@ -49,6 +49,10 @@ class OvrLog(Loss):
 
     name = "ovr_log"
     aliases = ("log",)
+    link_name = "logit"
+    inner_names = ("logit",)
+    elsewhere = ("L2R_LR", "L2R_LR_DUAL", "L1R_LR", "--link logistic")
+    logistic = True
     targets = ("class", "multilabel")
     separable = True
     log_loss = NormalizedSigmoids()

@@ -26,6 +26,7 @@ class OvrSquaredHinge(Loss):
 
     name = "ovr_squared_hinge"
     aliases = ("squared_hinge",)
+    elsewhere = ("L2R_L2LOSS_SVC", "L2R_L2LOSS_SVC_DUAL", "L1R_L2LOSS_SVC")
     targets = ("class", "multilabel")
     separable = True
     dual_domain = "ray"

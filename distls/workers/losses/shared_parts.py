@@ -15,7 +15,7 @@ from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
 from distls.workers.losses.row_functions import add_score_gradient, descent_factor, dual_step_of, row_loss
 from distls.workers.simd.class_sums import first_max
 from distls.workers.simd.vectors import (
-    LANES,
+    F64_PER_VECTOR,
     is_lane,
     lanes_below,
     load,
@@ -147,7 +147,7 @@ def separable_dual_step(margin_step: Any, *losses: type[Loss]) -> None:
     def step(z, y, i, q, a, d, work):
         none, k = splat(0.0), len(z)
         value, before, after, moved = none, none, none, none
-        for first in range(0, k, LANES):
+        for first in range(0, k, F64_PER_VECTOR):
             t, old, inside = _signs(y, i, first, k), load(a, first, 0.0), lanes_below(k - first)
             new, loss_c, before_c, after_c = margin_step(t * load(z, first, 0.0), q, t * old)
             change = store(store(t * new, a, first) - old, d, first)

@@ -22,7 +22,7 @@ from distls.workers.losses.shared_parts import scores_of_class, softmax_in_place
 from distls.workers.simd.class_sums import exp_below, first_max
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 from distls.workers.simd.vectors import (
-    LANES,
+    F64_PER_VECTOR,
     is_lane,
     lanes_below,
     load,
@@ -42,6 +42,10 @@ class Softmax(Loss):
     name = "softmax"
     ignores_constants = True
     aliases = ("log",)
+    link_name = "softmax"
+    inner_names = ("logistic",)
+    elsewhere = ("L2R_LR", "L2R_LR_DUAL", "L1R_LR", "--link logistic")
+    logistic = True
     dual_domain = "simplex"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
@@ -113,7 +117,7 @@ _TINY = 1e-300  # whose logarithm times zero is zero
 def masses_of(a, own, masses):
     """Set masses, on the simplex, to ``e_own - a`` and return that of the row's own class; those of padding are 0."""
     others = splat(0.0)
-    for first in range(0, len(a), LANES):
+    for first in range(0, len(a), F64_PER_VECTOR):
         mass = -load(a, first, 0.0)
         mass = select(mass > 0.0, mass, 0.0)
         store(mass, masses, first)
@@ -126,7 +130,7 @@ def masses_of(a, own, masses):
 def set_masses(masses, own, a, d):
     """Set a to ``e_own - masses`` rounded, so that its numbers sum to zero, and d to its change; return how many."""
     own_before, total, moved = np.float64(a[own]), splat(0.0), splat(0.0)
-    for first in range(0, len(a), LANES):
+    for first in range(0, len(a), F64_PER_VECTOR):
         is_own, old = is_lane(own - first), load(a, first, 0.0)
         rounded = store(select(is_own, old, -load(masses, first, 0.0)), a, first)
         change = store(rounded - old, d, first)
@@ -140,7 +144,7 @@ def set_masses(masses, own, a, d):
 @helper
 def _negative_entropy(masses):
     total = splat(0.0)
-    for first in range(0, len(masses), LANES):
+    for first in range(0, len(masses), F64_PER_VECTOR):
         mass = load(masses, first, 0.0)
         total = total + mass * log_of_normal(select(mass < _TINY, _TINY, mass))
     return sum_of_lanes(total)
@@ -152,17 +156,17 @@ def _new_masses(z, q, work):
     # Newton's method for all logarithms x and nu at once, from a nu at which the masses sum to more than one
     old, x, residual, slope = work[0], work[1], work[2], work[3]
     k, top = len(z), splat(_NEVER)
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         wanted = load(z, first, _NEVER) + q * load(old, first, 0.0)
         top = select(wanted > top, wanted, top)
         store(wanted, x, first)
     nu = max_of_lanes(top) - q
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         start = load(x, first, 0.0) - nu
         store(select(start < 0.0, start, 0.0), x, first)
     for _ in range(_NEWTON_STEPS):
         total, shift, weight, worst = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-        for first in range(0, k, LANES):
+        for first in range(0, k, F64_PER_VECTOR):
             x_c = load(x, first, 0.0)
             mass = exp_of_negative(x_c)
             residual_c = load(z, first, _NEVER) + q * load(old, first, 0.0) - nu - x_c - q * mass
@@ -179,15 +183,15 @@ def _new_masses(z, q, work):
             break
         step = (excess + sum_of_lanes(shift)) / sum_of_lanes(weight)
         nu += step
-        for first in range(0, k, LANES):
+        for first in range(0, k, F64_PER_VECTOR):
             moved = load(x, first, 0.0) + (load(residual, first, 0.0) - step) * load(slope, first, 0.0)
             store(select(moved < 0.0, moved, 0.0), x, first)
     total = splat(0.0)
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         mass = select(lanes_below(k - first), exp_of_negative(load(x, first, 0.0)), 0.0)
         total = total + store(mass, x, first)
     inverse = 1.0 / sum_of_lanes(total)
-    for first in range(0, k, LANES):
+    for first in range(0, k, F64_PER_VECTOR):
         store(load(x, first, 0.0) * inverse, x, first)
 
 
@@ -196,12 +200,12 @@ def _dual_step(z, y, i, q, a, d, work):
     own, best, old, new = np.int64(y[i]), first_max(z), work[0], work[1]
     masses_of(a, own, old)
     top, total, gain = np.float64(z[best]), splat(0.0), splat(0.0)
-    for first in range(0, len(z), LANES):
+    for first in range(0, len(z), F64_PER_VECTOR):
         total = total + exp_of_negative(load(z, first, _NEVER) - top)
     value = _log_of_sum(sum_of_lanes(total)) + top - np.float64(z[own])
     _new_masses(z, q, work)
     before, after = _negative_entropy(old), _negative_entropy(new)
-    for first in range(0, len(z), LANES):
+    for first in range(0, len(z), F64_PER_VECTOR):
         change = load(new, first, 0.0) - load(old, first, 0.0)
         gain = gain + change * (load(z, first, 0.0) - 0.5 * q * change)
     if before - after + sum_of_lanes(gain) < 0.0:  # Newton's method has not converged
@@ -216,11 +220,11 @@ def _dual_step(z, y, i, q, a, d, work):
 def _exponentials(z, i, scratch):
     """Set ``scratch = exp(z_i - max z_i)``; return the sum and the maximum."""
     row, top, total = z[i], splat(_NEVER), splat(0.0)
-    for first in range(0, len(row), LANES):
+    for first in range(0, len(row), F64_PER_VECTOR):
         score = load(row, first, _NEVER)
         top = select(score > top, score, top)
     highest = max_of_lanes(top)
-    for first in range(0, len(row), LANES):
+    for first in range(0, len(row), F64_PER_VECTOR):
         total = total + store(exp_of_negative(load(row, first, _NEVER) - highest), scratch, first)
     return sum_of_lanes(total), highest
 
@@ -234,7 +238,7 @@ def _log_loss(z, i, y, scratch):
 @add_score_gradient_of(Softmax)
 def _add_gradient(loss, z, i, y, factor, g, own, scratch):
     by = factor / _exponentials(z, i, scratch)[0]
-    for first in range(0, z.shape[1], LANES):
+    for first in range(0, z.shape[1], F64_PER_VECTOR):
         store(load(g, first, 0.0) + by * load(scratch, first, 0.0), g, first)
     own[y[i]] -= factor
 
@@ -242,7 +246,7 @@ def _add_gradient(loss, z, i, y, factor, g, own, scratch):
 @add_score_curvature_of(Softmax)
 def _add_curvature(loss, z, i, y, factor, h, own, scratch):
     inverse = 1.0 / _exponentials(z, i, scratch)[0]
-    for first in range(0, z.shape[1], LANES):
+    for first in range(0, z.shape[1], F64_PER_VECTOR):
         p = inverse * load(scratch, first, 0.0)
         store(load(h, first, 0.0) + factor * p * (1.0 - p), h, first)
 
@@ -262,6 +266,6 @@ def _add_hessian(loss, z, i, y, factor, hessian, scratch):
 def _change(loss, z, i, y, x, d, scratch):
     before = _log_loss(z, i, y[i], scratch)
     row = z[i]
-    for first in range(0, len(row), LANES):
+    for first in range(0, len(row), F64_PER_VECTOR):
         store(load(row, first, 0.0) + x * load(d, first, 0.0), row, first)
     return _log_loss(z, i, y[i], scratch) - before

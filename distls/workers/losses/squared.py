@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import dual_step_of, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
-from distls.workers.simd.vectors import LANES, is_lane, load, select, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import F64_PER_VECTOR, is_lane, load, select, splat, store, sum_of_lanes
 
 
 class Squared(Loss):
@@ -24,6 +24,11 @@ class Squared(Loss):
     targets = ("class", "multilabel", "continuous")
     separable = True
     dual_domain = "line"
+    link_name = "identity"
+    inner_names = ("linear", "calibrated", "cls")
+    # epsilon-insensitive losses predict as it does
+    elsewhere = ("L2R_L2LOSS_SVR", "L2R_L2LOSS_SVR_DUAL", "L2R_L1LOSS_SVR_DUAL", "--loss_function squared")
+    quadratic = True
     threshold = 0.5  # half-way between the values of the indicator
 
     def values(self, scores: Floats, y: Codes) -> Floats:
@@ -114,7 +119,7 @@ def _predicted_overload(z, y):
 @dual_step_of(Squared)
 def _dual_step(z, y, i, q, a, d, work):
     value, before, after, moved = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-    for first in range(0, len(z), LANES):
+    for first in range(0, len(z), F64_PER_VECTOR):
         target, old = _targets(y, i, first), load(a, first, 0.0)
         residual = target - load(z, first, 0.0)
         new = store((residual + q * old) / (1.0 + q), a, first)

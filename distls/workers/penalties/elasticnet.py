@@ -26,7 +26,6 @@ class ElasticNet(Penalty):
 
     name = "elasticnet"
     mixed = True
-    number = 3
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""

@@ -20,7 +20,6 @@ class L1(Penalty):
     __slots__ = ()
 
     name = "l1"
-    number = 1
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""

@@ -17,7 +17,6 @@ class L1L2(Penalty):
     __slots__ = ()
 
     name = "l1l2"
-    number = 0
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""

@@ -18,7 +18,6 @@ class L1Linf(Penalty):
     __slots__ = ()
 
     name = "l1linf"
-    number = 4
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""

@@ -18,7 +18,7 @@ class L2(Penalty):
     __slots__ = ()
 
     name = "l2"
-    number = 2
+    quadratic = True
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""

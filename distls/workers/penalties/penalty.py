@@ -1,6 +1,6 @@
 """The interface of penalties: functions of a row of W, m weights that go to zero together, summed over the rows.
 
-A penalty is an empty tuple like a loss (`distls.workers.losses.loss`). Kernels take ``penalty.argument``: a number for
+A penalty is an empty tuple like a loss (`distls.workers.losses.loss`). Kernels take its `kernel_argument`: a number for
 the penalties of this package, on which they branch once a block, so that one compiled kernel serves all; for others
 the tuple itself, for which they are compiled. Compiling the coordinate passes takes seconds, and six times as many
 variants would slow down first fits and the tests by as much, while the branch costs nothing measurable.
@@ -9,7 +9,7 @@ variants would slow down first fits and the tests by as much, while the branch c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,8 @@ class Penalty(_NoFields):
 
     name: ClassVar[str]
     mixed: ClassVar[bool] = False  # whether `l1_ratio` mixes it of two penalties
-    number: ClassVar[int | None] = None  # identifies it to kernels; None outside this package
-
-    @property
-    def argument(self) -> int | Self:
-        """The form in which kernels take the penalty."""
-        return self if self.number is None else self.number
+    # the squares of all weights alone: R is differentiable, and no weight becomes zero
+    quadratic: ClassVar[bool] = False
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W), W of shape (n, m)."""

@@ -6,7 +6,7 @@ that trains with it has to run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import ParameterError
 from distls.workers.penalties import row_kernels
+from distls.workers.penalties.l1 import L1
+from distls.workers.penalties.l2 import L2
 from distls.workers.penalties.penalty import Array, Penalty
 from distls.workers.penalties.penalty_rows import row_function
 
 _penalties: dict[str, Penalty] = {}
 PENALTIES: Mapping[str, Penalty] = MappingProxyType(_penalties)
+PLAIN_PENALTY = L2.name  # of methods without the parameter `penalty`
 
 
 def register_penalty(penalty: Penalty) -> Penalty:
@@ -39,6 +42,11 @@ for _penalty in row_kernels.NUMBERED:
     register_penalty(_penalty)
 
 
+def _is_squares_and_l1(penalty: Penalty) -> bool:
+    parts = penalty.split(0.5)
+    return parts is not None and isinstance(parts[0], L1) and parts[2] > 0.0
+
+
 def penalty_named(name: str) -> Penalty:
     """Return the penalty of that name; raise ParameterError if there is none."""
     if name not in _penalties:
@@ -46,16 +54,33 @@ def penalty_named(name: str) -> Penalty:
     return _penalties[name]
 
 
-def penalties_with(*, mixed: bool | None = None, split: bool | None = None) -> tuple[str, ...]:
-    """Return the names of the penalties with these properties; None does not restrict them.
+# what a method may require of a penalty -> the test; what one without it is said to lack
+_CAPABILITIES: dict[str, tuple[Callable[[Penalty], bool], str]] = {
+    "mixed": (lambda penalty: penalty.mixed, "it is not mixed of two"),
+    "split": (
+        lambda penalty: penalty.split(0.5) is not None,
+        "its shrinkage does not add up over the rows that lack a feature; use bcd, fista or sparsa",
+    ),
+    "dual": (_is_squares_and_l1, "sdca's dual is that of squares, with or without l1; use bcd or fista"),
+}
 
-    `mixed`: `l1_ratio` mixes two penalties. `split`: proxes of their norm add up (see `Penalty.split`).
+
+def penalties_with(**required: bool) -> tuple[str, ...]:
+    """Return the names of the penalties with all of these properties.
+
+    ``mixed``: `l1_ratio` mixes two penalties. ``split``: proxes of their norm add up (see `Penalty.split`). ``dual``:
+    they are squares, with or without l1, whose conjugate is that of dual coordinate ascent.
     """
-    return tuple(
-        name
-        for name, penalty in _penalties.items()
-        if mixed in (None, penalty.mixed) and split in (None, penalty.split(0.5) is not None)
-    )
+    return tuple(name for name in _penalties if not lacks(name, **required))
+
+
+def lacks(name: str, **required: bool) -> str:
+    """Return what a penalty lacks of what is required; nothing if it has all, or is not known."""
+    for capability, wanted in required.items() if name in _penalties else ():
+        test, without = _CAPABILITIES[capability]
+        if test(_penalties[name]) != wanted:
+            return without if wanted else f"it is {capability}"
+    return ""
 
 
 def penalty_value(name: str, w: NDArray[Any], rho: float) -> float:
@@ -66,5 +91,5 @@ def penalty_value(name: str, w: NDArray[Any], rho: float) -> float:
 def prox_rows(name: str, v: Array, mu: float, rho: float) -> Array:
     """Return argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row."""
     out = np.empty_like(v)
-    row_kernels.prox_rows(penalty_named(name), v, mu, rho, out)
+    row_kernels.prox_rows(row_kernels.kernel_argument(penalty_named(name)), v, mu, rho, out)
     return out

@@ -14,28 +14,22 @@ from distls.workers.penalties.l1 import L1
 from distls.workers.penalties.l1l2 import L1L2
 from distls.workers.penalties.l1linf import L1Linf
 from distls.workers.penalties.l2 import L2
-from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_rows import row_function
 from distls.workers.penalties.sparse_group import SparseGroup
 
-# kernels identify a penalty by its place here, which is its `number`
+# kernels identify a penalty of this package by its place here
 NUMBERED: tuple[Penalty, ...] = (L1L2(), L1(), L2(), ElasticNet(), L1Linf(), SparseGroup())
 
-_value_0, _value_1, _value_2, _value_3, _value_4, _value_5 = (
-    row_function(type(penalty), "row_penalty") for penalty in NUMBERED
-)
-_prox_0, _prox_1, _prox_2, _prox_3, _prox_4, _prox_5 = (
-    row_function(type(penalty), "row_prox") for penalty in NUMBERED
-)
 
-
-def prox_rows(penalty: Penalty, v: Array, mu: float, rho: float, out: Array) -> None:
-    """Set `out` to argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row."""
-    _prox_rows(penalty.argument, v, mu, rho, out)
+def kernel_argument(penalty: Penalty) -> int | Penalty:
+    """Return the form in which kernels take a penalty."""
+    kinds = [type(each) for each in NUMBERED]
+    return kinds.index(type(penalty)) if type(penalty) in kinds else penalty
 
 
 def row_penalty(penalty: Any, w: Any, rho: float) -> Any:
-    """Return R of one row of W, float64 (m,); `penalty` is a `Penalty.argument` (kernels only)."""
+    """Return R of one row of W, float64 (m,); `penalty` is a `kernel_argument` (kernels only)."""
     raise NotImplementedError
 
 
@@ -44,35 +38,26 @@ def row_prox(penalty: Any, v: Any, mu: float, rho: float, out: Any) -> None:
     raise NotImplementedError
 
 
-@elementwise_helper
-def _value_by_number(number, w, rho):
-    if number == 0:
-        return _value_0(w, rho)
-    if number == 1:
-        return _value_1(w, rho)
-    if number == 2:
-        return _value_2(w, rho)
-    if number == 3:
-        return _value_3(w, rho)
-    if number == 4:
-        return _value_4(w, rho)
-    return _value_5(w, rho)
+def _by_number(name: str) -> Any:
+    """Return the helper of a number and its arguments that calls the function `name` of that numbered penalty."""
+    *others, last = [row_function(type(penalty), name) for penalty in NUMBERED]
+    chosen = elementwise_helper(lambda number, *args: last(*args))
+    for number, function in reversed(list(enumerate(others))):
+        chosen = _branch(number, function, chosen)
+    return chosen
 
 
-@elementwise_helper
-def _prox_by_number(number, v, mu, rho, out):
-    if number == 0:
-        _prox_0(v, mu, rho, out)
-    elif number == 1:
-        _prox_1(v, mu, rho, out)
-    elif number == 2:
-        _prox_2(v, mu, rho, out)
-    elif number == 3:
-        _prox_3(v, mu, rho, out)
-    elif number == 4:
-        _prox_4(v, mu, rho, out)
-    else:
-        _prox_5(v, mu, rho, out)
+def _branch(place: int, function: Any, others: Any) -> Any:
+    @elementwise_helper
+    def branch(number, *args):
+        if number == place:
+            return function(*args)
+        return others(number, *args)
+
+    return branch
+
+
+_value_by_number, _prox_by_number = _by_number("row_penalty"), _by_number("row_prox")
 
 
 # Inlined as numba IR: a separate function would be optimised once more with the caller that is cached on disk.
@@ -88,20 +73,14 @@ def _row_penalty_overload(penalty, w, rho):
 
 @overload(row_prox, inline="always")
 def _row_prox_overload(penalty, v, mu, rho, out):
-    def by_number(penalty, v, mu, rho, out):
-        _prox_by_number(penalty, v, mu, rho, out)
-
     if isinstance(penalty, types.Integer):
-        return by_number
+        return lambda penalty, v, mu, rho, out: _prox_by_number(penalty, v, mu, rho, out)
     function = row_function(penalty.instance_class, "row_prox")
-
-    def of_penalty(penalty, v, mu, rho, out):
-        function(v, mu, rho, out)
-
-    return of_penalty
+    return lambda penalty, v, mu, rho, out: function(v, mu, rho, out)
 
 
 @elementwise
-def _prox_rows(penalty, v, mu, rho, out):
+def prox_rows(penalty, v, mu, rho, out):
+    """Set `out` to argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row; `penalty` is a `kernel_argument`."""
     for j in range(len(v)):
         row_prox(penalty, v[j], mu, rho, out[j])

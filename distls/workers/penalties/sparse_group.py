@@ -29,7 +29,6 @@ class SparseGroup(Penalty):
 
     name = "sparse-group"
     mixed = True
-    number = 5
 
     # no `split`: soft-thresholding changes the direction in which a row's length shrinks, so proxes do not add up
 

@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.model.model import LinearModel
+from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import has_probabilities, probabilities
+from distls.workers.losses.ovr_log import OvrLog
+from distls.workers.losses.softmax import Softmax
 from distls.workers.prediction.predictor import scored_as
 
 CalibrationKind = Literal["temperature", "vector", "platt", "isotonic"]
@@ -76,7 +79,7 @@ def margins(scored: str, kind: str, scores: NDArray[Any]) -> NDArray[np.float64]
     other probabilities, so that a scale of 1 leaves these as they are.
     """
     values = scores.astype(np.float64)
-    other = kind in ("temperature", "vector") and scored != "softmax" and has_probabilities(scored)
+    other = kind in ("temperature", "vector") and scored != Softmax.name and has_probabilities(scored)
     if not other and scored != "simplex":
         return values
     return np.log(np.maximum(probabilities(scored, values), _LEAST[scored == "simplex"]))
@@ -87,9 +90,9 @@ def calibrated(
 ) -> NDArray[np.float64]:
     """Return the calibrated probabilities of `margins`, shape (n_rows, k)."""
     if kind in ("temperature", "vector"):
-        return _rows_of_one("softmax", arrays["scale"] * values + arrays.get("offset", 0.0))
+        return _rows_of_one(Softmax(), arrays["scale"] * values + arrays.get("offset", 0.0))
     if kind == "platt" and values.shape[1] > 2:
-        return _rows_of_one("ovr_log", arrays["scale"] * values + arrays["offset"])
+        return _rows_of_one(OvrLog(), arrays["scale"] * values + arrays["offset"])
     difference = values[:, 1] - values[:, 0]
     if kind == "platt":
         own = arrays["scale"] * difference + arrays["offset"]
@@ -98,8 +101,8 @@ def calibrated(
     return np.stack([1.0 - second, second], axis=1)
 
 
-def _rows_of_one(loss: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(probabilities(loss, values), np.float64)
+def _rows_of_one(loss: Loss, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(loss.probabilities(values), np.float64)
 
 
 def check_calibration(kind: Any, arrays: Mapping[str, NDArray[Any]], k: int) -> None:

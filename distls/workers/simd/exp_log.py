@@ -1,22 +1,21 @@
-"""exp and log of a float64 or a `Vector`, inlined: a call of the library's saves all vector registers.
+"""exp and log of a number or a `Vector`, inlined: a call of the library's saves all vector registers.
 
-Polynomials without tables or branches. Results are within 1e-15 of the library's, relative to the larger of the result
-and 1 for logarithms; far from 0 an exponential is less exact, by as much as x is rounded.
+Polynomials without tables or branches. In float64 results are within 1e-15 of the library's, relative to the larger of
+the result and 1 for logarithms; far from 0 an exponential is less exact, by as much as x is rounded. In float32 the
+absolute error of an exponential is at most 1.2e-7, no more than the rounding of a score causes.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
-import llvmlite.ir as ir
-from numba.extending import intrinsic
+from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.simd.vector_builder import INT32, VectorBuilder
+from distls.workers.simd.vectors import elementwise_intrinsic, floor_of, select
 
-from distls.workers.compilation.jit import helper
-from distls.workers.simd.vectors import floor_of, select
-
-_MANTISSA_BITS, _BIAS = 52, 1023  # of float64, and of its exponent
-_SMALLEST = -1022  # exponent of a normal number
+_MANTISSA_BITS, _BIAS = {4: 23, 8: 52}, {4: 127, 8: 1023}  # by the bytes of a float; bias of its exponent
+_SMALLEST = -1022  # exponent of a normal float64
 _ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of the square root of 1/2
 _LOG_2 = 0.6931471805599453
 # exp(r) on [-log(2) / 2, log(2) / 2] by Chebyshev interpolation of degree 11; relative error 2e-17 before rounding
@@ -26,65 +25,55 @@ _EXP = (
     2.763263963904103e-07, 2.5110037605963777e-08,
 )  # fmt: skip
 _LOG = tuple(2.0 / (2 * n + 1) for n in range(9))  # log((1 + t) / (1 - t)) / t in terms of t^2 < 0.0295
+# 2^f on [-1/2, 1/2] by Chebyshev interpolation of degree 6; relative error 2e-9 before rounding
+_EXP2 = tuple(
+    np.float32(c)
+    for c in np.polynomial.chebyshev.Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
+    .convert(kind=np.polynomial.Polynomial)
+    .coef
+)
+LOG2_E, _HALF = np.float32(1.0 / _LOG_2), np.float32(0.5)
+SMALLEST_FLOAT32_POWER = np.float32(-60.0)
 
 
-def _like(value: Any, bits: int) -> Any:
-    """Return the type of whole numbers in the form of a float64 or a vector."""
-    kind = ir.IntType(bits)
-    return ir.VectorType(kind, value.type.count) if isinstance(value.type, ir.VectorType) else kind
-
-
-def _constant(kind: Any, number: int) -> Any:
-    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
-
-
-def _exponent(builder: Any, x: Any) -> Any:
-    """Build n of x = m 2^n, m between the square roots of 1/2 and 2."""
-    kind = _like(x, 64)
-    bits = builder.sub(builder.bitcast(x, kind), _constant(kind, _ROOT_HALF))
-    return builder.ashr(bits, _constant(kind, _MANTISSA_BITS))
+def _exponent(own, x):
+    """Build n of a float64 x = m 2^n, m between the square roots of 1/2 and 2."""
+    kind = own.integers
+    bits = own.builder.sub(own.builder.bitcast(x, kind), own.constant(_ROOT_HALF, kind))
+    return own.builder.ashr(bits, own.constant(_MANTISSA_BITS[8], kind))
 
 
 # Whole numbers are of 32 bits between floats and their exponents: AVX2 has no conversion of 64.
-@intrinsic
-def _exponent_of(_context, x):
-    """Return n of a positive normal number x = m 2^n, as a float64."""
-
-    def build(_context, builder, _signature, args):
-        exponent = builder.trunc(_exponent(builder, args[0]), _like(args[0], 32))
-        return builder.sitofp(exponent, args[0].type)
-
-    return x(x), build
+@elementwise_intrinsic
+def _exponent_of(builder, x):
+    """Return n of a positive normal float64 x = m 2^n, as a float64."""
+    own = VectorBuilder.like(builder, x)
+    return builder.sitofp(builder.trunc(_exponent(own, x), own.of(INT32)), x.type)
 
 
-@intrinsic
-def _mantissa_of(_context, x):
-    """Return m of a positive normal number x = m 2^n, between the square roots of 1/2 and 2."""
-
-    def build(_context, builder, _signature, args):
-        kind = _like(args[0], 64)
-        shifted = builder.shl(_exponent(builder, args[0]), _constant(kind, _MANTISSA_BITS))
-        return builder.bitcast(builder.sub(builder.bitcast(args[0], kind), shifted), args[0].type)
-
-    return x(x), build
+@elementwise_intrinsic
+def _mantissa_of(builder, x):
+    """Return m of a positive normal float64 x = m 2^n, between the square roots of 1/2 and 2."""
+    own = VectorBuilder.like(builder, x)
+    shifted = builder.shl(_exponent(own, x), own.constant(_MANTISSA_BITS[8], own.integers))
+    return builder.bitcast(builder.sub(builder.bitcast(x, own.integers), shifted), x.type)
 
 
-@intrinsic
-def _power_of_two(_context, whole):
-    """Return 2^n of a whole number n, a float64."""
-
-    def build(_context, builder, _signature, args):
-        kind = _like(args[0], 64)
-        exponent = builder.sext(builder.fptosi(args[0], _like(args[0], 32)), kind)
-        biased = builder.add(exponent, _constant(kind, _BIAS))
-        return builder.bitcast(builder.shl(biased, _constant(kind, _MANTISSA_BITS)), args[0].type)
-
-    return whole(whole), build
+@elementwise_intrinsic
+def _power_of_two(builder, whole):
+    """Return 2^n of a whole number n, by writing the bits of the exponent."""
+    own = VectorBuilder.like(builder, whole)
+    n = builder.fptosi(whole, own.of(INT32))
+    biased = builder.add(
+        builder.sext(n, own.integers) if own.size == 8 else n, own.constant(_BIAS[own.size], own.integers)
+    )
+    bits = builder.shl(biased, own.constant(_MANTISSA_BITS[own.size], own.integers))
+    return builder.bitcast(bits, whole.type)
 
 
 @helper
 def exp_of_negative(x):
-    """Return exp(x) of x <= 0, at least 2e-308."""
+    """Return exp(x) of x <= 0, at least 2e-308; of float64."""
     least = _SMALLEST * _LOG_2
     x = select(x < least, least, x)  # propagates a NaN
     whole = floor_of(x * (1.0 / _LOG_2) + 0.5)
@@ -95,6 +84,16 @@ def exp_of_negative(x):
     middle = (c[4] + c[5] * r) + (c[6] + c[7] * r) * s
     high = (c[8] + c[9] * r) + (c[10] + c[11] * r) * s
     return (low + s * s * (middle + s * s * high)) * _power_of_two(whole)
+
+
+@elementwise_helper
+def exp2_in_float32(t):
+    """Return 2^t of a float32 t <= 0, or of a vector of them, at least 2^-60."""
+    t = select(t < SMALLEST_FLOAT32_POWER, SMALLEST_FLOAT32_POWER, t)  # propagates a NaN
+    whole = floor_of(t + _HALF)
+    f, c = t - whole, _EXP2
+    high = c[3] + f * (c[4] + f * (c[5] + f * c[6]))
+    return (c[0] + f * (c[1] + f * (c[2] + f * high))) * _power_of_two(whole)
 
 
 @helper

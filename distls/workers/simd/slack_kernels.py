@@ -11,7 +11,7 @@ Shapes: z (n_rows, k) C-ordered; g, h and d float64 of `vectors.padded(k)`, whos
 from __future__ import annotations
 
 from distls.workers.compilation.jit import elementwise_helper
-from distls.workers.simd.vectors import LANES, load, select, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import F64_PER_VECTOR, load, select, splat, store, sum_of_lanes
 
 _NEVER = -1e300  # a score within no margin: fills a vector beyond the last class
 
@@ -27,7 +27,7 @@ def _slack(scores, c):
 def slack_gradient(z, i, c, factor, g):
     """Add ``factor * max(z_ir + c, 0)`` to g; return the sum of the slacks."""
     row, total = z[i], splat(0.0)
-    for first in range(0, len(row), LANES):
+    for first in range(0, len(row), F64_PER_VECTOR):
         slack = _slack(load(row, first, _NEVER), c)
         total = total + slack
         store(load(g, first, 0.0) + factor * slack, g, first)
@@ -38,7 +38,7 @@ def slack_gradient(z, i, c, factor, g):
 def slack_curvature(z, i, c, factor, h):
     """Add `factor` to h where ``z_ir + c > 0``; return their number."""
     row, total = z[i], splat(0.0)
-    for first in range(0, len(row), LANES):
+    for first in range(0, len(row), F64_PER_VECTOR):
         within = select(load(row, first, _NEVER) + c > 0.0, 1.0, 0.0)
         total = total + within
         store(load(h, first, 0.0) + factor * within, h, first)
@@ -49,7 +49,7 @@ def slack_curvature(z, i, c, factor, h):
 def slack_move(z, i, before, after, x, d):
     """Add ``x * d`` to row i of z; return the change of the sum of squared slacks, whose c was `before` too."""
     row, total = z[i], splat(0.0)
-    for first in range(0, len(row), LANES):
+    for first in range(0, len(row), F64_PER_VECTOR):
         old = load(row, first, _NEVER)
         new = _slack(store(old + x * load(d, first, 0.0), row, first), after)
         slack = _slack(old, before)

@@ -1,10 +1,11 @@
-"""Four float64 numbers as one value of the processor, for kernels: written like a number, computed four at a time.
+"""Several floats as one value of the processor, for kernels: written like a number, computed all at once.
 
-A `Vector` has + - * / (with floats too, which stand in every lane), abs, floor, and comparisons, which give a `Mask`.
-`select` and `any_of` also take numbers, so the same function may be written once for a number and for a vector.
-LLVM does not find this form by itself in loops over few classes: it would need a dozen of them for one turn of a loop.
+A `Vector` has + - * / (with numbers too, which stand in every lane), abs, floor, root, and comparisons, which give a
+`Mask`. `select`, `any_of` and the rest also take numbers, so the same function may be written once for a number and for
+vectors of either float type. LLVM does not find this form by itself in loops over few classes: it would need a dozen of
+them for one turn of a loop.
 
-Arrays are read and written from a place on, in their own type; lanes beyond the end are left alone.
+Arrays are read and written from a place on; lanes beyond the end are left alone.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="misc, no-untyped-call"
@@ -17,139 +18,149 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 from numba.core import cgutils, errors
-from numba.core.datamodel.models import PrimitiveModel
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, register_jitable, register_model
+from numba.extending import intrinsic, lower_builtin, models, register_jitable, register_model
 
-LANES = 4  # of 64 bits; longer vectors store across cache lines
-_INT1, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 32, 64))
-_DOUBLES, _BITS, _LONGS = (ir.VectorType(kind, LANES) for kind in (ir.DoubleType(), _INT1, _INT64))
+from distls.workers.simd.vector_builder import INT1, INT64, VectorBuilder
+
+F64_PER_VECTOR = 4  # longer vectors store across cache lines
+_DOUBLE, _START = ir.DoubleType(), INT64(0)
 
 
 @register_jitable
 def padded(k: int) -> int:
-    """Return k rounded up to whole vectors."""
-    return (k + LANES - 1) // LANES * LANES
+    """Return k rounded up to whole vectors of float64."""
+    return (k + F64_PER_VECTOR - 1) // F64_PER_VECTOR * F64_PER_VECTOR
 
 
-class _VectorType(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="Vector")
+class VectorType(types.Type):
+    """The type of vectors of so many numbers."""
+
+    def __init__(self, dtype: Any, lanes: int) -> None:
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"Vector({dtype}, {lanes})")
 
 
-class _MaskType(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="Mask")
+class MaskType(types.Type):
+    """The type of what comparisons of vectors give."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        super().__init__(name=f"Mask({lanes})")
 
 
-VECTOR, MASK = _VectorType(), _MaskType()
+VECTOR, MASK = VectorType(types.float64, F64_PER_VECTOR), MaskType(F64_PER_VECTOR)
 
 
-@register_model(_VectorType)
-class _VectorModel(PrimitiveModel):
+@register_model(VectorType)
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _DOUBLES)
+        super().__init__(manager, kind, ir.VectorType(manager[kind.dtype].get_value_type(), kind.lanes))
 
 
-@register_model(_MaskType)
-class _MaskModel(PrimitiveModel):
+@register_model(MaskType)
+class _MaskModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _BITS)
+        super().__init__(manager, kind, ir.VectorType(INT1, kind.lanes))
 
 
 # ---------------------------------------------------------------- operators
 
 
-def _lanes_of(builder: Any, scalar: Any, kind: Any) -> Any:
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, _INT32(0))
-    zeros = ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
+def _vector_among(*kinds: Any) -> Any:
+    """Return the type of the vectors among types that are else of numbers; None if there is no such type."""
+    found = {kind for kind in kinds if isinstance(kind, VectorType)}
+    others = [kind for kind in kinds if kind not in found]
+    return found.pop() if len(found) == 1 and all(isinstance(k, types.Number) for k in others) else None
 
 
-def _widened(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Build the vector of an operand, which may be a number."""
-    if kind == VECTOR:
+def _widened(context: Any, builder: Any, kind: Any, value: Any, vector: Any) -> Any:
+    """Build an operand as a vector of this type, or number."""
+    if kind == vector:
         return value
-    return _lanes_of(builder, context.cast(builder, value, kind, types.float64), _DOUBLES)
+    if not isinstance(vector, VectorType):
+        return context.cast(builder, value, kind, vector)
+    one = context.cast(builder, value, kind, vector.dtype)
+    return VectorBuilder(builder, one.type, vector.lanes).splat(one)
 
 
-def _operator(function: Any, result: Any, build: Callable[[Any, Any, Any], Any]) -> None:
-    """Teach numba an operator of two vectors, or of a vector and a number."""
+def _operator(function: Any, build: Callable[..., Any], *, compares: bool = False) -> None:
+    """Teach numba an operator of a vector, of two vectors, or of a vector and a number."""
 
     class _Template(AbstractTemplate):
         key = function
 
         def generic(self, args: Any, _kws: Any) -> Any:
-            if VECTOR in args and all(arg == VECTOR or isinstance(arg, types.Number) for arg in args):
-                return signature(result, *args)
-            return None
+            vector = _vector_among(*args)
+            return vector and signature(MaskType(vector.lanes) if compares else vector, *args)
 
     infer_global(function)(_Template)
 
     def lower(context: Any, builder: Any, called: Any, args: Any) -> Any:
-        pair = zip(called.args, args, strict=True)
-        return build(builder, *(_widened(context, builder, kind, value) for kind, value in pair))
+        vector = _vector_among(*called.args)
+        pairs = zip(called.args, args, strict=True)
+        return build(builder, *(_widened(context, builder, *pair, vector) for pair in pairs))
 
-    for kinds in ((VECTOR, VECTOR), (VECTOR, types.Number), (types.Number, VECTOR)):
+    for kinds in (
+        (VectorType,), (VectorType, VectorType), (VectorType, types.Number), (types.Number, VectorType),
+    ):  # fmt: skip
         lower_builtin(function, *kinds)(lower)
+
+
+def _on_each(name: str) -> Callable[[Any, Any], Any]:
+    """Return the code generator that calls an intrinsic of LLVM on a float or each lane."""
+    return lambda builder, value: VectorBuilder.like(builder, value).call(name, value)
 
 
 for _function, _name in (
     (operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv"),
+    (operator.neg, "fneg"),
 ):  # fmt: skip
-    _operator(_function, VECTOR, lambda builder, a, b, name=_name: getattr(builder, name)(a, b))
+    _operator(_function, lambda builder, *pair, name=_name: getattr(builder, name)(*pair))
 for _function, _sign in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">=")):
-    _operator(_function, MASK, lambda builder, a, b, sign=_sign: builder.fcmp_ordered(sign, a, b))
+    _operator(_function, lambda builder, *pair, s=_sign: builder.fcmp_ordered(s, *pair), compares=True)
 # as of numbers: a NaN differs from everything
-_operator(operator.ne, MASK, lambda builder, a, b: builder.fcmp_unordered("!=", a, b))
+_operator(operator.ne, lambda builder, *pair: builder.fcmp_unordered("!=", *pair), compares=True)
+_operator(abs, _on_each("fabs"))
 
 
-def _unary(function: Any, build: Callable[[Any, Any], Any]) -> None:
-    """Teach numba an operator of one vector."""
+def elementwise_intrinsic(build: Callable[[Any, Any], Any]) -> Any:
+    """Return the function of a float or each lane that is built so."""
 
-    class _Template(AbstractTemplate):
-        key = function
+    def of_kind(_context: Any, x: Any) -> Any:
+        return x(x), lambda _context, builder, _signature, args: build(builder, args[0])
 
-        def generic(self, args: Any, _kws: Any) -> Any:
-            return signature(VECTOR, VECTOR) if tuple(args) == (VECTOR,) else None
-
-    infer_global(function)(_Template)
-
-    def lower(_context: Any, builder: Any, _called: Any, args: Any) -> Any:
-        return build(builder, args[0])
-
-    lower_builtin(function, VECTOR)(lower)
+    return intrinsic(of_kind)
 
 
-def _called_on(builder: Any, name: str, value: Any) -> Any:
-    """Build a call of an intrinsic of LLVM on a float64 or a vector."""
-    suffix = f"v{LANES}f64" if isinstance(value.type, ir.VectorType) else "f64"
-    kind = ir.FunctionType(value.type, [value.type])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.{suffix}"), [value])
-
-
-_unary(abs, lambda builder, a: _called_on(builder, "llvm.fabs", a))
-_unary(operator.neg, lambda builder, a: builder.fneg(a))
+floor_of = elementwise_intrinsic(_on_each("floor"))
+root_of = elementwise_intrinsic(_on_each("sqrt"))
+# What is computed as written, before anything is done with it: the compiler decides by types and by what stands around
+# an expression how it fuses and reorders, and the same formula has other last bits in another kernel.
+rounded = elementwise_intrinsic(_on_each("arithmetic.fence"))
 
 
 @intrinsic
-def floor_of(_context, x):
-    """Return the largest whole number that is no larger than a float64 or each lane."""
-    return x(x), lambda _context, builder, _signature, args: _called_on(builder, "llvm.floor", args[0])
+def like(_context, x, number):
+    """Return a number in the type of x, in every lane if that is a vector."""
+
+    def build(context, builder, signature, args):
+        return _widened(context, builder, signature.args[1], args[1], x)
+
+    return x(x, number), build
 
 
 @intrinsic
 def select(_context, condition, a, b):
-    """Return `a` where a condition or a mask is true, else `b`."""
-    result = types.float64 if condition == types.boolean else VECTOR
+    """Return `a` where a condition or a mask is true, else `b`; of numbers of two types a float64."""
+    if isinstance(condition, MaskType):
+        result = _vector_among(a, b) or VectorType(types.float64, condition.lanes)
+    else:
+        result = a if a == b and isinstance(a, types.Float) else types.float64
 
     def build(context, builder, signature, args):
-        pair = zip(signature.args[1:], args[1:], strict=True)
-        if result == VECTOR:
-            own, other = (_widened(context, builder, kind, value) for kind, value in pair)
-        else:
-            own, other = (context.cast(builder, value, kind, result) for kind, value in pair)
-        return builder.select(args[0], own, other)
+        pairs = zip(signature.args[1:], args[1:], strict=True)
+        return builder.select(args[0], *(_widened(context, builder, *pair, result) for pair in pairs))
 
     return result(condition, a, b), build
 
@@ -161,7 +172,8 @@ def any_of(_context, mask):
     def build(_context, builder, _signature, args):
         if mask == types.boolean:
             return args[0]
-        return builder.icmp_unsigned("!=", builder.bitcast(args[0], ir.IntType(LANES)), ir.IntType(LANES)(0))
+        bits = ir.IntType(mask.lanes)
+        return builder.icmp_unsigned("!=", builder.bitcast(args[0], bits), bits(0))
 
     return types.boolean(mask), build
 
@@ -171,84 +183,44 @@ def any_of(_context, mask):
 
 @intrinsic
 def splat(_context, x):
-    """Return the vector with a number in every lane."""
-    return VECTOR(x), lambda context, builder, _signature, args: _widened(context, builder, x, args[0])
+    """Return the vector of float64 with a number in every lane."""
+    return VECTOR(x), lambda context, builder, _s, args: _widened(context, builder, x, args[0], VECTOR)
 
 
-def _ramp(builder: Any, n: Any) -> Any:
-    """Build the mask of the first n lanes."""
-    numbers = ir.Constant(_LONGS, list(range(LANES)))
-    return builder.icmp_signed("<", numbers, _lanes_of(builder, n, _LONGS))
+def _mask_of(comparison: str) -> Any:
+    def of_number(_context: Any, n: Any) -> Any:
+        def build(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return VectorBuilder(builder, _DOUBLE, F64_PER_VECTOR).numbered(comparison, args[0])
+
+        return MASK(types.int64), build
+
+    return intrinsic(of_number)
 
 
-@intrinsic
-def lanes_below(_context, n):
-    """Return the mask of the first n lanes, of all of them where n is larger."""
-    return MASK(types.int64), lambda _context, builder, _signature, args: _ramp(builder, args[0])
+lanes_below = _mask_of("<")  # the mask of the first n lanes, of all of them where n is larger
+is_lane = _mask_of("==")  # the mask that is true in lane n alone, nowhere if there is no such lane
 
 
-@intrinsic
-def is_lane(_context, n):
-    """Return the mask that is true in lane n alone, nowhere if there is no such lane."""
+def _in_pairs(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return the function that combines lanes 0 and 1, 2 and 3, and these two."""
 
-    def build(_context, builder, _signature, args):
-        numbers = ir.Constant(_LONGS, list(range(LANES)))
-        return builder.icmp_signed("==", numbers, _lanes_of(builder, args[0], _LONGS))
+    def of_vector(_context: Any, vector: Any) -> Any:
+        def build(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            a, b, c, d = VectorBuilder.like(builder, args[0]).extracted(args[0])
+            return combine(builder, combine(builder, a, b), combine(builder, c, d))
 
-    return MASK(types.int64), build
+        return types.float64(VECTOR), build
 
-
-def _lanes(builder: Any, vector: Any) -> list[Any]:
-    return [builder.extract_element(vector, _INT32(lane)) for lane in range(LANES)]
+    return intrinsic(of_vector)
 
 
-@intrinsic
-def sum_of_lanes(_context, vector):
-    """Return (lane 0 + lane 1) + (lane 2 + lane 3)."""
-
-    def build(_context, builder, _signature, args):
-        a, b, c, d = _lanes(builder, args[0])
-        return builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
-
-    return types.float64(VECTOR), build
-
-
-@intrinsic
-def max_of_lanes(_context, vector):
-    """Return the largest lane; which one where there is a NaN is left open."""
-
-    def build(_context, builder, _signature, args):
-        def larger(a, b):
-            return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-        a, b, c, d = _lanes(builder, args[0])
-        return larger(larger(a, b), larger(c, d))
-
-    return types.float64(VECTOR), build
+# in another order, which depends on the processor, in a kernel that may reassociate
+sum_of_lanes = _in_pairs(lambda builder, a, b: builder.fadd(a, b))
+# which one is the largest where there is a NaN is left open
+max_of_lanes = _in_pairs(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 
 
 # ---------------------------------------------------------------- memory
-
-
-class _Place:
-    """`LANES` numbers of an array of one dimension, from `first` on, of which those before the end exist."""
-
-    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, first: Any) -> None:
-        self.builder = builder
-        made = context.make_array(kind)(context, builder, array)
-        element = context.get_data_type(kind.dtype)
-        self.size = 4 if isinstance(element, ir.FloatType) else 8
-        self.kind = ir.VectorType(element, LANES)
-        self.pointer = builder.bitcast(builder.gep(made.data, [first]), self.kind.as_pointer())
-        self.left = builder.sub(cgutils.unpack_tuple(builder, made.shape)[0], first)
-
-    def whole(self) -> Any:
-        return self.builder.icmp_signed(">=", self.left, _INT64(LANES))
-
-    def masked(self, what: str, result: Any, args: list[Any]) -> Any:
-        kind = ir.FunctionType(result, [arg.type for arg in args])
-        name = f"llvm.masked.{what}.v{LANES}f{8 * self.size}.p0"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
 
 
 def _check(array: Any) -> None:
@@ -258,27 +230,41 @@ def _check(array: Any) -> None:
         raise errors.TypingError(f"an array of floats is needed here, not {array}")
 
 
+def _opened(context: Any, builder: Any, kind: Any, array: Any, lanes: int, first: Any = _START) -> Any:
+    """Return the builder of vectors of an array's own type, an address, and the numbers from there to the end."""
+    made = context.make_array(kind)(context, builder, array)
+    own = VectorBuilder(builder, context.get_data_type(kind.dtype), lanes)
+    return (
+        own,
+        own.address(made.data, first),
+        builder.sub(cgutils.unpack_tuple(builder, made.shape)[0], first),
+    )
+
+
+def _to_the_end(own: VectorBuilder, left: Any, build: Callable[[Any], None]) -> None:
+    """Build what is done without a mask where a whole vector is left, and what is done with one where less is."""
+    whole = own.builder.icmp_signed(">=", left, INT64(own.lanes))
+    with own.builder.if_else(whole, likely=True) as (all_lanes, first_lanes):
+        with all_lanes:
+            build(None)
+        with first_lanes:
+            build(own.numbered("<", left))
+
+
 @intrinsic
 def load(_context, array, first, fill):
     """Return the numbers of an array from `first` on as float64, and `fill` beyond its end."""
     _check(array)
 
     def build(context, builder, signature, args):
-        place = _Place(context, builder, signature.args[0], args[0], args[1])
-        result = cgutils.alloca_once(builder, _DOUBLES)
+        own, address, left = _opened(context, builder, signature.args[0], args[0], F64_PER_VECTOR, args[1])
+        result = cgutils.alloca_once(builder, own.of(_DOUBLE))
 
-        def widened(value):
-            return value if place.size == 8 else builder.fpext(value, _DOUBLES)
+        def read(mask):
+            value = own.converted(own.load(address, mask), own.of(_DOUBLE))
+            builder.store(value if mask is None else builder.select(mask, value, own.splat(args[2])), result)
 
-        with builder.if_else(place.whole(), likely=True) as (whole, part):
-            with whole:
-                builder.store(widened(builder.load(place.pointer, align=place.size)), result)
-            with part:
-                mask, none = _ramp(builder, place.left), ir.Constant(place.kind, None)
-                value = place.masked("load", place.kind, [place.pointer, _INT32(place.size), mask, none])
-                builder.store(
-                    builder.select(mask, widened(value), _lanes_of(builder, args[2], _DOUBLES)), result
-                )
+        _to_the_end(own, left, read)
         return builder.load(result)
 
     return VECTOR(array, types.intp, types.float64), build
@@ -286,18 +272,39 @@ def load(_context, array, first, fill):
 
 @intrinsic
 def store(_context, vector, array, first):
-    """Set an array from `first` on to the lanes of a vector; return them as rounded to its type."""
+    """Set an array from `first` on to the lanes of a vector of float64; return them as rounded to its type."""
     _check(array)
 
     def build(context, builder, signature, args):
-        place = _Place(context, builder, signature.args[1], args[1], args[2])
-        value = args[0] if place.size == 8 else builder.fptrunc(args[0], place.kind)
-        with builder.if_else(place.whole(), likely=True) as (whole, part):
-            with whole:
-                builder.store(value, place.pointer, align=place.size)
-            with part:
-                mask = _ramp(builder, place.left)
-                place.masked("store", ir.VoidType(), [value, place.pointer, _INT32(place.size), mask])
-        return value if place.size == 8 else builder.fpext(value, _DOUBLES)
+        own, address, left = _opened(context, builder, signature.args[1], args[1], F64_PER_VECTOR, args[2])
+        value = own.converted(args[0], own.type)
+        _to_the_end(own, left, lambda mask: own.store(value, address, mask))
+        return own.converted(value, own.of(_DOUBLE))
 
     return VECTOR(VECTOR, array, types.intp), build
+
+
+@intrinsic(prefer_literal=True)
+def load_whole(_context, array, lanes):
+    """Return the first `lanes` numbers of an array, a constant that it is not shorter than, in its own type."""
+    _check(array)
+    result = VectorType(array.dtype, lanes.literal_value)
+
+    def build(context, builder, signature, args):
+        own, address, _ = _opened(context, builder, signature.args[0], args[0], result.lanes)
+        return own.load(address)
+
+    return result(array, lanes), build
+
+
+@intrinsic
+def store_whole(_context, vector, array):
+    """Set as many numbers of an array of the vector's type as it has lanes; return the vector."""
+    _check(array)
+
+    def build(context, builder, signature, args):
+        own, address, _ = _opened(context, builder, signature.args[1], args[1], vector.lanes)
+        own.store(args[0], address)
+        return args[0]
+
+    return vector(vector, array), build

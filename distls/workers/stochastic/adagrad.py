@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from distls.workers.simd.adaptive_steps import LANES
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.simd.adaptive_steps import MODELS_PER_LINE
 from distls.workers.stochastic.adagrad_kernels import adagrad_block, adagrad_settings, new_decay, settle
 from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, AdagradLines, lines_bytes
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import LEAST_JOINT, Arrays, KernelLearner, Update
-
-# The size of a step in the scores (docs/decisions/0011 and 0018).
-_SCORE_STEP, _SCORE_STEP_HINGE = 0.5, 0.25
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class AdagradUpdate(Update):
 
 class _AdagradLearner(KernelLearner):
     kernel = staticmethod(adagrad_block)
-    most_joint = LANES
+    most_joint = MODELS_PER_LINE
 
     @property
     def joint_kind(self) -> tuple[Any, ...] | None:
@@ -73,10 +71,7 @@ class _AdagradLearner(KernelLearner):
 def adagrad_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return AdaGrad's steps; their size in the scores is known in advance, so none are tried."""
     objective, size = stats.objective(), math.sqrt(stats.mean_square_norm) or 1.0
-    if stats.loss == "crammer_singer":  # its gradient is non-zero for two outputs, whatever their number
-        scale = _SCORE_STEP_HINGE * max(stats.n_rows / 1e4, 1.0) ** 0.25
-    else:
-        scale = _SCORE_STEP * math.sqrt(1 if objective["one_column"] else stats.n_outputs)
-    score_step = scale * n_lanes ** (1 / 3)
+    columns = 1 if objective["one_column"] else stats.n_outputs
+    score_step = loss_named(stats.loss).score_step(columns, stats.n_rows) * n_lanes ** (1 / 3)
     eta0 = params["eta0"] or score_step / size
     return StepChoice(AdagradUpdate(**objective, eta0=eta0, eta_b=params["eta0"] or score_step))

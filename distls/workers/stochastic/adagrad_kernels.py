@@ -35,6 +35,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, row_update, target_gradient
 from distls.workers.simd.adaptive_steps import SMALLEST_FACTOR, TINY, added_square, decayed, step_by
+from distls.workers.simd.class_sums import sum_of_squares
 
 _ROWS_AHEAD = 2  # rows between prefetch and use
 
@@ -114,10 +115,7 @@ def squared_norm(runner_up, y, g):
     """Return the sum of squares of a gradient as `row_gradient` returns it, float64."""
     if runner_up != GRADIENT_IN_G:
         return 0.0 if runner_up == y else 2.0
-    total = 0.0
-    for c in range(len(g)):
-        total += np.float64(g[c]) * np.float64(g[c])
-    return total
+    return sum_of_squares(g)
 
 
 @helper

@@ -21,7 +21,7 @@ from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, set_row_gradient, target_gradient
 from distls.workers.simd.adaptive_steps import (
     FACTORS,
-    LANES,
+    MODELS_PER_LINE,
     SMALLEST_FACTOR,
     SQUARES,
     WEIGHTS,
@@ -46,7 +46,7 @@ _AHEAD = 8  # likewise non-zeros of a row
 
 
 class LineSettings(NamedTuple):
-    """Settings of `adagrad_lines_block`; arrays are float64 (LANES,), idle lanes zero."""
+    """Settings of `adagrad_lines_block`; arrays are float64 (MODELS_PER_LINE,), idle lanes zero."""
 
     eta0: NDArray[np.float64]
     eta_b: NDArray[np.float64]
@@ -57,7 +57,7 @@ class LineSettings(NamedTuple):
 
 @helper
 def _prefetch_line(lines, j):
-    line = lines.shape[1] * LANES
+    line = lines.shape[1] * MODELS_PER_LINE
     for at in range(j * line, (j + 1) * line, _LINE_BYTES // lines.itemsize):
         prefetch_element(lines, at)
 
@@ -65,7 +65,7 @@ def _prefetch_line(lines, j):
 @helper
 def _fold(lines, j):
     """Multiply a feature's weights by its factors where these have become small."""
-    for m in range(LANES):
+    for m in range(MODELS_PER_LINE):
         if lines[j, FACTORS, m] < lines.dtype.type(SMALLEST_FACTOR):
             for c in range(WEIGHTS, lines.shape[1]):
                 lines[j, c, m] *= lines[j, FACTORS, m]
@@ -81,7 +81,7 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
     Parameters
     ----------
     rows, y, weight, order : as of `adagrad_block`
-    lines : float32 or float64 (n_features, 2 + k, LANES), C-ordered; mutated
+    lines : float32 or float64 (n_features, 2 + k, MODELS_PER_LINE), C-ordered; mutated
     since : float64 (n_features,): the time up to which the feature has decayed; mutated
     b : float64 (m, k) for m models, mutated if `fit_intercept`, else zeros
     square_b : float64 (m,), mutated likewise
@@ -93,11 +93,19 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
     loss_sums, errors : float64 and int64 (m,), as `adagrad_block` has them of each model
     """
     (count, k), n, t, kind = b.shape, len(order), clock[0], lines.dtype.type
-    if lines.shape[1] != WEIGHTS + k or lines.shape[2] != LANES or count > LANES or len(since) != len(lines):
+    if (
+        lines.shape[1] != WEIGHTS + k
+        or lines.shape[2] != MODELS_PER_LINE
+        or count > MODELS_PER_LINE
+        or len(since) != len(lines)
+    ):
         raise ValueError("lines need a place for every sum, factor and weight")
-    sums, gradients = np.empty((2, k, LANES), lines.dtype), np.zeros((k, LANES), lines.dtype)
-    z, g, rates = np.empty(k, lines.dtype), np.empty(k, lines.dtype), np.zeros(LANES, lines.dtype)
-    squares, etas = np.zeros(LANES, lines.dtype), np.zeros(LANES, lines.dtype)
+    sums, gradients = (
+        np.empty((2, k, MODELS_PER_LINE), lines.dtype),
+        np.zeros((k, MODELS_PER_LINE), lines.dtype),
+    )
+    z, g, rates = np.empty(k, lines.dtype), np.empty(k, lines.dtype), np.zeros(MODELS_PER_LINE, lines.dtype)
+    squares, etas = np.zeros(MODELS_PER_LINE, lines.dtype), np.zeros(MODELS_PER_LINE, lines.dtype)
     for m in range(count):
         rates[m] = kind(settings.alpha[m] * settings.eta0[m])
     loss_sums, errors = np.zeros(count), np.zeros(count, np.int64)
@@ -111,9 +119,9 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
             j, x = np.intp(indices[p]), kind(data[p])
             _prefetch_line(lines, np.intp(indices[min(p + _AHEAD, stop - 1)]))
             missed, since[j] = kind(t - since[j]), t
-            if decay_line(lines, j, missed, rates):
+            if decay_line(lines[j], missed, rates):
                 _fold(lines, j)
-            add_line_scores(lines, j, x, sums, (p - start) & 1)
+            add_line_scores(lines[j], x, sums[(p - start) & 1])
         s, label, moved = row_weight(weight, i), code_of(y, i), False
         t += 1.0
         for m in range(count):
@@ -138,14 +146,14 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
                 )
         if moved:
             for p in range(start, stop):
-                move_line(lines, np.intp(indices[p]), kind(data[p]), squares, etas, gradients)
+                move_line(lines[np.intp(indices[p])], kind(data[p]), squares, etas, gradients)
     clock[0] = t
     return loss_sums, errors
 
 
 def lines_bytes(n_features: int, k: int, models: int, itemsize: int) -> int:
     """Return the bytes of the lines of so many models."""
-    return -(-models // LANES) * n_features * ((WEIGHTS + k) * LANES * itemsize + 8)
+    return -(-models // MODELS_PER_LINE) * n_features * ((WEIGHTS + k) * MODELS_PER_LINE * itemsize + 8)
 
 
 class AdagradLines(Joint):
@@ -154,7 +162,7 @@ class AdagradLines(Joint):
     def __init__(self, states: Sequence[tuple[Any, ...]], settings: Sequence[AdagradSettings]) -> None:
         self._states = states
         weights, _, _, _, decay, clock = states[0]
-        self._lines = np.zeros((len(weights), WEIGHTS + weights.shape[1], LANES), weights.dtype)
+        self._lines = np.zeros((len(weights), WEIGHTS + weights.shape[1], MODELS_PER_LINE), weights.dtype)
         self._lines[:, FACTORS], self._since = 1.0, decay.since.copy()  # as `new_decay` has them
         self._clock = clock.copy()
         for m, (weights, _, squares, *_) in enumerate(states):
@@ -162,7 +170,7 @@ class AdagradLines(Joint):
                 self._lines[:, SQUARES, m], self._lines[:, WEIGHTS:, m] = squares, weights
         self._b = np.stack([state[1] for state in states])
         self._square_b = np.concatenate([state[3] for state in states])
-        each = np.zeros((3, LANES))
+        each = np.zeros((3, MODELS_PER_LINE))
         each[:, : len(states)] = np.transpose([(own.eta0, own.eta_b, own.alpha) for own in settings])
         self._settings = LineSettings(each[0], each[1], each[2], settings[0].fit_intercept, settings[0].loss)
 

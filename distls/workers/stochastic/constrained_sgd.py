@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from distls.storage.errors import ParameterError
+from distls.workers.losses.loss_registry import loss_named, losses_with
 from distls.workers.stochastic.constrained_sgd_kernels import (
     MASS,
     MODES,
@@ -172,8 +173,9 @@ def constrained_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int,
 def centred_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
     """Return steps of `sgd` on centred rows; raise ParameterError without the squared loss or an intercept."""
     center = params["center"]
-    if stats.loss != "squared":
-        raise ParameterError(f"center={center}: for loss=squared only, here it is {stats.loss}")
+    if not loss_named(stats.loss).quadratic:
+        suitable = " or ".join(f"loss={name}" for name in losses_with(quadratic=True))
+        raise ParameterError(f"center={center}: for {suitable} only, here it is {stats.loss}")
     if not stats.fit_intercept:
         raise ParameterError(f"center={center}: centred data have an intercept; set fit_intercept=true")
     return _steps("centre", stats, params, n_lanes)

@@ -37,10 +37,11 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.penalties.penalty import Penalty
-from distls.workers.penalties.penalty_registry import penalty_named, penalty_value
-from distls.workers.penalties.row_kernels import row_prox
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY, penalty_named, penalty_value
+from distls.workers.penalties.row_kernels import kernel_argument, row_prox
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.step_sizes import SQRT, step_size
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
@@ -54,7 +55,7 @@ class FobosSettings(NamedTuple):
     """Settings of `fobos_block`, made by `fobos_settings`: other field types are compiled again."""
 
     eta0: float  # > 0
-    norm: int | Penalty  # the `argument` of a penalty
+    norm: int | Penalty  # the `kernel_argument` of a penalty
     pull: float  # alpha times that of the penalty, as is `decay`
     decay: float
     fit_intercept: bool
@@ -72,7 +73,12 @@ def fobos_settings(
         raise ValueError(f"shrinkages of {penalty} do not add up")
     norm, pull, decay = parts
     return FobosSettings(
-        float(eta0), norm.argument, float(alpha * pull), float(alpha * decay), bool(fit_intercept), loss
+        float(eta0),
+        kernel_argument(norm),
+        float(alpha * pull),
+        float(alpha * decay),
+        bool(fit_intercept),
+        loss,
     )
 
 
@@ -186,7 +192,7 @@ class FobosUpdate(Update):
     """Forward-backward splitting with steps eta0 / sqrt(t)."""
 
     eta0: float = 1.0
-    penalty: str = "l1l2"  # one of `SPLITS`
+    penalty: str = PLAIN_PENALTY  # one that splits
     l1_ratio: float = 0.0
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
@@ -216,12 +222,12 @@ class _FobosLearner(KernelLearner):
 
 def fobos_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return FOBOS steps of the given size, or of sizes to be tried."""
-    update = FobosUpdate(**stats.objective(), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
-    curvature, given = stats.mean_square_norm or 1.0, params["eta0"]
+    # two outputs of two classes too: their penalty is not that of one
+    update = FobosUpdate(**stats.objective(one_column=False), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
+    given = params["eta0"]
     if given:
         return StepChoice(replace(update, eta0=given))
-    if stats.loss == "multiclass_squared_hinge":
-        curvature *= stats.n_outputs  # the derivative at a row's own class is a sum over all others
+    curvature = (stats.mean_square_norm or 1.0) * loss_named(stats.loss).slope_growth(stats.n_outputs)
     updates = [replace(update, eta0=4.0**power / curvature) for power in _TRIED_POWERS]
     candidates = tuple(Candidate({"eta0": each.eta0}, each, each) for each in updates)
     return StepChoice(updates[len(updates) // 2], candidates)

@@ -45,7 +45,7 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
-from distls.workers.simd.rounding import rounded
+from distls.workers.simd.vectors import rounded
 from distls.workers.stochastic.step_sizes import step_size
 
 Floats = NDArray[np.floating[Any]]

@@ -26,7 +26,7 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, set_row_gradient, target_gradient
-from distls.workers.simd.rounding import rounded
+from distls.workers.simd.vectors import rounded
 from distls.workers.stochastic.sgd_kernels import (
     PEGASOS,
     SIGMA,

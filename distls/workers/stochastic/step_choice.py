@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from distls.storage.errors import ParameterError
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 from distls.workers.stochastic.update import ScheduleUpdate, Update
 
 # Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
@@ -31,7 +32,7 @@ class ProblemStats:
     n_rows: int
     nnz: int
     mean_square_norm: float  # mean_i |x_i|^2
-    penalty: str = "l2"
+    penalty: str = PLAIN_PENALTY
     l1_ratio: float = 0.0
 
     def objective(self, *, one_column: bool = True) -> dict[str, Any]:

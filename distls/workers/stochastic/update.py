@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import Rows
 from distls.workers.losses.loss_registry import row_loss_for
-from distls.workers.penalties.penalty_registry import penalty_value
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY, penalty_value
 
 Arrays = tuple[NDArray[Any], ...]
 Model = tuple[NDArray[Any], NDArray[np.float64]]
@@ -180,7 +180,7 @@ class Update(ABC):
 
     def penalty_of(self, weights: NDArray[Any]) -> float:
         """Return R of the model's weights."""
-        return penalty_value("l2", weights, 0.0)
+        return penalty_value(PLAIN_PENALTY, weights, 0.0)
 
     def start_from(self, weights: NDArray[Any], intercept: NDArray[Any], arrays: Arrays) -> None:
         """Write a model's weights into the arrays."""

@@ -16,25 +16,222 @@ What each kind is drawn from: docs/synthetic.md.
 from __future__ import annotations
 
 import difflib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import ParameterError
-from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows
+from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.synthetic.dense_data import (
-    Factors,
-    Gaussians,
-    Regression,
-    geometric_decay,
-    harmonic_decay,
-)
-from distls.workers.synthetic.family import Kind
-from distls.workers.synthetic.many_topics import ManyTopics
-from distls.workers.synthetic.topic_documents import Documents, Labels
+from distls.workers.synthetic.family import BLOCK_ROWS, Kind
+from distls.workers.synthetic.topic_documents import Documents, Labels, document_lengths, unit_log_tf
+
+# -- dense rows: Gaussian classes, factors, linear models of numbers -------------------------------------
+
+
+class GaussianModel(NamedTuple):
+    """Parameters of the classes, all float32."""
+
+    mean: NDArray[np.float32]  # shape (n_classes, n_features)
+    scale: NDArray[np.float32]  # likewise
+    factors: NDArray[np.float32]  # shape (n_factors, n_classes, n_features)
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """One Gaussian per class, with its own mean and its own covariance diag(scale^2) + factors.T @ factors."""
+
+    labels: Labels
+    separation: float
+    n_factors: int = 2
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> GaussianModel:
+        """Draw the parameters of all classes."""
+        shape = (kind.n_classes, kind.n_features)
+        mean = self.separation * generator.standard_normal(shape)
+        scale = generator.uniform(0.5, 1.5, shape)
+        factors = generator.uniform(-0.5, 0.5, (self.n_factors, *shape))
+        return GaussianModel(*(table.astype(np.float32) for table in (mean, scale, factors)))
+
+    def draw(
+        self, kind: Kind, model: GaussianModel, generator: np.random.Generator
+    ) -> tuple[DenseRows, NDArray[np.int32]]:
+        """Draw one block of points with their labels."""
+        true, y = self.labels.draw(generator)
+        values = generator.standard_normal((BLOCK_ROWS, kind.n_features), dtype=np.float32)
+        values *= model.scale[true]
+        values += model.mean[true]
+        for factor in model.factors:  # elementwise: a matrix product would round as the BLAS at hand does
+            values += generator.standard_normal((BLOCK_ROWS, 1), dtype=np.float32) * factor[true]
+        return DenseRows(values), y
+
+
+def harmonic_decay(n: int) -> NDArray[np.float64]:
+    """Return 1, 1/2, 1/3, ..., 1/n."""
+    return 1.0 / np.arange(1, n + 1)
+
+
+def geometric_decay(n: int) -> NDArray[np.float64]:
+    """Return n numbers from 1 to 1/100 in equal ratios, as fractions of 2^30, scaled to a sum of squares of 1."""
+    whole = np.rint(10.0 ** (-2.0 * np.arange(n) / (n - 1)) * 2.0**30)
+    return whole / math.sqrt(math.fsum(whole * whole))
+
+
+class FactorModel(NamedTuple):
+    """Parameters of all blocks of factors."""
+
+    scale: NDArray[np.float32]  # shape (n_features,)
+    signal: NDArray[np.float64]  # shape (n_features,), unit length
+    pairings: NDArray[np.int64]  # shape (rotations, n_features), permutations
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Two classes separated by standard normal factors f, which are observed at very unequal scales.
+
+    A row is Q (scale * f), its class is 1 where ``signal . f + noise * g > 0``, g standard normal: the best
+    achievable error is arctan(noise) / pi.
+    """
+
+    scales: Callable[[int], NDArray[np.float64]]
+    damped: bool
+    rotations: int
+    noise: float = 0.5
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> FactorModel:
+        """Draw the direction that decides the label, and the pairs."""
+        scale = self.scales(kind.n_features)
+        signal = generator.standard_normal(kind.n_features)
+        signal *= np.sqrt(scale) if self.damped else 1.0
+        signal /= math.sqrt(math.fsum(signal * signal))
+        pairings = np.empty((self.rotations, kind.n_features), dtype=np.int64)
+        for pairing in pairings:
+            pairing[:] = generator.permutation(kind.n_features)
+        return FactorModel(scale.astype(np.float32), signal, pairings)
+
+    def draw(
+        self, kind: Kind, model: FactorModel, generator: np.random.Generator
+    ) -> tuple[DenseRows, NDArray[np.int32]]:
+        """Draw one block of rows with their labels."""
+        columns = generator.standard_normal((kind.n_features, kind.block_rows), dtype=np.float32)
+        margin = _product(model.signal, columns) + self.noise * generator.standard_normal(kind.block_rows)
+        columns *= model.scale[:, None]
+        for pairing in model.pairings:
+            left, right = columns[pairing[0::2]], columns[pairing[1::2]]
+            columns[pairing[0::2]] = (left - right) * np.float32(math.sqrt(0.5))
+            columns[pairing[1::2]] = (left + right) * np.float32(math.sqrt(0.5))
+        return DenseRows(np.ascontiguousarray(columns.T)), (margin > 0).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A linear model of uniform inputs with Gaussian noise (constrained-SGD paper, section 5.1).
+
+    The first input is 1, which Theorem 2.1 of the paper needs; the others are uniform on [0, 1). The target is
+    ``w* . x`` plus noise, w* standard normal.
+    """
+
+    variance: float = 0.2
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Draw the coefficients w*."""
+        return generator.standard_normal(kind.n_features)
+
+    def draw(
+        self, kind: Kind, model: NDArray[np.float64], generator: np.random.Generator
+    ) -> tuple[DenseRows, NDArray[np.float64]]:
+        """Draw one block of inputs with their targets."""
+        columns = generator.random((kind.n_features, kind.block_rows), dtype=np.float32)
+        columns[0] = 1.0
+        noise = math.sqrt(self.variance) * generator.standard_normal(kind.block_rows)
+        targets = _product(model, columns) + noise
+        return DenseRows(np.ascontiguousarray(columns.T)), targets[:, None]
+
+
+def _product(weights: NDArray[np.float64], columns: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return ``weights @ columns``, shape (n,)."""
+    # summed feature by feature, unlike a BLAS: the same bits on any machine
+    total = np.zeros(columns.shape[1])
+    for weight, column in zip(weights, columns, strict=True):
+        total += weight * column.astype(np.float64)
+    return total
+
+
+# -- documents of very many classes: each a short list of own terms, and some of its group's -------------
+
+
+class Topics(NamedTuple):
+    """The model that all blocks share."""
+
+    edges: NDArray[np.int64]  # (n_features,), cumulated weights of the ranks in the background
+    column: NDArray[np.int64]  # (n_features,), the column of each rank
+    own: NDArray[np.int64]  # (n_classes, terms), ranks of each class's terms, the most frequent first
+    group: NDArray[np.int64]  # (n_groups, terms), those of each group of neighbouring classes
+
+
+@dataclass(frozen=True)
+class ManyTopics:
+    """Bags of words as unit rows of 1 + log(term frequency).
+
+    A document draws each term from the list of its class, from that of the class's group, or from the background, a
+    Zipf-Mandelbrot law over the terms. The table of a class is its list, so that tens of thousands of classes take
+    little memory.
+    """
+
+    labels: Labels
+    own: float  # part of the terms of a document that are its class's
+    shared: float  # and its group's
+    draws: float
+    spread: float
+    terms: int = 64  # of a list
+    group: int = 32  # classes of a group
+    shift: float = 50.0
+    power: float = 1.3  # of the background
+    flat: float = 0.9  # of the law that lists are drawn from: rarer terms than the background's
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> Topics:
+        """Draw the lists of all classes and groups."""
+        edges, rarer = (self._edges(kind, power) for power in (self.power, self.flat))
+        column = generator.permutation(kind.n_features)
+        groups = -(-kind.n_classes // self.group)
+        lists = [
+            np.searchsorted(rarer, generator.integers(rarer[-1], size=(count, self.terms)), side="right")
+            for count in (kind.n_classes, groups)
+        ]
+        return Topics(edges, column, lists[0], lists[1])
+
+    def _edges(self, kind: Kind, power: float) -> NDArray[np.int64]:
+        weights = (np.arange(kind.n_features, dtype=np.float64) + self.shift) ** -power
+        # whole numbers, so that no machine draws other terms
+        return np.cumsum(np.rint(weights * (2.0**40 / weights.sum())).astype(np.int64))
+
+    def draw(
+        self, kind: Kind, model: Topics, generator: np.random.Generator
+    ) -> tuple[CsrRows, NDArray[np.int32]]:
+        """Draw one block of documents with their labels."""
+        true, y = self.labels.draw(generator)
+        lengths = document_lengths(generator, self.draws, self.spread, BLOCK_ROWS)
+        row = np.repeat(np.arange(BLOCK_ROWS), lengths)
+        ranks = np.searchsorted(model.edges, generator.integers(model.edges[-1], size=len(row)), side="right")
+        # the first terms of a list are the frequent ones
+        place = generator.integers(self.terms, size=(2, len(row))).min(axis=0)
+        source = generator.random(len(row))
+        own, group = source < self.own, (source >= self.own) & (source < self.own + self.shared)
+        ranks[own] = model.own[true[row[own]], place[own]]
+        ranks[group] = model.group[true[row[group]] // self.group, place[group]]
+        cells, frequencies = np.unique(row * kind.n_features + model.column[ranks], return_counts=True)
+        counts = np.bincount(cells // kind.n_features, minlength=BLOCK_ROWS)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        indices = (cells % kind.n_features).astype(index_dtype(kind.n_features))
+        return CsrRows(indptr, indices, unit_log_tf(indptr, frequencies)), y
+
+
+# -- kinds -----------------------------------------------------------------------------------------------
 
 PARTS = ("train", "test")  # a part's position keys its random stream: only append
 

@@ -120,12 +120,12 @@ def test_a_bar_shows_the_facts_and_gives_the_cursor_back(screen: io.StringIO) ->
     last = text[: text.rindex(SHOW)].split("mcid train")[-1]
     assert "1.5 passes" in last
     assert (
-        "loss 0.5000, error 12.50 %, objective 0.25000, duality_gap 1.2e-01, eval 50.00 %, read 6.0 MiB"
+        "loss 0.50000 error 12.50 %, objective 0.250000, duality_gap 1.25e-01, eval error 50.00 %, read 6.0 MiB"
         in last
     )
 
 
-@pytest.mark.parametrize(("loss", "text"), [(0.0, "loss 0.0000,"), (None, "loss not finite,")])
+@pytest.mark.parametrize(("loss", "text"), [(0.0, "loss 0.00000 error"), (None, "loss not finite")])
 def test_a_bar_tells_no_loss_from_none(screen: io.StringIO, loss: float | None, text: str) -> None:
     bar = BarProgress()
     bar.on_start(START)

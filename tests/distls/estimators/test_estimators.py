@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,12 @@ from distls import (
     ingest,
     open_dataset,
 )
+from distls.estimators.constructor import estimator
+from distls.estimators.estimator_base import DatasetClassifier
 from distls.execution.serial import SerialExecutor
+from distls.methods.method import Method, Parameter
+from distls.methods.method_registry import METHODS, method_named
+from distls.methods.parameters import integer
 from distls.storage.errors import MismatchError, ParameterError, WorkerError
 
 _ITERATES = (
@@ -215,6 +221,26 @@ def test_parameters_out_of_range(rows: tuple[Any, np.ndarray], options: Any, mes
     assert str(caught.value) == message
 
 
+def test_a_class_has_the_parameters_that_its_method_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    depth = Parameter("depth", 3, integer(1), "how deep")
+    own = Parameter("width", 2, integer(1), "how wide")
+    toy = Method("toy", "", "", (depth, *method_named("gls").parameters[:2]), "no:solver", ("class",))
+    monkeypatch.setitem(METHODS, "toy", toy)
+
+    @estimator("toy", "depth", own, without=("link",), alpha=0.5)
+    class Toy(DatasetClassifier):
+        """A toy."""
+
+    limits = "passes=10.0, tol=None, warm_start=False, random_state=0, executor=None"
+    assert str(inspect.signature(Toy)) == f"(depth=3, *, alpha=0.5, width=2, {limits})"
+    assert Toy.__doc__.startswith(
+        "A toy.\n\nParameters\n----------\ndepth : default 3\n    how deep\nalpha : default 0.5\n"
+    )
+    assert clone(Toy(5, alpha=1.0)).get_params()["depth"] == 5
+    with pytest.raises(TypeError, match="did you mean 'depth'"):
+        Toy(deep=3)
+
+
 def test_divergence_is_an_error_and_publishes_nothing(rows: tuple[Any, np.ndarray]) -> None:
     x, y = rows
     diverging = MCIDClassifier(alpha=1e-30, average="none", passes=2)
@@ -368,14 +394,14 @@ def test_files_of_workers_are_in_the_folder_that_is_named(
         MCIDClassifier(passes=2, executor=workers).fit(x, y)
 
 
-@pytest.mark.fast_cases("estimator0")
-@pytest.mark.parametrize("estimator", [StochasticClassifier(), SGDQNClassifier("log")])
-def test_columns_of_other_scales_are_warned_of(estimator: Any, recwarn: pytest.WarningsRecorder) -> None:
+@pytest.mark.fast_cases("made0")
+@pytest.mark.parametrize("made", [StochasticClassifier(), SGDQNClassifier("log")])
+def test_columns_of_other_scales_are_warned_of(made: Any, recwarn: pytest.WarningsRecorder) -> None:
     x, y = load_breast_cancer(return_X_y=True)
-    estimator.fit((x - x.mean(axis=0)) / x.std(axis=0), y)
+    made.fit((x - x.mean(axis=0)) / x.std(axis=0), y)
     assert len(recwarn) == 0
     with pytest.warns(UserWarning, match="not converged: .*-fold: standardize them") as found:
-        estimator.fit(x, y)
+        made.fit(x, y)
     assert found[0].filename == __file__
 
 

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from distls import DualLinearSVC, DualLogisticRegression
-from distls.estimators import estimator_base, small_optimum
-from distls.estimators.small_optimum import SmallProblem, find_optimum
+from distls.estimators import estimator_base
+from distls.solvers.lbfgs import RowsInMemory, find_optimum
 from distls.workers.losses.loss_registry import loss_named
 
 LOSSES = {"log": DualLogisticRegression, "ovr_log": DualLogisticRegression, "squared_hinge": DualLinearSVC}
@@ -84,14 +84,14 @@ def test_scales_of_columns_do_not_matter() -> None:
     assert scaled.score(x * np.logspace(-2, 4, 6) + 1e3, y) > 0.5
 
 
-@pytest.mark.parametrize(("name", "k"), [("softmax", 3), ("ovr_log", 3), ("ovr_squared_hinge", 3)])
-def test_losses_are_those_of_the_solvers(name: str, k: int) -> None:
-    rng, loss = np.random.default_rng(0), loss_named(name)
-    z, y = 9.0 * rng.normal(size=(50, k)), rng.integers(0, k, 50)
-    function = small_optimum._LOSSES[loss.dual_domain]
-    values, slopes = function(z, y, small_optimum.class_signs(y, k))
-    np.testing.assert_allclose(values, loss.values(z, y), rtol=1e-12)
-    np.testing.assert_allclose(slopes, loss.gradient(z, y), rtol=1e-9)
+def test_any_smooth_loss_is_solved_as_itself() -> None:
+    x, y = correlated_rows(100, 4, 3)
+    problem = RowsInMemory(x, y.astype(np.int32), np.ones(100), loss_named("squared"), 3, 0.1, False)
+    found = find_optimum(problem, 1e-9)
+    assert found is not None
+    ridge = np.linalg.solve(x.T @ x / 100 + 0.1 * np.eye(4), x.T @ np.eye(3)[y] / 100)
+    np.testing.assert_allclose(found.weights, ridge, atol=1e-6)
+    assert 0.0 < found.gap <= 1e-9 * found.objective
 
 
 def test_takes_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_weights_of_rows_are_refused_as_elsewhere() -> None:
 
 def test_columns_that_numbers_cannot_tell_apart_are_left_alone() -> None:
     x = np.full((6, 2), 1e160)
-    problem = SmallProblem(
+    problem = RowsInMemory(
         x, np.array([0, 1] * 3, np.int32), np.ones(6), loss_named("softmax"), 2, 1e-3, True
     )
     assert find_optimum(problem, 1e-6) is None or np.isfinite(find_optimum(problem, 1e-6).gap)  # type: ignore[union-attr]

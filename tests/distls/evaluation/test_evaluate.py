@@ -258,8 +258,8 @@ def test_arrays_are_evaluated_with_their_targets(tmp_path: Path, make: Callable[
 def test_an_evaluation_shows_itself_on_one_line() -> None:
     confusion = np.array([[0, 0, 3], [1, 0, 1]])
     found = Evaluation(4, 0.25, 0.5, 0, ["a", "b"], ["a", "b"], confusion)
-    wanted = "4 rows, error 25.00%, log loss 0.5000, macro F1 0.4286, micro F1 0.7500"
+    wanted = "4 rows, error 25.00 %, log loss 0.5000, macro F1 0.4286, micro F1 0.7500, weighted F1 0.6429"
     assert repr(found) == f"<Evaluation {wanted}>"
-    assert all(f">{part}<" in found._repr_html_() for part in wanted.split(", "))
+    assert all(f">{fact.text}<" in found._repr_html_() for fact in found.facts())
     other = RegressionEvaluation(3, np.array([0.5]), np.array([1.0]))
     assert repr(other) == "<RegressionEvaluation 3 rows, mse 0.5, r2 0.5000>"

@@ -356,7 +356,7 @@ def test_the_other_methods_predict_sets_too(dataset: Dataset, rows: Any, tmp_pat
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
-        ("gls", {}, "link=softmax: {0} has multilabel targets; they need link=identity or link=logit"),
+        ("gls", {}, "link=softmax: {0} has multilabel targets; they need link=logit or link=identity"),
         (
             "gls",
             {"link": "logit", "class_weight": {"1": 2}},

@@ -188,7 +188,7 @@ class TestEnds:
             made.append(DaskExecutor(client, cluster))
             return made[0]
 
-        monkeypatch.setattr(local_cluster, "_PatientCluster", interrupted)
+        monkeypatch.setattr(local_cluster, "PatientCluster", interrupted)
         monkeypatch.setattr(local_cluster, "DaskExecutor", noted)
         with pytest.raises(KeyboardInterrupt):
             start_local(1, processes=False)

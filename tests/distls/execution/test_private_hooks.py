@@ -1,19 +1,20 @@
-"""The six private hooks of distributed that local clusters rest on: a version that changes one fails here, by name."""
+"""The private hooks of distributed, all in one file: a version that changes one fails here, by name."""
 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SpecCluster
 from distributed.batched import BatchedSend
 from distributed.deploy.cluster import Cluster
 
-from distls.execution.dask import connection, dask_executor, local_cluster
+from distls.execution.dask import local_cluster, private_hooks
 
 
 def test_a_cluster_notes_workers_by_update_worker_status() -> None:
-    # `_PatientCluster` skips SpecCluster's version, which closes the nanny of a worker that is away
+    # `PatientCluster` skips SpecCluster's version, which closes the nanny of a worker that is away
     assert issubclass(LocalCluster, SpecCluster)
     assert issubclass(SpecCluster, Cluster)
     assert list(inspect.signature(Cluster._update_worker_status).parameters) == ["self", "op", "msg"]
@@ -23,12 +24,12 @@ def test_a_cluster_notes_workers_by_update_worker_status() -> None:
 def test_a_nanny_restarts_its_worker_in_on_worker_exit() -> None:
     assert inspect.iscoroutinefunction(Nanny._on_worker_exit)
     assert list(inspect.signature(Nanny._on_worker_exit).parameters) == ["self", "exitcode"]
-    assert "_on_worker_exit" in vars(local_cluster.PatientNanny)
+    assert "_on_worker_exit" in vars(private_hooks.AskingNanny)
 
 
 def test_a_client_describes_its_tasks_in_graph_to_futures() -> None:
     assert "span_metadata" in inspect.signature(Client._graph_to_futures).parameters
-    assert "_graph_to_futures" in vars(connection.PlainClient)
+    assert "_graph_to_futures" in vars(private_hooks.PromptClient)
 
 
 def test_the_preload_of_the_fork_server_is_set_once() -> None:
@@ -43,9 +44,14 @@ def test_messages_of_rounds_do_not_wait_for_others() -> None:
         (to_worker,) = executor._cluster.scheduler.stream_comms.values()
         for stream in (from_client, to_worker):
             assert isinstance(stream, BatchedSend)
-            assert stream.interval == connection.MESSAGE_SECONDS < BatchedSend("2ms").interval
+            assert stream.interval == private_hooks.MESSAGE_SECONDS < BatchedSend("2ms").interval
     finally:
         executor.close()
+
+
+def test_a_client_asks_workers_by_run() -> None:
+    assert {"function", "workers"} <= set(inspect.signature(Client._run).parameters)
+    assert "callback_timeout" in inspect.signature(Client.sync).parameters
 
 
 def test_these_are_all() -> None:
@@ -56,7 +62,13 @@ def test_these_are_all() -> None:
         "_forkserver_preload_set",
         "_ensure_connected",
         "stream_comms",
+        "_run",
     )
-    text = "".join(inspect.getsource(module) for module in (connection, dask_executor, local_cluster))
+    text = inspect.getsource(private_hooks)
     assert text.count("# Private hook of distributed") == len(hooks)
     assert [hook for hook in hooks if hook not in text] == []
+    folder = Path(private_hooks.__file__).parent
+    others = [
+        file.name for file in folder.glob("*.py") if "# Private hook of distributed" in file.read_text()
+    ]
+    assert others == ["private_hooks.py"]

@@ -12,7 +12,7 @@ import numcodecs
 import numpy as np
 import pytest
 import scipy.sparse
-from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all
+from ingest_helpers import read_all
 
 import distls.ingestion.request.source_plan
 from distls.ingestion.ingest import ingest
@@ -138,24 +138,6 @@ def test_encodings_of_older_versions_are_refused(tmp_path, old):
 
 
 # -- bits and test data ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow_cases(r"(True-a\.h5ad|False-a3)")
-@pytest.mark.parametrize("name", ["a.h5ad", "a3.zarr"])
-@pytest.mark.parametrize("sparse", [True, False])
-def test_same_bits_whatever_runs_it_and_after_a_kill(tmp_path, monkeypatch, name, sparse):
-    path = write(tmp_path / name, make(sparse=sparse))
-    options = {"label_column": "kind", "split": ["test=0.3"], "partition_size": 3000}
-    counter = Dying(10**6)
-    ingest(path, tmp_path / "d1", **options, executor=counter)
-    ingest(path, tmp_path / "d2", **options, executor=Reversed())
-    assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / "d2")
-    assert file_bytes(tmp_path / "d1-test") == file_bytes(tmp_path / "d2-test")
-    for tasks in (2, 10**6 - counter.tasks - 1):
-        with pytest.raises(Killed):
-            ingest(path, tmp_path / f"k{tasks}", **options, executor=Dying(tasks))
-        ingest(path, tmp_path / f"k{tasks}", **options)
-        assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / f"k{tasks}")
 
 
 def test_test_data_have_the_same_features(tmp_path):

@@ -50,7 +50,6 @@ def test_csv_gives_what_parquet_gives(tmp_path: Path, parquet: Path, spelled: st
 
 
 def test_categories_of_csv_are_found_in_parquet(tmp_path: Path, parquet: Path) -> None:
-    # as data sets of earlier versions have them
     source = _csv(tmp_path / "a.csv", [*_OWNER])
     ingest(source, tmp_path / "c", categorical="owner", **_OPTIONS)
     assert open_dataset(tmp_path / "c").feature_names() == ["owner=False", "owner=True", "age"]

@@ -7,9 +7,8 @@ import gzip
 
 import numpy as np
 import pytest
-from ingest_helpers import Dying, Killed, file_bytes, make_documents, read_all, write_json, write_plain
+from ingest_helpers import csv_documents, make_documents, read_all, write_json, write_plain
 
-import distls.workers.ingestion.formats.document_tables
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
@@ -21,16 +20,6 @@ DOCUMENTS = ['rain, "sun"\nand snow', "Wind\tfog", "hail ice", "", "über\r\nice
 def labels_of(path):
     classes = open_dataset(path).meta.classes
     return [classes[code] for code in read_all(path)[1]]
-
-
-def write_csv(path, texts, labels, header=("id", "label", "text"), pack=bytes, **dialect):
-    path.parent.mkdir(exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, **dialect)
-        if header:
-            writer.writerow(header)
-        writer.writerows(zip(range(len(texts)), labels, texts, strict=True))
-    path.write_bytes(pack(path.read_bytes()))
 
 
 def documents():
@@ -51,7 +40,7 @@ def rows_like_json(tmp_path):
 )
 def test_a_column_of_csv(tmp_path, name, pack, options):
     texts, labels = documents()
-    write_csv(tmp_path / name, texts, labels, pack=pack, **options)
+    csv_documents(tmp_path / name, texts, labels, pack=pack, **options)
     report = ingest(tmp_path / name, tmp_path / "d", text_column="text", n_features=64, shuffle=False)
     assert np.array_equal(read_all(tmp_path / "d")[0], rows_like_json(tmp_path))
     assert labels_of(tmp_path / "d") == labels
@@ -108,8 +97,8 @@ def test_columns_without_header_and_weights(tmp_path):
 
 def test_other_kinds_of_file_are_read_like_a_table(tmp_path):
     texts, labels = make_documents(30)
-    write_csv(tmp_path / "a.csv", texts, labels)
-    write_csv(tmp_path / "unlabelled.csv", texts, labels, header=("n", "skip", "text"))
+    csv_documents(tmp_path / "a.csv", texts, labels)
+    csv_documents(tmp_path / "unlabelled.csv", texts, labels, header=("n", "skip", "text"))
     write_json(tmp_path / "b.jsonl", texts, labels)
     write_plain(tmp_path / "c.txt", texts, labels)
     ingest(tmp_path / "a.csv", tmp_path / "d", text_column="text", n_features=64)
@@ -126,20 +115,6 @@ def test_other_kinds_of_file_are_read_like_a_table(tmp_path):
     ingest(tmp_path / "c.txt", tmp_path / "plain", format="text", n_features=64)
     ingest(tmp_path / "a.csv", tmp_path / "e", like=tmp_path / "plain", shuffle=False)
     assert np.array_equal(read_all(tmp_path / "e")[0], expected[0])
-
-
-def test_a_killed_ingest_of_a_table_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(distls.workers.ingestion.formats.document_tables, "_CHUNK_ROWS", 7)
-    texts, labels = documents()
-    write_csv(tmp_path / "a.csv", texts, labels)
-    arguments = {"text_column": "text", "n_features": 64, "partition_size": 500}
-    ingest(tmp_path / "a.csv", tmp_path / "whole", **arguments)
-    for tasks in (0, 1, 3):
-        with pytest.raises(Killed):
-            ingest(tmp_path / "a.csv", tmp_path / "d", executor=Dying(tasks), **arguments)
-    ingest(tmp_path / "a.csv", tmp_path / "d", **arguments)
-    whole = file_bytes(tmp_path / "whole")
-    assert {**file_bytes(tmp_path / "d"), "lock": None} == {**whole, "lock": None}
 
 
 TABLE_REFUSALS = [

@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 from ingest_helpers import (
     DOCUMENT_LABELS,
-    Dying,
-    Killed,
-    Reversed,
-    file_bytes,
     make_documents,
     read_all,
     small_ranges,  # noqa: F401
@@ -91,20 +87,6 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
         assert np.array_equal(x, expected)
         assert y.tolist() == [1, 0, 1, 2]
         shutil.rmtree(tmp_path / "d")
-
-
-def test_same_bits_with_any_schedule_and_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(distls.workers.ingestion.formats.documents, "_CHUNK_BYTES", 500)
-    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"]
-    write_json(files[0], *make_documents())
-    write_json(files[1], *make_documents(80, seed=1), pack=gzip.compress)
-    options = {"transform": "log1p,idf,l2norm", "split": ["t=0.2"], "n_features": 64, "partition_size": 2000}
-    ingest(files, tmp_path / "a", **options)
-    ingest(files, tmp_path / "b", **options, executor=Reversed())
-    with pytest.raises(Killed):
-        ingest(files, tmp_path / "c", **options, executor=Dying(4))
-    ingest(files, tmp_path / "c", **options)
-    assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b") == file_bytes(tmp_path / "c")
 
 
 def test_weighting_is_left_to_the_transforms(tmp_path):

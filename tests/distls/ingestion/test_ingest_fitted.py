@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
-from ingest_helpers import Dying, Killed, Reversed, file_bytes, make_text, read_all, small_ranges  # noqa: F401
+from ingest_helpers import file_bytes, make_text, rare_text, read_all, small_ranges  # noqa: F401
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
@@ -18,18 +18,6 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.training.fitting import fit
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
-
-
-def rare_text(n_rows=300, n_features=60, seed=0) -> str:
-    """Feature k occurs in about n_rows / k rows."""
-    random = np.random.default_rng(seed)
-    lines = []
-    for _ in range(n_rows):
-        columns = np.flatnonzero(random.random(n_features) < 1 / np.arange(1, n_features + 1)) + 1
-        lines.append(
-            f"{random.integers(2)} " + " ".join(f"{c}:{random.integers(1, 9)}" for c in columns) + "\n"
-        )
-    return "".join(lines)
 
 
 def dense_rows(n_rows=500, seed=0):
@@ -182,22 +170,6 @@ def test_it_is_fitted_on_what_comes_before_and_on_the_training_rows(tmp_path):
     np.testing.assert_allclose(train.std(axis=0), 1.0, rtol=1e-12)
     test, _ = read_all(report.paths[1])
     assert np.abs(test.std(axis=0) - 1).max() > 0.01
-
-
-def test_same_bits_whatever_runs_it_and_after_a_stop(tmp_path):
-    (tmp_path / "a.svm").write_text(rare_text())
-    options = {"partition_size": 300, "split": ["test=0.25"], "transform": "idf,standardize", "min_count": 5}
-    ingest(tmp_path / "a.svm", tmp_path / "d1", **options)
-    ingest(tmp_path / "a.svm", tmp_path / "d2", **options, executor=Reversed())
-    assert len(open_dataset(tmp_path / "d1")) > 16  # more than two groups are fitted
-    # in the middle of each stage
-    for tasks in (3, 9, 14, 20):
-        with pytest.raises(Killed):
-            ingest(tmp_path / "a.svm", tmp_path / "d3", **options, executor=Dying(tasks))
-    ingest(tmp_path / "a.svm", tmp_path / "d3", **options)
-    for name in ("d2", "d3"):
-        assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / name)
-        assert file_bytes(tmp_path / "d1-test") == file_bytes(tmp_path / f"{name}-test")
 
 
 def test_what_standardize_refuses(tmp_path):

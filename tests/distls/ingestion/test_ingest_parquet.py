@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all
+from ingest_helpers import read_all
 from table_helpers import HEADER, JOBS, OPTIONS, expected, make_rows, write_rows
 
 import distls.ingestion.survey
@@ -155,19 +155,6 @@ def test_missing_values_are_replaced(tmp_path):
 # -- bits and test data ----------------------------------------------------------------------------------
 
 STAGED = {**OPTIONS, "partition_size": 4000, "split": ["test=0.25"], "seed": 3}
-
-
-def test_same_bits_whatever_runs_it_and_after_a_kill(tmp_path, monkeypatch):
-    write(tmp_path / "a.parquet", as_columns(make_rows()))
-    counter = Dying(10**6)
-    ingest(tmp_path / "a.parquet", tmp_path / "d1", **STAGED, executor=counter)
-    ingest(tmp_path / "a.parquet", tmp_path / "d2", **STAGED, executor=Reversed())
-    assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / "d2")
-    for tasks in (3, 9, 10**6 - counter.tasks - 1):
-        with pytest.raises(Killed):
-            ingest(tmp_path / "a.parquet", tmp_path / f"k{tasks}", **STAGED, executor=Dying(tasks))
-        ingest(tmp_path / "a.parquet", tmp_path / f"k{tasks}", **STAGED)
-        assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / f"k{tasks}")
 
 
 def test_small_blocks_give_the_same_rows(tmp_path, monkeypatch):

@@ -59,19 +59,6 @@ class Checking(SerialExecutor):
             yield result
 
 
-@pytest.mark.parametrize("share", [0.05, 0.4, 0.6, 0.7, 0.8, 0.95])
-def test_killed_at_each_stage_it_resumes_to_the_same_bits(tmp_path, share):
-    (tmp_path / "a.svm").write_text(make_text())
-    counter = Dying(10**6)
-    ingest(tmp_path / "a.svm", tmp_path / "whole", **OPTIONS, executor=counter)
-    tasks = int(share * (10**6 - counter.tasks))
-    with pytest.raises(Killed):
-        ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS, executor=Dying(tasks))
-    ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS)
-    assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")
-    assert file_bytes(tmp_path / "d-test") == file_bytes(tmp_path / "whole-test")
-
-
 def test_killed_between_the_two_publications_it_resumes(tmp_path, monkeypatch):
     (tmp_path / "a.svm").write_text(make_text())
     ingest(tmp_path / "a.svm", tmp_path / "whole", **OPTIONS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
 import shutil
 import time
@@ -18,7 +16,6 @@ import distls
 import distls.ingestion.request.source_plan
 import distls.ingestion.survey
 from distls.cli import cli
-from distls.execution import ClusterOptions, open_executor
 from distls.ingestion.formats.csv import CsvOptions
 from distls.ingestion.formats.csv_header import read_head
 from distls.ingestion.formats.tables import choose_columns
@@ -82,15 +79,6 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch, header)
         shutil.rmtree(tmp_path / "d")
     assert all(each == found[0] for each in found)
     assert np.array_equal(found[0][0], expected([*rows, ["p", 1, "12", 1, 1, "g1"]]))
-
-
-@pytest.mark.parametrize(("name", "pack"), [("a.csv.gz", gzip.compress), ("a.bz2", bz2.compress)])
-def test_compressed_tables_and_several_files(tmp_path, name, pack):
-    rows = make_rows()
-    write_rows(tmp_path / name, rows[:100], HEADER, pack)
-    write_rows(tmp_path / "b.csv", rows[100:], HEADER)
-    ingest([tmp_path / name, tmp_path / "b.csv"], tmp_path / "d", **OPTIONS, shuffle=False)
-    assert np.array_equal(read_all(tmp_path / "d")[0], expected(rows))
 
 
 @pytest.mark.parametrize("separator", [",", "\t", ";", "|"])
@@ -212,49 +200,6 @@ def test_labels_are_numbers_words_or_a_target(tmp_path):
 # -- bits ------------------------------------------------------------------------------------------------
 
 STAGED = {**OPTIONS, "partition_size": 4000, "split": ["test=0.25"], "seed": 3}
-
-
-def test_same_bits_whatever_runs_it(tmp_path):
-    write_rows(tmp_path / "a.csv", make_rows(), HEADER)
-    ingest(tmp_path / "a.csv", tmp_path / "d1", **STAGED)
-    ingest(tmp_path / "a.csv", tmp_path / "d2", **STAGED, executor=Reversed())
-    assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / "d2")
-    assert file_bytes(tmp_path / "d1-test") == file_bytes(tmp_path / "d2-test")
-
-
-def test_worker_processes_give_the_same_bits_of_every_format(tmp_path):
-    pandas, anndata = pytest.importorskip("pandas"), pytest.importorskip("anndata")
-    pytest.importorskip("pyarrow")
-    rows = make_rows()
-    write_rows(tmp_path / "a.csv", rows, HEADER)
-    frame = pandas.DataFrame(rows, columns=HEADER)
-    frame.to_parquet(tmp_path / "a.parquet", row_group_size=50)
-    frame.index = frame["id"]
-    anndata.AnnData(expected(rows), obs=frame.drop(columns="id")).write_h5ad(tmp_path / "a.h5ad")
-    executor, _ = open_executor(ClusterOptions(executor="dask", workers=2))
-    try:
-        for name in ("a.csv", "a.parquet", "a.h5ad"):
-            options = STAGED if name != "a.h5ad" else {**STAGED, "ignore_columns": ()}
-            ingest(tmp_path / name, tmp_path / f"s-{name}", **options)
-            ingest(tmp_path / name, tmp_path / f"d-{name}", **options, executor=executor)
-            assert file_bytes(tmp_path / f"s-{name}") == file_bytes(tmp_path / f"d-{name}")
-    finally:
-        executor.close()
-
-
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.4, 0.6, 0.8, 0.95])
-def test_killed_at_each_stage_it_resumes_to_the_same_bits(tmp_path, share):
-    rows = make_rows()
-    rows[250][1] = "unknown"  # one more survey
-    write_rows(tmp_path / "a.csv", rows, HEADER)
-    counter = Dying(10**6)
-    ingest(tmp_path / "a.csv", tmp_path / "whole", **STAGED, executor=counter)
-    with pytest.raises(Killed):
-        ingest(
-            tmp_path / "a.csv", tmp_path / "d", **STAGED, executor=Dying(int(share * (10**6 - counter.tasks)))
-        )
-    ingest(tmp_path / "a.csv", tmp_path / "d", **STAGED)
-    assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")
 
 
 # -- test data -------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import shutil
 
 import numpy as np
@@ -70,29 +68,6 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
         )
         assert y.tolist() == [1, 0, 1, 1, 0]
         shutil.rmtree(tmp_path / "d")
-
-
-@pytest.mark.parametrize(
-    ("name", "pack"), [("a.gz", gzip.compress), ("a.bz2", bz2.compress), ("a.svm.gz", gzip.compress)]
-)
-def test_compressed_text(tmp_path, monkeypatch, name, pack):
-    text = make_text().encode()
-    (tmp_path / name).write_bytes(pack(text))
-    (tmp_path / "plain.svm").write_bytes(text)
-    for file in (name, "plain.svm"):
-        ingest(tmp_path / file, tmp_path / f"d-{file}", shuffle=False)
-    assert np.array_equal(read_all(tmp_path / f"d-{name}")[0], read_all(tmp_path / "d-plain.svm")[0])
-
-
-def test_same_bits_whatever_runs_it(tmp_path):
-    (tmp_path / "a.svm").write_text(make_text())
-    options = {"partition_size": 4000, "split": ["test=0.25"], "transform": "log1p,idf,l2norm", "seed": 3}
-    ingest(tmp_path / "a.svm", tmp_path / "d1", **options)
-    ingest(tmp_path / "a.svm", tmp_path / "d2", **options, executor=Reversed())
-    assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / "d2")
-    assert file_bytes(tmp_path / "d1-test") == file_bytes(tmp_path / "d2-test")
-    ingest(tmp_path / "a.svm", tmp_path / "d3", **{**options, "seed": 4})
-    assert file_bytes(tmp_path / "d1") != file_bytes(tmp_path / "d3")
 
 
 def test_zero_based_is_decided_over_the_whole_input(tmp_path):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-
 import numpy as np
 import pytest
-from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_ranges  # noqa: F401
+from ingest_helpers import make_vw, read_all, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
 from distls.ingestion.ingest import ingest
@@ -19,19 +16,6 @@ pytestmark = pytest.mark.usefixtures("small_ranges")
 
 NUMBERED = "1 |f 3:2 0:1\r\n\r\n-1 |f 5 3:0.5\n1 'third |f\n"
 HASHED = "1 2 |words sun sun|size:10 width:0.25\n0 0.5 |words fog\n1 |words sun:3\n"
-
-
-def make_vw(n_rows=300, seed=0) -> str:
-    random = np.random.default_rng(seed)
-    lines = []
-    for _ in range(n_rows):
-        words = " ".join(
-            f"w{w}:{v}" for w, v in zip(random.integers(0, 99, 9), random.integers(1, 9, 9), strict=True)
-        )
-        lines.append(
-            f"{random.integers(3)} {random.integers(1, 4)} 'row|words {words}|n:0.5 a:{random.random():.3f}\n"
-        )
-    return "".join(lines)
 
 
 def column(space: str, name: str, bits: int = 18) -> int:
@@ -95,34 +79,16 @@ def test_numbers_are_hashed_when_asked_or_when_namespaces_differ(tmp_path):
     assert open_dataset(tmp_path / "e").read(0).x.indices.tolist() == [*first, column("f", "2")]
 
 
-def test_many_items_and_files_have_the_same_bits_whatever_runs_them(tmp_path):
+def test_importance_is_the_weight_and_tags_are_ignored(tmp_path):
     (tmp_path / "a.vw").write_text(make_vw())
     (tmp_path / "b.vw").write_text(make_vw(80, seed=1))
     files = [tmp_path / "a.vw", tmp_path / "b.vw"]
-    options = {"partition_size": 2000, "split": ["test=0.25"], "transform": "l2norm", "min_count": 2}
-    report = ingest(files, tmp_path / "d1", **options)
-    ingest(files, tmp_path / "d2", **options, executor=Reversed())
-    with pytest.raises(Killed):
-        ingest(files, tmp_path / "d3", **options, executor=Dying(12))
-    ingest(files, tmp_path / "d3", **options)
-    for name in ("d2", "d3"):
-        assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / name)
-        assert file_bytes(tmp_path / "d1-test") == file_bytes(tmp_path / f"{name}-test")
+    report = ingest(files, tmp_path / "d", split=["test=0.25"])
     assert (report.rows, report.notices[1:]) == (380, ("tag ignored in 380 rows",))
     text = make_vw() + make_vw(80, seed=1)
     weights = sum(int(line.split()[1]) for line in text.splitlines())
     sums = [open_dataset(path).meta.weight_sum for path in report.paths]
     assert sum(sums) == weights
-
-
-@pytest.mark.parametrize(("name", "pack"), [("a.gz", gzip.compress), ("a.vw.bz2", bz2.compress)])
-def test_compressed_text(tmp_path, name, pack):
-    text = make_vw().encode()
-    (tmp_path / name).write_bytes(pack(text))
-    (tmp_path / "plain").write_bytes(text)
-    for file in (name, "plain"):
-        ingest(tmp_path / file, tmp_path / f"d-{file}", shuffle=False, min_count=1)
-    assert np.array_equal(read_all(tmp_path / f"d-{name}")[0], read_all(tmp_path / "d-plain")[0])
 
 
 def test_like_takes_over_how_names_become_columns(tmp_path):

@@ -7,7 +7,9 @@ import csv
 import numpy as np
 import pytest
 import scipy.sparse
-from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_ranges  # noqa: F401
+from ingest_helpers import WORD_LABELS as NAMES
+from ingest_helpers import make_words as arrays
+from ingest_helpers import read_all, small_ranges  # noqa: F401
 
 import distls
 import distls.workers.ingestion.records.labels
@@ -16,14 +18,6 @@ from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
-
-NAMES = np.array(["zebra", "ant, red", "Ölkäfer", 'say "moo"'])
-
-
-def arrays(n_rows=200, seed=0):
-    random = np.random.default_rng(seed)
-    codes = random.integers(0, 4, n_rows)
-    return random.random((n_rows, 10)) + 2 * np.eye(4, 10)[codes], NAMES[codes]
 
 
 @pytest.mark.parametrize("kind", ["memory", "object", "sparse", "npy", "npz"])
@@ -62,22 +56,6 @@ def test_numbers_beside_words_are_words(tmp_path):
     ingest(x, tmp_path / "d", y=y, shuffle=False, target="class")
     assert open_dataset(tmp_path / "d").meta.classes == ["-0.5", "007", "10", "9", "b"]
     assert read_all(tmp_path / "d")[1].tolist() == [4, 2, 3, 1, 3, 0]
-
-
-def test_same_bits_with_any_schedule_and_resumed(tmp_path):
-    x, y = arrays()
-    np.save(tmp_path / "x.npy", x)
-    np.save(tmp_path / "y.npy", y)
-    options = {"labels": tmp_path / "y.npy", "split": ["test=0.25"], "partition_size": 2000}
-    ingest(tmp_path / "x.npy", tmp_path / "a", **options)
-    ingest(tmp_path / "x.npy", tmp_path / "b", **options, executor=Reversed())
-    with pytest.raises(Killed):
-        ingest(tmp_path / "x.npy", tmp_path / "c", **options, executor=Dying(6))
-    ingest(tmp_path / "x.npy", tmp_path / "c", **options)
-    assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b") == file_bytes(tmp_path / "c")
-    held = open_dataset(tmp_path / "a-test").meta
-    counts = {name: int((y == name).sum()) for name in held.classes}
-    assert held.label_counts == [round(counts[name] / 4) for name in held.classes]
 
 
 def test_like_keeps_the_classes_and_appends_new_ones(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distls.ingestion.request.recipe_check import check_source, check_transforms
+from distls.ingestion.request.like import check_source, check_transforms
 
 TABLE = {
     "columns": ["a", "b", "y"], "label": "y", "weight": "", "na": "",
@@ -24,7 +24,6 @@ BAD = [
     ("csv", "columns", ["a", 1]), ("csv", "label", None), ("csv", "na", 0), ("parquet", "features", [{}]),
     ("parquet", "features", [{"name": "a", "categories": "uv"}]), ("parquet", "features", [{"name": "a", "width": -1}]),
     ("parquet", "features", [{"name": "a", "width": True}]), ("csv", "features", [{"name": "a", "indices": 1}]),
-    ("csv", "features", [{"name": "a", "categories": None}]),
     ("text", "n_features", 0), ("text", "n_features", 2**60), ("text", "n_features", 8.0), ("text", "analyzer", "os"),
     ("text", "lowercase", 1), ("text", "ngrams", [2, 1]), ("text", "ngrams", [0, 1]), ("text", "ngrams", [1]),
     ("text", "ngrams", [1, 2**17]), ("text", "text_column", None), ("vw", "hash_bits", 0), ("vw", "hash_bits", 33),

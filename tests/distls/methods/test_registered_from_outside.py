@@ -21,7 +21,8 @@ from distls import fit
 from distls.cli import cli
 from distls.methods.method import Method, Parameter
 from distls.methods.method_registry import METHODS, method_named, register_method
-from distls.methods.parameters import fit_intercept, number, one_of
+from distls.methods.parameters import fit_intercept, number
+from distls.methods.requirements import loss_with
 from distls.methods.stochastic import STOCHASTIC_SOLVER
 from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.storage.dataset.dataset import Dataset
@@ -111,9 +112,8 @@ MOMENTUM = Method(
     name="momentum",
     summary="stochastic gradients with heavy-ball momentum",
     paper="Polyak 1964, Some methods of speeding up the convergence of iteration methods",
-    aliases={"log": "softmax"},
     parameters=(
-        Parameter("loss", "softmax", one_of("softmax", log="softmax"), "softmax (log), the only one"),
+        Parameter("loss", "softmax", loss_with("softmax"), "softmax (log), the only one"),
         Parameter("eta0", None, number(above=0.0), "size of steps; default: one over the mean |x|^2"),
         Parameter("momentum", 0.9, number(0.0, 1.0), "share of the last step that is taken again"),
         Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
@@ -201,7 +201,7 @@ def test_its_parameters_are_checked(dataset: Dataset) -> None:
 def test_a_name_is_registered_once() -> None:
     register_method(MOMENTUM)  # the same entry, as when its module is imported by two others
     with pytest.raises(ValueError, match="'sgd' is registered already"):
-        register_method(Method("sgd", "", "", {}, (), STOCHASTIC_SOLVER, ("class",)))
+        register_method(Method("sgd", "", "", (), STOCHASTIC_SOLVER, ("class",)))
 
 
 def test_a_method_that_is_not_stochastic_has_no_steps() -> None:

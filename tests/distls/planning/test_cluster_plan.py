@@ -28,8 +28,8 @@ from distls.planning.cluster_plan import (
     parse_seconds,
     parse_shape,
     plan_cluster,
+    resized,
 )
-from distls.planning.extrapolation import resized
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MemoryPlanError
 from distls.synthetic.generation import generate

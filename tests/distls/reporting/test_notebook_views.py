@@ -34,7 +34,7 @@ def test_a_plan_is_a_line_and_a_table(data: Dataset) -> None:
     plan = plan_fit("sgd", data.path, {"loss": "log"}, probe=False)
     assert repr(plan).startswith("<Plan: ")
     assert repr(plan).endswith(f"a pass, {plan.lanes} lanes>")
-    assert "memory of the driver" in plan._repr_html_()
+    assert "memory, driver" in plan._repr_html_()
 
 
 def test_a_result_is_a_line_and_a_table(data: Dataset, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 import distls.solvers.loop
 from distls.execution.serial import SerialExecutor
+from distls.request import Request
 from distls.solvers.events import RoundEvent
-from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
+from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, RoundReport, State, Status
 from distls.storage.errors import FormatError
 from distls.training.callbacks import History
@@ -90,7 +91,7 @@ def run(
 ) -> Solution:
     options = {name: limits.pop(name) for name in ("progress", "best", "keep_best") if name in limits}
     return solve(
-        solver, state or Counting(), SerialExecutor(), limits=Limits(**limits),
+        solver, state or Counting(), SerialExecutor(), limits=Request(**limits),
         evaluate=evaluate or Scripted(), callbacks=callbacks, **options,
     )  # fmt: skip
 
@@ -100,14 +101,14 @@ def run(
     [(1.0, 3, 3), (0.25, 0.6, 3), (1 / 3, 1, 3), (0.1, 0.3, 3), (0.1, 0.31, 4), (2.5, 1, 1)],
 )
 def test_a_fit_ends_with_the_round_that_reaches_the_passes(share: float, limit: float, rounds: int) -> None:
-    solution = run(Fake(share), max_passes=limit)
+    solution = run(Fake(share), passes=limit)
     assert (solution.status, solution.state.round) == (Status.MAX_PASSES, rounds)
     assert solution.record["passes"] == solution.state.passes
 
 
 def test_a_limit_already_met_does_no_round() -> None:
     evaluate = Scripted()
-    solution = run(Fake(), evaluate, Counting(5, 5.0, np.full((1, 1), 5.0)), max_passes=5)
+    solution = run(Fake(), evaluate, Counting(5, 5.0, np.full((1, 1), 5.0)), passes=5)
     assert (solution.status, solution.state.round, solution.record) == (Status.MAX_PASSES, 5, {})
     assert solution.fitted.predictor.coefficients[0, 0] == 5
     assert evaluate.rounds == []
@@ -127,18 +128,18 @@ class Estimating(Fake):
 
 def test_a_trial_ends_by_its_estimate_and_is_never_evaluated() -> None:
     evaluate = Scripted()
-    limits = {"max_passes": 9, "rtol": 0.1, "eval_every": 0.0}
-    solution = run(Estimating(), evaluate, by_estimate=True, **limits)
+    limits = {"passes": 9, "rtol": 0.1, "eval_every": 0.0}
+    solution = run(Estimating(), evaluate, trial=True, **limits)
     assert (solution.status, solution.state.round, evaluate.rounds) == (Status.CONVERGED, 4, [])
     assert run(Estimating(), evaluate, **limits).state.round == 9
-    assert run(Fake(), evaluate, by_estimate=True, **limits).state.round == 9  # it estimates nothing
+    assert run(Fake(), evaluate, trial=True, **limits).state.round == 9  # it estimates nothing
 
 
 @pytest.mark.parametrize(("expected", "first"), [(None, 4), (0.5, 3), (0.25, 2)])
 def test_a_certificate_waits_until_the_expected_gap_is_near(expected: float | None, first: int) -> None:
     evaluate, solver = Scripted(), Estimating()
     solver.expected = expected
-    run(solver, evaluate, max_passes=6, rtol=0.05, eval_every=1.0, lazy=True)
+    run(solver, evaluate, passes=6, rtol=0.05)
     assert evaluate.rounds == list(range(first, 7))
 
 
@@ -153,7 +154,7 @@ class Halves(Estimating):
 
 def test_a_certificate_does_not_wait_for_half_a_pass_more() -> None:
     evaluate = Scripted()
-    run(Halves(), evaluate, max_passes=4, rtol=0.1, eval_every=1.0, lazy=True)
+    run(Halves(), evaluate, passes=4, rtol=0.1)
     assert evaluate.rounds == [3, 5, 7, 8]
 
 
@@ -196,7 +197,7 @@ def bounded(kind: str, **fields: Any) -> Scripted:
 def certificates(evaluate: Scripted, state: Counting | None = None, **options: Any) -> list[float]:
     """Return the values that rounds report."""
     history = History()
-    run(Fake(), evaluate, state, history, max_passes=4, eval_every=1, **options)
+    run(Fake(), evaluate, state, history, passes=4, eval_every=1, **options)
     return [record["certificate"]["value"] for record in history.records]
 
 
@@ -223,7 +224,7 @@ def test_norms_and_other_problems_bound_nothing() -> None:
 
 def test_seconds_before_a_resume_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distls.solvers.loop, "time", SimpleNamespace(perf_counter=Clock()))
-    solution = run(Fake(), max_seconds=5.0, max_passes=3, progress=Progress(seconds=4.0))
+    solution = run(Fake(), max_seconds=5.0, passes=3, progress=Progress(seconds=4.0))
     assert (solution.status, solution.progress.seconds) == (Status.MAX_PASSES, 4.0)
     assert run(Fake(), max_seconds=5.0, progress=Progress(seconds=5.0)).status == Status.MAX_SECONDS
 
@@ -234,7 +235,7 @@ def _certificate(value: Callable[[int], float | None]) -> Callable[[int], dict[s
 
 def test_tolerance_is_met_at_equality() -> None:
     evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: 1 / r))
-    solution = run(Fake(), evaluate, max_passes=100, tol=0.25, eval_every=1)
+    solution = run(Fake(), evaluate, passes=100, tol=0.25, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.CONVERGED, 4)
     assert solution.record["certificate"]["value"] == 0.25
 
@@ -242,7 +243,7 @@ def test_tolerance_is_met_at_equality() -> None:
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_no_certificate_never_converges(value: float | None) -> None:
     evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: value))
-    assert run(Fake(), evaluate, max_passes=3, tol=0.25, eval_every=1).status == Status.MAX_PASSES
+    assert run(Fake(), evaluate, passes=3, tol=0.25, eval_every=1).status == Status.MAX_PASSES
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ def test_evaluation_comes_every_so_many_passes_and_at_the_end(
     share: float, every: float, evaluated: list[int]
 ) -> None:
     evaluate = Scripted(objective=lambda r: 1.0)
-    solution = run(Fake(share), evaluate, max_passes=5, eval_every=every)
+    solution = run(Fake(share), evaluate, passes=5, eval_every=every)
     assert evaluate.rounds == evaluated
     assert ("objective" in solution.record) == bool(evaluated)
 
@@ -283,7 +284,7 @@ def test_patience_publishes_the_best(
     kept: list[float] = []
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     solution = run(
-        Fake(), evaluate, max_passes=passes, patience=patience, eval_every=1,
+        Fake(), evaluate, passes=passes, patience=patience, eval_every=1,
         keep_best=lambda fitted: kept.append(fitted.predictor.coefficients[0, 0]),
     )  # fmt: skip
     assert (solution.status, solution.state.round) == (status, ended)
@@ -298,7 +299,7 @@ def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again
     watcher = Watching("a", [])
     watcher.on_round = seen.append  # type: ignore[method-assign]
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
-    run(Fake(), evaluate, None, watcher, max_passes=9, patience=1, eval_every=1)
+    run(Fake(), evaluate, None, watcher, passes=9, patience=1, eval_every=1)
     assert [event.record["eval_error"] for event in seen] == [0.5, 0.3, 0.4]
 
 
@@ -308,7 +309,7 @@ def test_patience_goes_on_after_a_resume() -> None:
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     solution = run(
         Fake(), evaluate, Counting(3, 3.0, np.full((1, 1), 3.0)),
-        max_passes=9, patience=2, eval_every=1, progress=progress, best=kept,
+        passes=9, patience=2, eval_every=1, progress=progress, best=kept,
     )  # fmt: skip
     assert (solution.status, solution.state.round) == (Status.EARLY_STOPPED, 4)
     assert solution.fitted is kept
@@ -319,7 +320,7 @@ def test_a_loss_that_is_not_finite_is_divergence(value: float) -> None:
     diary: list[Any] = []
     evaluate = Scripted(objective=lambda r: 1.0)
     solver = Fake(at_round=lambda r: value if r == 2 else 1.0)
-    solution = run(solver, evaluate, None, Watching("a", diary), max_passes=9)
+    solution = run(solver, evaluate, None, Watching("a", diary), passes=9)
     assert solution.status == Status.DIVERGED
     assert diary == [("a", 1), ("a", 2), ("a", Status.DIVERGED, 2)]
     assert evaluate.rounds == []
@@ -331,13 +332,13 @@ def test_a_loss_that_is_not_finite_is_divergence(value: float) -> None:
 def test_weights_that_are_not_finite_are_divergence() -> None:
     solver = Fake()
     solver.bad_state_at = 3
-    solution = run(solver, max_passes=9)
+    solution = run(solver, passes=9)
     assert (solution.status, solution.state.round) == (Status.DIVERGED, 3)
 
 
 def test_an_objective_that_is_not_finite_is_divergence() -> None:
     evaluate = Scripted(objective=lambda r: math.inf, certificate=_certificate(lambda r: math.nan))
-    solution = run(Fake(), evaluate, max_passes=9, eval_every=1)
+    solution = run(Fake(), evaluate, passes=9, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.DIVERGED, 1)
     json.dumps(solution.record, allow_nan=False)
 
@@ -346,12 +347,12 @@ def test_it_is_so_too_where_the_solver_has_come_to_its_end() -> None:
     solver = Fake()
     solver.ended_at = 2
     evaluate = Scripted(objective=lambda r: math.inf)
-    assert run(solver, evaluate, max_passes=9).status == Status.DIVERGED
+    assert run(solver, evaluate, passes=9).status == Status.DIVERGED
 
 
 def test_callbacks_are_called_in_order() -> None:
     diary: list[Any] = []
-    run(Fake(), None, None, Watching("a", diary), Watching("b", diary), max_passes=2)
+    run(Fake(), None, None, Watching("a", diary), Watching("b", diary), passes=2)
     end = Status.MAX_PASSES, 2
     assert diary == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", *end), ("b", *end)]
 
@@ -360,7 +361,7 @@ def test_callbacks_are_called_in_order() -> None:
 def test_interrupted_in_a_callback_the_round_before_counts(who: str) -> None:
     diary: list[Any] = []
     watchers = [Watching(name, diary, 3 if name == who else 0) for name in "ab"]
-    solution = run(Fake(), None, None, *watchers, max_passes=9)
+    solution = run(Fake(), None, None, *watchers, passes=9)
     assert (solution.status, solution.state.round) == (Status.INTERRUPTED, 2)
     assert (solution.fitted.predictor.coefficients[0, 0], solution.record["round"]) == (2, 2)
     assert diary[-2:] == [("a", Status.INTERRUPTED, 2), ("b", Status.INTERRUPTED, 2)]
@@ -371,7 +372,7 @@ def test_interrupted_in_the_first_round_nothing_is_done() -> None:
     def stop(_: int) -> float:
         raise KeyboardInterrupt
 
-    solution = run(Fake(at_round=stop), max_passes=9)
+    solution = run(Fake(at_round=stop), passes=9)
     assert (solution.status, solution.state.round, solution.record) == (Status.INTERRUPTED, 0, {})
 
 
@@ -381,7 +382,7 @@ def test_interrupted_in_an_evaluation_the_round_before_counts() -> None:
             raise KeyboardInterrupt
         return 1.0
 
-    solution = run(Fake(), Scripted(objective=stop), max_passes=9, eval_every=1)
+    solution = run(Fake(), Scripted(objective=stop), passes=9, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.INTERRUPTED, 1)
     assert solution.progress.evaluated_at == 1
 
@@ -394,13 +395,13 @@ def test_an_error_ends_the_callbacks_too_and_is_raised() -> None:
 
     diary: list[Any] = []
     with pytest.raises(OSError, match="gone"):
-        run(Fake(at_round=fail), None, None, Watching("a", diary), max_passes=9)
+        run(Fake(at_round=fail), None, None, Watching("a", diary), passes=9)
     assert diary == [("a", 1), ("a", 2), ("a", Status.RUNNING, 2)]
 
 
 def test_the_record_is_json() -> None:
     evaluate = Scripted(objective=lambda r: 0.5, certificate=_certificate(lambda r: math.inf))
-    record = run(Fake(), evaluate, max_passes=1).record
+    record = run(Fake(), evaluate, passes=1).record
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert list(record)[:4] == ["round", "passes", "seconds", "eval_seconds"]
     assert record["certificate"] == {"kind": "strong_convexity", "value": None}

@@ -67,10 +67,10 @@ def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, los
         )
         theirs = fit("sdca", own, params=params, rtol=rtol, passes=2000).record
         method = method_named("sdca")
+        setting = Setting.of(method, params, view.rest, 0)
         request = FitRequest(
-            method, view.rest, [Setting.of(method, params, view.rest, 0)], passes=2000, rtol=rtol,
-            selected_on=view.alone,
-        )  # fmt: skip
+            method=method, data=view.rest, settings=[setting], passes=2000, rtol=rtol, selected_on=view.alone
+        )
         mine = train(request, None, FitOptions(SerialExecutor(), None, (), 30.0))
         assert mine.record["objective"] == pytest.approx(theirs["objective"], rel=2 * rtol)
         wrong = (x[~kept] @ mine.model.weights + mine.model.intercept).argmax(axis=1) != y[~kept]

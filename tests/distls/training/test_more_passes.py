@@ -99,5 +99,5 @@ def test_what_cannot_go_on_says_why(data: Dataset, tmp_path: Path) -> None:
         f"{run}: a fit of several settings ends with their passes; start from its model with more: -p init={run}"
     )
     distls.fit("sgd", data, run, passes=1, executor="serial")
-    shutil.rmtree(run / "final")  # as earlier versions ended
+    shutil.rmtree(run / "final")
     assert refusal().startswith(f"{run}: its last round was not kept, as by fits of several settings")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distls.workers.compilation import compiling_notice
-from distls.workers.compilation.compiling_notice import CompilingNotice
+from distls.workers.compilation import kernel_cache
+from distls.workers.compilation.kernel_cache import CompilingNotice
 
 _LINE = "compiling kernels, once for this machine; this takes from seconds to a minute ...\n"
 
@@ -20,9 +20,9 @@ _LINE = "compiling kernels, once for this machine; this takes from seconds to a 
 def said(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return an event that is set when the line is logged."""
     monkeypatch.setenv("DISTLS_COMPILING_NOTICE", "1")
-    monkeypatch.setattr(compiling_notice, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(kernel_cache, "_PATIENCE_SECONDS", 0.0)
     told = threading.Event()
-    monkeypatch.setattr(compiling_notice._LOG, "warning", lambda text: told.set())
+    monkeypatch.setattr(kernel_cache._LOG, "warning", lambda text: told.set())
     return told
 
 
@@ -48,7 +48,7 @@ def test_another_process_has_said_it(said: threading.Event, tmp_path: Path) -> N
 def test_quick_compilations_add_up_before_it_is_said(
     said: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiling_notice, "_PATIENCE_SECONDS", 1e6)
+    monkeypatch.setattr(kernel_cache, "_PATIENCE_SECONDS", 1e6)
     notice = CompilingNotice()
     notice.begin(str(tmp_path))
     notice.end()
@@ -65,8 +65,8 @@ def test_it_can_be_silenced(said: threading.Event, tmp_path: Path, monkeypatch: 
 
 
 _PROGRAM = """
-from distls.workers.compilation import compiling_notice
-compiling_notice._PATIENCE_SECONDS = 0.0
+from distls.workers.compilation import kernel_cache
+kernel_cache._PATIENCE_SECONDS = 0.0
 from distls.workers.compilation.jit import kernel
 
 @kernel

@@ -8,8 +8,6 @@ import numba
 import numpy as np
 import pytest
 from numba.core import errors
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Flags
 
 from distls.workers.compilation.jit import helper, kernel
 
@@ -42,14 +40,6 @@ def test_a_helper_has_no_code_of_its_own() -> None:
     own = next(iter(_twice.for_python.overloads.values()))
     assert "cpython" in own.library.get_llvm_str()
     assert own.library._codegen._engine.is_symbol_defined(own.fndesc.llvm_func_name)
-
-
-def test_numba_has_the_steps_that_helpers_leave_out() -> None:
-    assert all(
-        hasattr(JITCodeLibrary, name)
-        for name in ("_optimize_functions", "_optimize_final_module", "_finalize_final_module")
-    )
-    assert "no_compile" in Flags.options
 
 
 def test_a_pickled_helper_is_a_helper() -> None:

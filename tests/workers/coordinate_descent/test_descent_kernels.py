@@ -18,6 +18,7 @@ from distls.workers.coordinate_descent.descent_kernels import (
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.penalties.penalty_registry import penalty_named
+from distls.workers.penalties.row_kernels import kernel_argument
 from reference import bcd
 
 NAMES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
@@ -56,7 +57,7 @@ def swept(p, w, z, order, *, step="line-search", dense=False, dtype=np.float32):
     totals = np.zeros(N_TOTALS)
     weight = np.empty(0) if p.s is None else p.s
     given = Step(p.alpha, p.rho, 1.0 / (len(p.x) if p.s is None else p.s.sum()), step == "constant")
-    kind = penalty_named(p.penalty).argument
+    kind = kernel_argument(penalty_named(p.penalty))
     column_sweep(
         columns_of(p.x, dense, dtype), np.asarray(order), w, z, p.y, weight, LOSSES[p.loss], kind, given, totals,
         np.empty(0, np.bool_), 0.0,

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict
+from distls.cli import cli
 from distls.columns.sharding import add_columns
+from distls.methods.method_registry import METHODS
 from distls.storage.errors import ParameterError
 from distls.testing.losses import LossContract
 from distls.testing.penalties import PenaltyContract
@@ -123,15 +126,26 @@ class TestPenalty(PenaltyContract):
 def test_the_loss_is_known_and_found() -> None:
     assert losses.losses_with(smooth=True, separable=True, stochastic=True)[-1] == "ovr_huber_hinge"
     assert "ovr_huber_hinge" not in losses.losses_with(coordinate_descent=True)
-    assert losses.loss_named("ovr_huber_hinge").aliases == ("huber",)
     losses.register_loss(OvrHuberHinge())  # once more is no harm
+
+
+def test_its_short_name_is_one_of_every_method_that_can_train_with_it() -> None:
+    trained_by = {name for name, method in METHODS.items() if "huber" in method.aliases}
+    assert trained_by == {"sgd", "asgd", "fobos"}
+    for name in trained_by:
+        assert METHODS[name].resolve({"loss": "huber"})["loss"] == "ovr_huber_hinge"
+    assert "huber = ovr_huber_hinge" in CliRunner().invoke(cli, ["methods", "sgd"]).output
+    with pytest.raises(
+        ParameterError, match=r"sdca: loss=ovr_huber_hinge: it has no dual step; expected one of"
+    ):
+        METHODS["sdca"].resolve({"loss": "ovr_huber_hinge"})
 
 
 def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
     small: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
     path, x, y = small
-    params = {"loss": "ovr_huber_hinge", "alpha": 1e-2}
+    params = {"loss": "huber", "alpha": 1e-2}
     result = fit("sgd", path, tmp_path / "run", params=params, passes=30)
     model = result.model
     assert model is not None

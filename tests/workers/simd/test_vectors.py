@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from distls.workers.compilation.jit import kernel
+from distls.workers.compilation.jit import elementwise, kernel
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 from distls.workers.simd.vectors import (
-    LANES,
+    F64_PER_VECTOR,
     any_of,
     floor_of,
     is_lane,
@@ -40,7 +40,7 @@ def _arithmetic(a, b, out):
 
 
 def test_operators_are_those_of_numbers():
-    out = np.empty((9, LANES))
+    out = np.empty((9, F64_PER_VECTOR))
     with np.errstate(all="ignore"):
         wanted = [
             A + B, A - B, A * B, A / B, 2.0 * A - 1.0, 1.0 / (A + 0.5), -A, np.abs(A), np.floor(A),
@@ -62,7 +62,7 @@ def _comparisons(a, b, out):
 
 
 def test_comparisons_choose_lane_by_lane():
-    out = np.empty((6, LANES))
+    out = np.empty((6, F64_PER_VECTOR))
     found = _comparisons(A, B, out)
     wanted = [A < B, A <= B, A > 0.0, A <= 0.0, np.where(A != B, A, B), np.isnan(A)]
     np.testing.assert_array_equal(out, np.array(wanted, float))
@@ -87,7 +87,7 @@ def test_what_vectors_have_numbers_have_too():
     assert (e, log) == (pytest.approx(np.exp(-1.5), rel=1e-14), pytest.approx(np.log(2.5), rel=1e-14))
 
 
-@kernel
+@elementwise  # which keeps the order of sums
 def _lanes(a, n, out):
     x = load(a, 0, 0.0)
     store(select(lanes_below(n), x, -9.0), out[0], 0)
@@ -97,7 +97,11 @@ def _lanes(a, n, out):
 
 @pytest.mark.parametrize("n", range(-1, 6))
 def test_lanes_are_counted_from_zero(n):
-    a, out, lanes = np.array([1e16, 1.0, -1e16, 3.0]), np.empty((2, LANES)), np.arange(LANES)
+    a, out, lanes = (
+        np.array([1e16, 1.0, -1e16, 3.0]),
+        np.empty((2, F64_PER_VECTOR)),
+        np.arange(F64_PER_VECTOR),
+    )
     total, most = _lanes(a, n, out)
     np.testing.assert_array_equal(out, [np.where(lanes < n, a, -9.0), np.where(lanes == n, a, -9.0)])
     assert total == (a[0] + a[1]) + (a[2] + a[3])
@@ -106,7 +110,7 @@ def test_lanes_are_counted_from_zero(n):
 
 @kernel
 def _doubled(a, out, rounded):
-    for first in range(0, len(a), LANES):
+    for first in range(0, len(a), F64_PER_VECTOR):
         store(store(2.0 * load(a, first, 7.0), out, first), rounded, first)
 
 
@@ -130,7 +134,7 @@ def dtype_of(name):
 
 @kernel
 def _by_fours(x, y, e, log):
-    for first in range(0, len(x), LANES):
+    for first in range(0, len(x), F64_PER_VECTOR):
         store(exp_of_negative(load(x, first, 0.0)), e, first)
         store(log_of_normal(load(y, first, 1.0)), log, first)
 

@@ -5,7 +5,7 @@ import pytest
 
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.targets import label_sets
-from distls.workers.simd.adaptive_steps import LANES
+from distls.workers.simd.adaptive_steps import MODELS_PER_LINE
 from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, lines_bytes
 from distls.workers.stochastic.joint_learning import together
@@ -126,7 +126,7 @@ def test_with_sample_weights_and_dense_rows():
     x, rng = _rows("dense", "float64")
     y, weight = rng.integers(0, 3, N).astype(np.int32), rng.random(N)
     weight[::7] = 0.0
-    _assert_same(x, y, weight, lambda: _learners(LANES, 3, "float64"))
+    _assert_same(x, y, weight, lambda: _learners(MODELS_PER_LINE, 3, "float64"))
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_others_learn_one_after_the_other(learners):
 
 
 def test_what_is_left_of_the_lanes_learns_alone():
-    plain = _learners(LANES + 1, 3, "float32")
+    plain = _learners(MODELS_PER_LINE + 1, 3, "float32")
     found = together(plain)
     assert found[-1] is plain[-1]
     assert not set(map(id, found[:-1])) & set(map(id, plain))

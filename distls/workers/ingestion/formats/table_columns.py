@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
+import msgspec
+
+from distls.storage.dataset.metadata import Width
 from distls.workers.ingestion.records.batch import ReadOptions
 
 # Texts that stand for no value; the parser of separated text knows them too.
@@ -22,13 +24,12 @@ _DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Feature:
-    """A column of a table and the features it becomes."""
+class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column of a table and the features it becomes; the recipe of a source has it as JSON."""
 
     name: str
     categories: tuple[str, ...] | None = None  # sorted values, each an indicator feature; None: a number
-    width: int = 0  # features of a column of lists; 0: it has no lists
+    width: Width = 0  # features of a column of lists; 0: it has no lists
     indices: str = ""  # column of the indices of sparse rows; empty: all lists have `width` numbers
 
     @property
@@ -44,28 +45,6 @@ class Feature:
             yield from (f"{self.name}[{k}]" for k in range(self.width))
         else:
             yield self.name
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        value: dict[str, Any] = {"name": self.name}
-        if self.categories is not None:
-            value["categories"] = list(self.categories)
-        if self.width:
-            value["width"] = self.width
-        if self.indices:
-            value["indices"] = self.indices
-        return value
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Feature:
-        """Undo `to_json`."""
-        categories = value.get("categories")
-        return cls(
-            value["name"],
-            None if categories is None else tuple(categories),
-            value.get("width", 0),
-            value.get("indices", ""),
-        )
 
 
 @dataclass(frozen=True)

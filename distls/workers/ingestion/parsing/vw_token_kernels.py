@@ -9,8 +9,7 @@ import numpy as np
 from distls.workers.compilation.jit import helper, inlined, kernel
 from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, UInts
-from distls.workers.ingestion.parsing.decimal_kernels import write_double
-from distls.workers.ingestion.parsing.murmurhash import murmur3_32
+from distls.workers.ingestion.parsing.decimal_kernels import load_word, write_double
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, scan_number
 from distls.workers.ingestion.parsing.record_kernels import is_repeated
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State
@@ -305,3 +304,38 @@ def parse_long_value(text: Bytes, start: int, row: Ints, slow: Ints, known: Doub
     if end < 0 or not ends_token(text[end]):
         return Code.VALUE, start, 0.0
     return Code.DONE, end, value
+
+
+# -- MurmurHash3, the hash of Vowpal Wabbit and of scikit-learn ------------------------------------------
+
+
+@inlined
+def _multiply(a: np.uint64, b: np.uint64) -> np.uint64:
+    return (a * b) & LOW
+
+
+@inlined
+def _rotate(a: np.uint64, bits: int) -> np.uint64:
+    return ((a << np.uint64(bits)) | (a >> np.uint64(32 - bits))) & LOW
+
+
+@inlined
+def _mixed(word: np.uint64) -> np.uint64:
+    return _multiply(_rotate(_multiply(word, np.uint64(0xCC9E2D51)), 15), np.uint64(0x1B873593))
+
+
+@helper
+def murmur3_32(text: Bytes, start: int, end: int, seed: int) -> int:
+    """Return MurmurHash3_x86_32 of the bytes text[start:end]; seven more must follow them in memory."""
+    hashed, p = np.uint64(seed) & LOW, start
+    while p + 4 <= end:
+        hashed = _rotate(hashed ^ _mixed(load_word(text, p) & LOW), 13)
+        hashed = (hashed * np.uint64(5) + np.uint64(0xE6546B64)) & LOW
+        p += 4
+    if p < end:
+        rest = np.uint64(8 * (end - p))
+        hashed ^= _mixed(load_word(text, p) & ((np.uint64(1) << rest) - np.uint64(1)))
+    hashed ^= np.uint64(end - start)
+    hashed = _multiply(hashed ^ (hashed >> np.uint64(16)), np.uint64(0x85EBCA6B))
+    hashed = _multiply(hashed ^ (hashed >> np.uint64(13)), np.uint64(0xC2B2AE35))
+    return np.int64(hashed ^ (hashed >> np.uint64(16)))

@@ -1,8 +1,7 @@
-"""Rows of weights less their best constant: the same optimum in fewer rounds, and fits that began without."""
+"""Rows of weights less their best constant: the same optimum in fewer rounds."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from distls.columns.sharding import add_columns
 from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import Dataset, open_dataset
-from distls.testing.solvers import StopAfter, interrupted
-from distls.training.fitting import fit, resume
+from distls.training.fitting import fit
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 
@@ -40,7 +38,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def _without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start fits as they were started before rows were recentred."""
+    """Start fits whose rows are not recentred."""
     begin = BlockCoordinateDescent.init
 
     def init(self: BlockCoordinateDescent) -> BcdState:
@@ -94,28 +92,3 @@ def test_losses_that_feel_a_constant_and_the_papers_algorithm_are_left_alone(
     _without(monkeypatch)
     before = [fit("bcd", dataset, params={**PROBLEM, **own}, passes=3, eval_every=0) for own in settings]
     assert [each.model.sha256 for each in now] == [each.model.sha256 for each in before]
-
-
-def test_a_fit_that_began_without_goes_on_without(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    params = {**PROBLEM, "loss": "softmax"}
-    new = fit("bcd", dataset, params=params, passes=10, eval_every=0).model.sha256
-    with monkeypatch.context() as old:
-        _without(old)
-        undisturbed = fit("bcd", dataset, params=params, passes=10, eval_every=0).model.sha256
-        # a checkpoint of then does not have the field at all
-        split = BcdState.split
-        old.setattr(BcdState, "split", lambda self: _less(split(self)))
-        with interrupted():
-            fit(
-                "bcd", dataset, tmp_path / "run", params=params, passes=10, eval_every=0,
-                callbacks=[StopAfter(2)], checkpoint_seconds=0.0,
-            )  # fmt: skip
-    assert new != undisturbed
-    assert resume(tmp_path / "run").model.sha256 == undisturbed
-
-
-def _less(parts: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    scalars, arrays = parts
-    return {name: value for name, value in scalars.items() if name != "recentres"}, arrays

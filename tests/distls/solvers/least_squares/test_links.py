@@ -155,10 +155,7 @@ def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (
-            {"link": "poison"},
-            "link=poison: expected one of identity, logit, softmax, probit, cauchit, poisson",
-        ),
+        ({"link": "poison"}, "link=poison: expected one of .*identity, probit, cauchit, poisson"),
         ({"link": "poisson", "alpha": "path"}, "alpha=path: the curvature of link=poisson has no bound"),
         (
             {"link": "poisson", "lipschitz": "sharp"},

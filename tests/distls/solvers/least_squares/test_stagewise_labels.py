@@ -77,5 +77,5 @@ def test_resumed_has_the_same_bits(data: tuple[Dataset, np.ndarray, np.ndarray],
 
 
 def test_softmax_is_refused_with_what_suits(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
-    with pytest.raises(ParameterError, match="they need inner=linear or inner=calibrated or inner=logit"):
+    with pytest.raises(ParameterError, match="they need inner=logit or inner=linear or inner=calibrated"):
         fit("stagewise", data[0], params={"inner": "logistic"})

@@ -14,10 +14,10 @@ from sklearn.utils.murmurhash import murmurhash3_32 as sklearn_murmur
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.vw import VwParser, VwReadOptions, name_hash, only_namespace
-from distls.workers.ingestion.parsing.murmurhash import murmur3_32
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.parsing.vw_token_kernels import murmur3_32
 from distls.workers.ingestion.records.batch import Progress
 
 

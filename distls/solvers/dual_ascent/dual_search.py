@@ -16,9 +16,10 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
+from distls.request import Request
 from distls.solvers.dual_ascent.sdca import Sdca
 from distls.solvers.dual_ascent.sdca_state import SdcaState
-from distls.solvers.loop import Limits, Progress
+from distls.solvers.loop import Progress, largest_certificate
 from distls.solvers.solver import Fitted, Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
@@ -42,7 +43,7 @@ class DualSearch:
     def __init__(
         self,
         problem: Problem,
-        limits: Limits,
+        limits: Request[Any],
         progress: Progress,
         folder: Place,  # for the duals while it searches
         *,
@@ -65,7 +66,7 @@ class DualSearch:
     ) -> tuple[float, int]:
         """Return a lower bound of the optimum, at least `bound`, and the bytes read for it."""
         self._bound = max(self._bound, bound)
-        goal = self._limits.largest(objective)
+        goal = largest_certificate(self._limits, objective)
         # no bound helps a fit that is further from the optimum than its tolerance
         far = self.reached is not None and objective - self.reached > goal
         if objective - self._bound <= goal or far:
@@ -100,7 +101,7 @@ class DualSearch:
         """Ascend until the gap is small against the tolerance; return the bytes read."""
         remove_tree(self._folder)  # of a search that was killed
         solver.prepare(executor)
-        goal = self._limits.largest(objective)
+        goal = largest_certificate(self._limits, objective)
         state, read, target = solver.near(start, executor), 0, _GOAL * goal
         while True:
             state, own = _ascended(solver, state, executor, target)

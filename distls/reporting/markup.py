@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from distls.facts import Fact
+
 _VOID = frozenset({"br", "meta"})
 
 
@@ -37,12 +39,12 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
     return Markup(f"<{name}{said}>" if name in _VOID else f"<{name}{said}>{joined(children)}</{name}>")
 
 
-def card(title: str, rows: Sequence[tuple[str, object]]) -> str:
+def card(title: str, facts: Sequence[Fact]) -> str:
     """Return a small table for a notebook; it takes the notebook's colours, light or dark."""
     left = "text-align:left;font-weight:normal;opacity:.7;padding:.1em 1.2em .1em 0;vertical-align:top"
     right = "text-align:left;padding:.1em 0"
     lines = [
-        tag("tr", tag("th", name, scope="row", style=left), tag("td", value, style=right))
-        for name, value in rows
+        tag("tr", tag("th", fact.label, scope="row", style=left), tag("td", fact.text, style=right))
+        for fact in facts
     ]
     return str(tag("div", tag("strong", title), tag("table", *lines)))

@@ -1,15 +1,14 @@
-"""The optimum of a small dense problem, from rows in memory: L-BFGS on whitened columns, to the same duality gap.
+"""L-BFGS on whitened columns, for rows in memory: the optimum of a smooth loss with an l2 penalty, and its duality gap.
 
 Dual ascent moves row by row, and takes hundreds of passes where columns are correlated and the penalty is weak. Where
 the matrix of the columns' products is small it is factored once: in the coordinates that it gives the problem is round
 but for the loss's curvature, whatever the scales of the columns, and a few tens of reads of the rows are enough. The
-duality gap is that of sdca, at the gradients of the losses, so the weights are as good as they are said to be.
+dual point is at the gradients of the losses, so the weights are as good as they are said to be.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.shared_parts import class_signs
+from distls.workers.losses.targets import LossSums, class_losses, weigh_gradients
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
@@ -27,21 +26,18 @@ MOST_READS = 200  # of the rows; a problem that takes more is left to dual ascen
 _MOST_BYTES, _MOST_COLUMNS, _MOST_OUTPUTS = 32 * 2**20, 1024, 64
 _MEMORY = 20  # steps that L-BFGS remembers
 _FLAT = 0.02  # curvature in the intercept, at least, of losses that are not saturated
-_GOALS = (
-    0.5,
-    0.05,
-    0.005,
-)  # of the tolerance: what the estimate of the gap is brought to, one after the other
+# Of the tolerance: what the estimate of the gap is brought to, one after the other.
+_GOALS = (0.5, 0.05, 0.005)
 
 
 @dataclass(frozen=True, eq=False)
-class SmallProblem:
+class RowsInMemory:
     """The mean of ``s_i loss(x_i W + b)`` plus ``alpha / 2 |W|^2``."""
 
     x: Array  # (n_rows, n_features)
     y: NDArray[np.int32]  # class codes
     weight: Array  # s_i, with mean 1
-    loss: Loss  # smooth, with a dual; of one output where `n_outputs` is 1
+    loss: Loss  # see `is_solved`
     n_outputs: int
     alpha: float
     fit_intercept: bool
@@ -58,49 +54,61 @@ class Optimum:
     reads: int  # of the rows
 
 
-def is_small(x: NDArray[Any], n_outputs: int) -> bool:
-    """Return whether rows and the matrix of their products are small enough for `find_optimum`."""
-    return x.size * 8 <= _MOST_BYTES and x.shape[1] <= _MOST_COLUMNS and n_outputs <= _MOST_OUTPUTS
+def is_solved(problem: RowsInMemory) -> bool:
+    """Return whether the loss is smooth and has a dual, and rows and the products of columns are small enough."""
+    x, loss = problem.x, problem.loss
+    small = x.size * 8 <= _MOST_BYTES and x.shape[1] <= _MOST_COLUMNS and problem.n_outputs <= _MOST_OUTPUTS
+    return small and loss.smooth and loss.dual_domain != "none" and problem.alpha > 0.0
 
 
-def find_optimum(problem: SmallProblem, rtol: float) -> Optimum | None:
+def find_optimum(problem: RowsInMemory, rtol: float) -> Optimum | None:
     """Return weights with a duality gap of at most `rtol` times the objective; None where that takes too long."""
+    binary = problem.loss.binary if problem.n_outputs == 2 else None
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        try:
-            search = _Search(problem)
-        except (
-            LinAlgError,
-            ValueError,
-        ):  # columns that float64 cannot tell apart, or values it cannot square
+        if binary is None:
+            return _descended(problem, rtol)
+        # the same scores from half of the numbers
+        alpha = binary.split * problem.alpha
+        one = _descended(replace(problem, loss=binary.loss, n_outputs=1, alpha=alpha), rtol)
+    return None if one is None else _of_two_outputs(one, binary.split)
+
+
+def _of_two_outputs(one: Optimum, split: float) -> Optimum:
+    weights, intercept = (split * np.concatenate([-w, w], axis=-1) for w in (one.weights, one.intercept))
+    return Optimum(weights, intercept, 2.0 * split * one.objective, 2.0 * split * one.gap, one.reads)
+
+
+def _descended(problem: RowsInMemory, rtol: float) -> Optimum | None:
+    try:
+        search = _Search(problem)
+    except (LinAlgError, ValueError):  # columns that float64 cannot tell apart, or values it cannot square
+        return None
+    for goal in _GOALS:
+        met, found = search.descend(goal * rtol), search.optimum()
+        if found.gap <= rtol * found.objective:
+            return found
+        if not met:
             return None
-        for goal in _GOALS:
-            met, found = search.descend(goal * rtol), search.optimum()
-            if found.gap <= rtol * found.objective:
-                return found
-            if not met:
-                return None
     return None
 
 
 class _Search:
     """Weights on their way to the optimum, in the coordinates ``V = L^T W`` with L L^T the factored matrix."""
 
-    def __init__(self, problem: SmallProblem) -> None:
+    def __init__(self, problem: RowsInMemory) -> None:
         self._problem, n = problem, len(problem.x)
         self._share = problem.weight / n
         x = problem.x
         self._mean = self._share @ x if problem.fit_intercept else np.zeros(x.shape[1])
-        self._x = (
-            x - self._mean
-        )  # an intercept moves with the columns' means, so it is as good as independent of W
+        # an intercept moves with the columns' means, so it is as good as independent of W
+        self._x = x - self._mean
         scaled = self._x * np.sqrt(self._share)[:, None]
-        products = _curvature(problem) * (scaled.T @ scaled)
+        products = problem.loss.lipschitz(problem.n_outputs) * (scaled.T @ scaled)
         products.flat[:: len(products) + 1] += problem.alpha
         factor = np.linalg.cholesky(products)
         self._whiten = solve_triangular(factor, np.eye(len(factor)), lower=True)
-        self._signs = class_signs(problem.y, problem.n_outputs)
         self._at = np.zeros((x.shape[1] + problem.fit_intercept) * problem.n_outputs)
-        self._reads = 0
+        self._runner_ups, self._reads = np.empty(n, np.int32), 0
 
     def descend(self, rtol: float) -> bool:
         """Go on until the gap seems to be at most `rtol` times the objective; return whether it does."""
@@ -120,12 +128,16 @@ class _Search:
         v = at.reshape(-1, problem.n_outputs)
         self._w = self._whiten.T @ v[:n]
         self._b = v[n] if problem.fit_intercept else np.zeros(problem.n_outputs)
-        self._z = self._x @ self._w + self._b
-        values, self._slopes = _LOSSES[problem.loss.dual_domain](self._z, problem.y, self._signs)
-        weighted = self._share[:, None] * self._slopes
-        self._value = float(self._share @ values) + 0.5 * problem.alpha * float(np.vdot(self._w, self._w))
-        self._gradient = self._x.T @ weighted + problem.alpha * self._w
-        self._tilt = weighted.sum(axis=0)
+        self._scores = self._x @ self._w + self._b
+        sums, slopes = LossSums(), np.zeros(self._scores.shape)
+        given = problem.loss, self._scores, problem.y, self._share
+        class_losses(*given, sums, runner_ups=self._runner_ups, gradients=slopes)
+        weigh_gradients(self._runner_ups, problem.y, self._share, slopes)
+        # a loss of one output has the value of both
+        loss = sums.values[0] / (2.0 if problem.n_outputs == 1 else 1.0)
+        self._value = float(loss) + 0.5 * problem.alpha * float(np.vdot(self._w, self._w))
+        self._gradient = self._x.T @ slopes + problem.alpha * self._w
+        self._tilt = slopes.sum(axis=0)
         self._reads += 1
         moved = self._whiten @ self._gradient
         parts = [moved, self._tilt[None]] if problem.fit_intercept else [moved]
@@ -145,48 +157,16 @@ class _Search:
     def optimum(self) -> Optimum:
         """Return the weights, with the gap to the dual point at the gradients of their losses."""
         problem, n, loss = self._problem, len(self._x), self._problem.loss
-        duals, s = feasible(loss.dual_domain, -self._slopes, problem.y), problem.weight
+        duals, s = (
+            feasible(loss.dual_domain, -loss.gradient(self._scores, problem.y), problem.y),
+            problem.weight,
+        )
         if problem.fit_intercept:
             up, down = s @ np.maximum(duals, 0.0), s @ np.maximum(-duals, 0.0)
-            classes = np.asarray(np.bincount(problem.y, s)[: problem.n_outputs], np.float64)
+            classes = np.asarray(np.bincount(problem.y, s, problem.n_outputs), np.float64)
             duals = Balance(loss.dual_domain, up, down, classes, float(n))(duals, problem.y)
         u = self._x.T @ (self._share[:, None] * duals) / problem.alpha
         dual = -float(self._share @ loss.conjugate(duals, problem.y))
         dual -= 0.5 * problem.alpha * float(np.vdot(u, u))
         gap = max(self._value - dual, 0.0) + np.finfo(np.float64).eps * abs(self._value)
         return Optimum(self._w, self._b - self._mean @ self._w, self._value, gap, self._reads)
-
-
-def _curvature(problem: SmallProblem) -> float:
-    """Return the loss's curvature in a score at zero weights."""
-    if problem.loss.dual_domain == "simplex":
-        return 1.0 / problem.n_outputs
-    return problem.loss.lipschitz(problem.n_outputs)
-
-
-def _softmax(z: Array, y: NDArray[np.int32], _signs: Array) -> tuple[Array, Array]:
-    """Return the values and the gradients of `Softmax`."""
-    rows, top = np.arange(len(y)), z.max(axis=1)
-    out = np.exp(z - top[:, None])
-    total = out.sum(axis=1)
-    out /= total[:, None]
-    out[rows, y] -= 1.0
-    return np.log(total) + top - z[rows, y], out
-
-
-def _logistic(z: Array, _y: NDArray[np.int32], signs: Array) -> tuple[Array, Array]:
-    """Return the values and the gradients of `OvrLog`, of one output those of this output."""
-    margins = signs * z
-    small = np.exp(-np.abs(margins))
-    values = np.log1p(small) + np.maximum(-margins, 0.0)
-    return values.sum(axis=1), -signs * np.where(margins > 0.0, small, 1.0) / (1.0 + small)
-
-
-def _squared_hinge(z: Array, _y: NDArray[np.int32], signs: Array) -> tuple[Array, Array]:
-    """Return the values and the gradients of `OvrSquaredHinge`, of one output those of this output."""
-    short = np.maximum(1.0 - signs * z, 0.0)
-    return 0.5 * np.square(short).sum(axis=1), -signs * short
-
-
-# `Loss` has the same in two calls, which take twice the time
-_LOSSES = {"simplex": _softmax, "box": _logistic, "ray": _squared_hinge}

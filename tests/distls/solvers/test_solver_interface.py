@@ -1,9 +1,8 @@
-"""The interface of solvers, and states read from disk: forged ones are refused, a solver's errors are not hidden."""
+"""The interface of solvers, whose errors are not taken for those of a checkpoint."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from distls.columns.sharding import add_columns
 from distls.memory_plan import Plan
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
-from distls.solvers.checkpoint_check import check_state
 from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.solver import Fitted, Solver, SolverFactory, State, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -68,58 +66,12 @@ def test_every_solver_offers_what_the_driver_uses(method: str, data: dict[str, D
     assert all(isinstance(block, int) for lane in solver.lanes for block in lane)
     first = solver.init()
     assert type(first) is solver.state_type
-    assert solver.fits(first)
     assert isinstance(solver.weights(first), Fitted)
-    assert check_state(solver, first, "here") is first
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_states_of_other_types_and_shapes_are_refused(method: str, data: dict[str, Dataset]) -> None:
-    solver = solver_of(method, data)
-    first = solver.init()
-    for field in fields(first):
-        value: Any = getattr(first, field.name)
-        others: list[Any] = [object()]
-        if isinstance(value, np.ndarray):
-            others += [value.astype(np.complex128), value[None], [0.0]]
-        elif isinstance(value, tuple):
-            others += [value[:-1], (value[0].astype(np.complex128), *value[1:]), (value[0][None], *value[1:])]
-        elif isinstance(value, int):
-            others += [-1, 2**63, 0.5, "0"]
-        for other in others:
-            with pytest.raises(FormatError, match=r"here: (no checkpoint of this fit|not written by distls)"):
-                check_state(solver, replace(first, **{field.name: other}), "here")
-
-
-@pytest.mark.parametrize(
-    ("method", "changes"),
-    [
-        ("fista", {"stage": "other"}),
-        ("fista", {"stage": "steps"}),
-        ("fista", {"stage": "norm"}),
-        ("bcd", {"refit": True}),
-        ("bcd", {"used": np.ones(12, bool)}),
-        ("sgd", {"part": 99}),
-        ("sgd", {"interval": 0}),
-        ("sgd", {"chosen": 99}),
-        ("sgd", {"recipe": {"kind": "fourier"}}),
-        ("sgd", {"recipe": {"n_stages": []}}),
-        ("fista", {"passes": 2.0**60}),
-        ("fista", {"passes": float("nan")}),
-    ],
-)
-def test_states_that_contradict_themselves_are_refused(
-    method: str, changes: dict[str, Any], data: dict[str, Dataset]
-) -> None:
-    solver = solver_of(method, data)
-    with pytest.raises(FormatError):
-        check_state(solver, replace(solver.init(), **changes), "here")
 
 
 @pytest.mark.parametrize("error", [TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError])
-@pytest.mark.parametrize("broken", ["init", "fits", "weights", "step"])
-def test_an_error_of_a_solver_is_not_taken_for_a_forged_checkpoint(
-    broken: str, error: type[Exception], data: dict[str, Dataset], tmp_path: Path, monkeypatch: Any
+def test_an_error_of_a_solver_is_not_taken_for_a_damaged_checkpoint(
+    error: type[Exception], data: dict[str, Dataset], tmp_path: Path, monkeypatch: Any
 ) -> None:
     with interrupted():
         fit("fista", data["class"], tmp_path / "run", params={"tau": 0.0}, passes=4, callbacks=[StopAfter(2)])
@@ -127,7 +79,7 @@ def test_an_error_of_a_solver_is_not_taken_for_a_forged_checkpoint(
     def slip(*_: Any) -> Any:
         raise error("a slip")
 
-    monkeypatch.setattr(Fista, broken, slip)
+    monkeypatch.setattr(Fista, "step", slip)
     with pytest.raises(error, match="a slip") as caught:
         resume(tmp_path / "run")
     assert not isinstance(caught.value, FormatError)

@@ -1,0 +1,81 @@
+"""What is used of distributed beside its interface: each hook with its reason, and a test that names it when it breaks.
+
+Changes of a version of distributed meet this file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import distributed.utils
+from distributed import Client, LocalCluster, Nanny, SchedulerPlugin, SpecCluster
+
+# At least between two messages of one connection.
+MESSAGE_SECONDS = 0.001
+
+
+def _hasten(stream: Any) -> None:
+    """Let a `BatchedSend` send sooner after its last message: a round of tasks is a few messages, in turns."""
+    if stream is not None:
+        stream.interval = MESSAGE_SECONDS
+
+
+class PromptClient(Client):  # type: ignore[misc]
+    """A client whose messages do not wait, without span metadata, which the scheduler would keep for ever."""
+
+    # Private hook of distributed: `submit` describes each task in span metadata, and no option turns that off.
+    def _graph_to_futures(self, *graph: Any, **options: Any) -> Any:
+        if "span_metadata" in options:
+            options["span_metadata"] = {}
+        return super()._graph_to_futures(*graph, **options)
+
+    # Private hook of distributed: messages wait until 10 ms after the last one, and no option shortens that.
+    async def _ensure_connected(self, timeout: Any = None) -> None:
+        await super()._ensure_connected(timeout=timeout)
+        _hasten(self.scheduler_comm)
+
+
+class PromptMessages(SchedulerPlugin):  # type: ignore[misc]
+    """Has the scheduler's messages reach workers at once."""
+
+    # Private hook of distributed: they wait until 5 ms after the last one, and no option shortens that.
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Shorten the wait of the connection to a new worker."""
+        _hasten(scheduler.stream_comms.get(worker))
+
+
+class PatientCluster(LocalCluster):  # type: ignore[misc]
+    """Keeps the nanny of a lost worker, which Dask would close for good after 15 s."""
+
+    # Private hook of distributed: SpecCluster's version closes the nanny, Cluster's only notes that the worker went.
+    def _update_worker_status(self, op: str, message: Any) -> None:
+        super(SpecCluster, self)._update_worker_status(op, message)
+
+
+class AskingNanny(Nanny):  # type: ignore[misc]
+    """Asks whether it should restart its worker."""
+
+    async def may_restart(self) -> bool:
+        """Return whether to restart a worker that has ended."""
+        raise NotImplementedError
+
+    # Private hook of distributed: Nanny has no public way to delay or prevent a restart.
+    async def _on_worker_exit(self, exitcode: int) -> None:
+        if await self.may_restart():
+            await super()._on_worker_exit(exitcode)
+
+
+def keep_preload() -> None:
+    """Keep the preload of the fork server."""
+    # Private hook of distributed: Nanny would set one of its own, for which this process would import pandas.
+    distributed.utils._forkserver_preload_set = True
+
+
+def ask_workers(
+    client: Client, function: Callable[[], Any], workers: list[str], seconds: float
+) -> dict[str, Any]:
+    """Return each worker's answer; raise TimeoutError if one does not answer in time."""
+    # Private hook of distributed: `run` has no time limit.
+    answers: dict[str, Any] = client.sync(client._run, function, workers=workers, callback_timeout=seconds)
+    return answers

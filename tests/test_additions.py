@@ -1,0 +1,79 @@
+"""What an addition touches: a loss or a penalty is named in its own room, elsewhere it is asked what it can do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distls.workers.losses.loss_registry import LOSSES
+from distls.workers.penalties.penalty_registry import PENALTIES
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = {
+    "losses": {*LOSSES, *(alias for loss in LOSSES.values() for alias in loss.aliases)},
+    "penalties": set(PENALTIES),
+}
+# Literals of these names outside their rooms, and the files they are in. Lower them where you can; they never rise.
+MOST = {"losses": (15, 5), "penalties": (4, 4)}
+# the same words for another thing: functions of a basis, the scale of an axis
+OTHERS = {"distls/workers/prediction/basis_functions.py", "distls/reporting/plots.py"}
+
+
+def _files() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted((ROOT / "distls").rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def literal_names(room: str) -> dict[str, list[str]]:
+    """Return the literals outside a room that are names of what is in it, by file; docstrings are longer."""
+    found = {
+        path: [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in NAMES[room]
+        ]
+        for path, tree in _files()
+        if not path.startswith(f"distls/workers/{room}/") and path not in OTHERS
+    }
+    return {path: names for path, names in found.items() if names}
+
+
+def files_that_name(name: str, class_name: str) -> set[str]:
+    """Return the files in which a name or its class occurs."""
+    return {
+        path
+        for path, tree in _files()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Constant) and node.value == name)
+        or (isinstance(node, ast.ClassDef | ast.alias) and node.name == class_name)
+    }
+
+
+@pytest.mark.parametrize("room", NAMES)
+def test_literal_names_outside_their_room_only_become_fewer(room: str) -> None:
+    found, (literals, files) = literal_names(room), MOST[room]
+    assert sum(map(len, found.values())) <= literals, found
+    assert len(found) <= files, found
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name", "file", "registry"),
+    [
+        ("perceptron", "Perceptron", "losses/perceptron", "losses/loss_registry"),
+        (
+            "multitask_squared_hinge",
+            "MultitaskSquaredHinge",
+            "losses/multitask_squared_hinge",
+            "losses/loss_registry",
+        ),
+        ("l1linf", "L1Linf", "penalties/l1linf", "penalties/row_kernels"),
+        ("sparse-group", "SparseGroup", "penalties/sparse_group", "penalties/row_kernels"),
+    ],
+)
+def test_one_that_is_no_default_is_in_its_file_and_its_registry_alone(
+    name: str, class_name: str, file: str, registry: str
+) -> None:
+    assert files_that_name(name, class_name) == {f"distls/workers/{each}.py" for each in (file, registry)}
