@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from slow_lane import is_slow, unmatched
 
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
@@ -31,11 +33,14 @@ os.environ["DISTLS_COMPILING_NOTICE"] = "0"
 # No test pulls the plug, so none waits for the disk: half of the time of those in tests/storage.
 os.fsync = lambda descriptor: None
 _STARTED = time.monotonic()
+collect_ignore = ["outside"]  # a package of its own: test_outside_package
+# marks of some cases of a test -> whether those are the slow ones
+CASES = {"slow_cases": True, "fast_cases": False}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs the slow lane too."""
-    parser.addoption("--run-slow", action="store_true", help="run the slow lane too: tests/slow_lane.py")
+    parser.addoption("--run-slow", action="store_true", help="run the slow lane too")
     parser.addoption("--slow-seconds", type=float, help="begin no test of the slow lane later than this")
 
 
@@ -49,20 +54,42 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the slow lane out of a run of all tests; `-m slow --run-slow` is that lane alone."""
     for item in items:
-        if is_slow(item.nodeid):
+        if any(map(partial(_is_slow, item), item.iter_markers())):
             item.add_marker(pytest.mark.slow)
-    whole = {Path(argument).resolve() for argument in config.args} <= {
-        config.rootpath,
-        config.rootpath / "tests",
-    }
-    if whole:
-        missing = unmatched([item.nodeid for item in items])
-        if missing:
-            raise pytest.UsageError(f"tests/slow_lane.py: no test matches {missing}")
-    if whole and not config.getoption("--run-slow"):
+    paths = {Path(argument).resolve() for argument in config.args}
+    if not paths <= {config.rootpath, config.rootpath / "tests"}:
+        return
+    _refuse_patterns_of_no_case(items)
+    if not config.getoption("--run-slow"):
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
+
+
+def _is_slow(item: pytest.Item, mark: pytest.Mark) -> bool:
+    """Tell whether a mark of a test puts this case into the slow lane."""
+    if mark.name not in CASES or not (case := _case(item)):
+        return False
+    return any(re.match(pattern, case) for pattern in mark.args) == CASES[mark.name]
+
+
+def _case(item: pytest.Item) -> str:
+    """Return the id of the parameters, as between the brackets of the test's name."""
+    return item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
+
+
+def _refuse_patterns_of_no_case(items: list[pytest.Item]) -> None:
+    """What a mark was for may have another name now."""
+    marked = [
+        (item.path.name, mark, item) for item in items for mark in item.iter_markers() if mark.name in CASES
+    ]
+    cases = defaultdict(list)
+    for file, mark, item in marked:
+        for pattern in mark.args:
+            cases[file, pattern].append(bool(re.match(pattern, _case(item))))
+    stale = [name for name, matches in cases.items() if not any(matches)]
+    if stale:
+        raise pytest.UsageError(f"slow_cases and fast_cases that match no case: {stale}")
 
 
 class Written(NamedTuple):

@@ -13,6 +13,7 @@ from benchmarks.faults import fuzz, fuzz_seeds
 from benchmarks.faults.fuzz_seeds import READERS, Reader
 
 
+@pytest.mark.slow
 def test_a_few_cases_of_each_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = fuzz.main(
         ["--seed", "5", "--cases", "6", "--minutes", "60", "--out", str(tmp_path / "out.json")]

@@ -12,6 +12,7 @@ _PAGES = [DOCS / "start.md", *sorted((DOCS / "guides").glob("*.md"))]
 GUIDES = [path for path in _PAGES if "```console" in path.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_commands_print_what_the_guide_shows(guide: Path, tmp_path: Path) -> None:
     for step in steps(guide.read_text(encoding="utf-8")):

@@ -82,6 +82,7 @@ ROOMS = [
     "distls/planning",
     "distls/reporting",
     "distls/estimators",
+    "distls/testing",
     "distls/",
     "distls/cli",
     "distls/cli/",
@@ -112,6 +113,7 @@ PLACES = {
     "vowpalwabbit": ("distls/interchange/vw_model.py",),
     "skops": ("distls/interchange/sklearn_pipeline.py",),
     "bokeh": ("distls/reporting/",),
+    "pytest": ("distls/testing/",),
 }
 
 

@@ -65,6 +65,7 @@ def test_functions_are_short() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_the_numbers_of_the_house_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     import house_numbers
 

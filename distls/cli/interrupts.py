@@ -26,7 +26,7 @@ _SECONDS = 1.0
 # Time to save and close after the first signal; the documented limit is ten seconds.
 _PATIENCE_SECONDS = 9.0
 # An exception inside the compiler would leave it unusable for saving, so an interrupt waits for it, up to a limit.
-_COMPILING_SECONDS = 2.0
+COMPILING_SECONDS = 2.0
 _COMPILERS = ("numba.", "llvmlite.")
 _RETRY_SECONDS = 0.01
 _END = b"\0"
@@ -75,7 +75,7 @@ class Interrupts:
         if self._raised:
             return
         self._first = self._first or time.monotonic()
-        if _is_compiling(frame) and time.monotonic() - self._first < _COMPILING_SECONDS:
+        if _is_compiling(frame) and time.monotonic() - self._first < COMPILING_SECONDS:
             self._send_again()
             return
         self._raised = True

@@ -58,7 +58,7 @@ from distls.workers.runtime.process import single_threaded_blas
 Floats = NDArray[np.float64]
 # Scores that are gathered on the driver, 256 MiB in float64; with more the rows are read for every evaluation. It does
 # not depend on the machine, so that the bits do not either.
-_MOST_HELD = 2**25
+MOST_HELD = 2**25
 _CACHE_BYTES = 2**28  # decoded partitions that workers keep between such reads
 _REMEDY = "the model is as it was; make room and calibrate again"
 _WHAT = {"class": "classes", "multilabel": "sets of labels"}
@@ -249,7 +249,7 @@ class _Fit:
         self._executor, self._data, self._job, self._kind = executor, data, job, kind
         self._predictor, self._k = predictor_of(model), model.n_outputs
         self._single = kind == "platt" and self._k == 2
-        held = data.meta.n_rows * self._k <= _MOST_HELD
+        held = data.meta.n_rows * self._k <= MOST_HELD
         asked, task = (
             range(len(data) if held else 1),
             partial(margins_of_block, replace(job, first_piece=not held)),

@@ -19,9 +19,9 @@ from distls.workers.ingestion.formats.table_columns import (
 )
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
-_MOST_GUESSED = 1000
+MOST_GUESSED = 1000
 _SHOWN = 20  # columns named in a notice
-_MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
+MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
 
 # (name, limit of each column to collect, columns to check) -> the results of all items
 SurveyRun = Callable[[str, dict[int, int], tuple[int, ...]], Iterable[dict[str, Any]]]
@@ -85,12 +85,12 @@ class _Survey:
         label = [self.place[self.read.label]] if self.read.label else []
         self._add(run("survey", limits, (*numbers, *label)), limits)
         # words after many numbers: the values before them were not collected
-        late = {c: _MOST_GUESSED for c in numbers if c in self.words}
+        late = {c: MOST_GUESSED for c in numbers if c in self.words}
         if late:
             self._add(run("survey-late", late, ()), late)
 
     def _limit(self, name: str) -> int:
-        return _MOST_DECLARED if name in self.declared else _MOST_GUESSED
+        return MOST_DECLARED if name in self.declared else MOST_GUESSED
 
     def _add(self, results: Iterable[dict[str, Any]], limits: dict[int, int]) -> None:
         self.lines = []
@@ -133,18 +133,18 @@ class _Survey:
 
     def _too_many(self, name: str) -> str:
         if name in self.declared:
-            return f'column "{name}" has more than {_MOST_DECLARED} values; --ignore-columns "{name}" leaves it out'
+            return f'column "{name}" has more than {MOST_DECLARED} values; --ignore-columns "{name}" leaves it out'
         remedies = (
             f'if it holds documents, read them with --text-column "{name}"; else take its values as categories '
             f'with --categorical "{name}", or leave it out with --ignore-columns "{name}"'
         )
         if self.typed:
-            return f'column "{name}" has more than {_MOST_GUESSED} values: {remedies}'
+            return f'column "{name}" has more than {MOST_GUESSED} values: {remedies}'
         text, where = self._first_word(name)
         if is_date(text):
             return f'{where}: column "{name}": "{text}" is a date, and the column has many: {_dates_remedy(name)}'
         return (
-            f'{where}: column "{name}": "{text}": not a number, and the column has more than {_MOST_GUESSED} values: '
+            f'{where}: column "{name}": "{text}": not a number, and the column has more than {MOST_GUESSED} values: '
             f"correct it; {remedies}"
         )
 

@@ -70,6 +70,7 @@ def test_a_worker_may_use_the_memory_of_its_container(compose: dict[str, Any]) -
     assert parse_bytes(given) == int(worker["mem_limit"].removesuffix("gb")) * 2**30
 
 
+@pytest.mark.slow
 def test_its_commands_train_the_same_weights(compose: dict[str, Any], shared: Path, serial: str) -> None:
     services = compose["services"]
     hosts = {"//scheduler:": "//127.0.0.1:", "/shared": str(shared)}

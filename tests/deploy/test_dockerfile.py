@@ -136,6 +136,7 @@ def _lend_packages(environment: Path) -> None:
     (site / "lent.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
 
 
+@pytest.mark.slow
 def test_its_steps_build_and_install_the_package(tmp_path: Path) -> None:
     source, wheels, target = tmp_path / "source", tmp_path / "wheels", tmp_path / "venv"
     source.mkdir()

@@ -190,6 +190,7 @@ def _start(started: Example, container: dict[str, Any], **given: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
 def test_a_job_trains_the_same_weights_and_resumes(shared: Path, serial: str, encrypted: bool) -> None:
     secret = shared.parent / "tls"

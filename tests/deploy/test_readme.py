@@ -27,6 +27,7 @@ def test_every_file_is_named() -> None:
     assert [name for name in files if name not in README and name != "README.md"] == []
 
 
+@pytest.mark.slow
 def test_the_commands_by_hand_train_the_same_weights(shared: Path, serial: str) -> None:
     text = _section("By hand").replace("--nworkers 8", "--nworkers 2")
     scheduler, worker = re.findall(r"^ +(dask (?:scheduler|worker) .+)$", text, re.MULTILINE)

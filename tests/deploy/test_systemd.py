@@ -73,6 +73,7 @@ def test_systemd_accepts_them(tmp_path: Path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_their_commands_train_the_same_weights(shared: Path, serial: str) -> None:
     settings = {**_settings(), "DISTLS_WORKERS": "2", "DISTLS_MEMORY": "1GiB"}
     (line,) = re.findall(

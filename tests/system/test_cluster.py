@@ -136,6 +136,7 @@ def _security(folder: Path) -> Security:
     return Security(require_encryption=True, **{name: str(folder / file) for name, file in files.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unanswered")
 def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undisturbed: str) -> None:
     (tmp_path / "config").mkdir()
@@ -175,6 +176,7 @@ def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undistu
     assert not (tmp_path / "plain").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("who", "message"),
     [

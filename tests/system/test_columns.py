@@ -42,6 +42,7 @@ def _started(command: Callable[..., Any], train: Path, what: str) -> Any:
     return started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["groups", "records"])
 def test_killed_it_goes_on(command: Callable[..., Any], train: Path, undisturbed: str, what: str) -> None:
     started = _started(command, train, what)
@@ -62,6 +63,7 @@ def test_killed_it_goes_on(command: Callable[..., Any], train: Path, undisturbed
     ]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(command: Callable[..., Any], train: Path, undisturbed: str) -> None:
     started = _started(command, train, "records")
     started.workers()[0].send_signal(signal.SIGKILL)
@@ -71,6 +73,7 @@ def test_a_killed_worker_changes_nothing(command: Callable[..., Any], train: Pat
     assert _digest(train) == undisturbed
 
 
+@pytest.mark.slow
 def test_interrupted_it_goes_on(command: Callable[..., Any], train: Path, undisturbed: str) -> None:
     started = _started(command, train, "records")
     started.interrupt(signal.SIGINT)

@@ -55,6 +55,7 @@ def _run(update: str, cache: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
 def test_who_compiles_has_the_bits_of_who_loads(tmp_path: Path, update: str) -> None:
     cache = tmp_path / "cache"
@@ -67,6 +68,7 @@ def test_who_compiles_has_the_bits_of_who_loads(tmp_path: Path, update: str) -> 
     assert loaded == compiled
 
 
+@pytest.mark.slow
 def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path: Path) -> None:
     x, y = labelled_rows(300, 20, 3)
     write_dataset(tmp_path / "data", x, y)

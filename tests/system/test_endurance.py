@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROUNDS = 500
 # With a new group of tasks a call, the scheduler grew by 6.4 KiB a round; without, it is 0.9 to 1.2, of which names of
 # tasks are remembered up to 100,000. The others hold data too, and give memory back when they like.
@@ -16,6 +18,7 @@ GROWTH_KIB = {"scheduler": 4.0, "driver": 40.0, "worker 0": 40.0, "worker 1": 40
 PASSING = 10
 
 
+@pytest.mark.slow
 def test_500_rounds_leave_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     options = ["--methods", "mcid", "--clusters", "own", "--rounds", str(ROUNDS), "--out", str(out)]

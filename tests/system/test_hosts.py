@@ -91,6 +91,7 @@ class Fit:
         return bool(records) and len(records[-1]["worker_seconds"]) == 4
 
 
+@pytest.mark.slow
 def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
     hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
     assert _weights(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mended", [True, False], ids=["mended", "for good"])
 def test_a_cut_link_loses_a_worker_and_nothing_else(
     hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path, mended: bool

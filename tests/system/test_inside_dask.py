@@ -38,6 +38,7 @@ def _fit_one(seed: int, folder: Path) -> tuple[str, list[str]]:
     return model.sha256, list(fit("mcid", data, passes=1, seed=seed).record["worker_seconds"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(DEADLINE)
 def test_as_many_fits_as_there_are_threads_and_more(client: Client, tmp_path: Path) -> None:
     found = client.gather(client.map(_fit_one, range(6), folder=tmp_path, pure=False))
@@ -46,6 +47,7 @@ def test_as_many_fits_as_there_are_threads_and_more(client: Client, tmp_path: Pa
     assert all(len(processes) == 1 for _, processes in found)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(DEADLINE)
 def test_searches_under_joblib(client: Client) -> None:
     alphas = {"alpha": [1e-2, 1e-3, 1e-4]}
@@ -58,6 +60,7 @@ def test_searches_under_joblib(client: Client) -> None:
     assert np.array_equal(search.cv_results_["mean_test_score"], again.cv_results_["mean_test_score"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(DEADLINE)
 def test_a_cluster_that_starts_workers_on_demand(tmp_path: Path) -> None:
     data = write_dataset(tmp_path / "d", *ROWS, partition_rows=30)
@@ -68,6 +71,7 @@ def test_a_cluster_that_starts_workers_on_demand(tmp_path: Path) -> None:
     assert found.model.sha256 == fit("mcid", data, passes=2, executor="serial").model.sha256
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_part_is_told_so_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -180,6 +180,7 @@ def _check_resumed(stalled: Stalled, run: Path, undisturbed: str) -> None:
     assert (status["status"], status["weights_sha256"]) == ("MAX_PASSES", undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_round_that_does_not_end(
     stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str, number: int
@@ -197,6 +198,7 @@ def test_a_round_that_does_not_end(
     _check_resumed(stalled, run, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_round_that_does_not_end_on_a_running_cluster(
     stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
 ) -> None:
@@ -246,6 +248,7 @@ def test_what_is_to_be_stuck_is_there(phase: str) -> None:
     assert callable(replaced[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["start", "prepare"])
 def test_what_is_stuck_before_the_first_round(
     stalled: Stalled, data: Path, tmp_path: Path, phase: str
@@ -256,6 +259,7 @@ def test_what_is_stuck_before_the_first_round(
     assert stalled.end(signal.SIGTERM) == ("", AT_ONCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
 @pytest.mark.parametrize("phase", ["kernel", "checkpoint"])
 def test_what_is_stuck_loses_nothing_that_was_saved(
@@ -279,6 +283,7 @@ def test_what_is_stuck_loses_nothing_that_was_saved(
     _check_resumed(stalled, run, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_close(
     stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
 ) -> None:
@@ -308,6 +313,7 @@ def _work(command: str, data: Path, place: Path) -> list[object]:
     }[command]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["ingest", "columns", "generate", "predict", "evaluate", "demo"])
 def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, command: str) -> None:
     if command in ("predict", "evaluate"):
@@ -323,6 +329,7 @@ def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, co
     assert left <= ({"new", "new-test"} if command in ("ingest", "generate") else set())
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str) -> None:
     """The last whole round is saved, although nobody can be told."""
     run = tmp_path / "run"
@@ -344,6 +351,7 @@ def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path,
     _check_resumed(stalled, run, undisturbed)
 
 
+@pytest.mark.slow
 def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data: Path, tmp_path: Path) -> None:
     for name in ("distls", "distributed", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w').close()\n")

@@ -30,6 +30,7 @@ def _fit(
     return ended.returncode, ended.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_that_cannot_be_written(data: Path, tmp_path: Path) -> None:
     place = tmp_path / "file" / "folder"
     (tmp_path / "file").touch()
@@ -43,6 +44,7 @@ def test_a_temporary_folder_that_cannot_be_written(data: Path, tmp_path: Path) -
     )
 
 
+@pytest.mark.slow_cases("32")
 @pytest.mark.parametrize("number", [16, 32])
 def test_few_open_files(data: Path, tmp_path: Path, number: int) -> None:
     assert _fit(data, tmp_path / "run", f"ulimit -n {number}") == (
@@ -54,10 +56,12 @@ def test_few_open_files(data: Path, tmp_path: Path, number: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_limit_on_open_files_that_can_be_raised_is(data: Path, tmp_path: Path) -> None:
     assert _fit(data, tmp_path / "run", "ulimit -S -n 32") == (0, [])
 
 
+@pytest.mark.slow_cases("(dask-1000|serial-.*)$")
 @pytest.mark.parametrize("size", [40, 150, 200, 1000])  # below 150 NumPy cannot be loaded
 @pytest.mark.parametrize("executor", ["dask", "serial"])
 def test_few_addresses(data: Path, tmp_path: Path, size: int, executor: str) -> None:
@@ -71,5 +75,6 @@ def test_few_addresses(data: Path, tmp_path: Path, size: int, executor: str) -> 
     )
 
 
+@pytest.mark.slow
 def test_few_open_files_are_enough_for_one_process(data: Path, tmp_path: Path) -> None:
     assert _fit(data, tmp_path / "run", "ulimit -n 32", ["--executor", "serial"]) == (0, [])

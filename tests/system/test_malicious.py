@@ -324,6 +324,7 @@ def test_datasets_are_described_no_better(at, attack):
     assert refused("info", at / "data").startswith(str(at / "data"))
 
 
+@pytest.mark.slow_cases("(gls|bcd|sdca)")
 @pytest.mark.parametrize("method", ["sgd", "gls", "bcd", "sdca"])
 def test_classes_without_rows_are_refused_before_weights_are_made(at, method):
     many = 2**17
@@ -582,6 +583,7 @@ def test_runs(at, attack):
     assert not (at / "executed").exists()
 
 
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize("method", ["fista", "sgd"])
 def test_untouched_runs_go_on(at, method):
     assert resume(at / method).status == Status.MAX_PASSES

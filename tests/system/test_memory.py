@@ -74,6 +74,7 @@ def plan(large: Path) -> dict[str, Any]:
     return dict(json.loads(made.out))
 
 
+@pytest.mark.slow
 def test_peaks_stay_below_the_limit_and_near_the_plan(
     large: Path, plan: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_what_the_plan_refuses_is_refused_at_once(large: Path, tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_columns_stay_below_the_limit(large: Path, tmp_path: Path) -> None:
     train, limit = tmp_path / "train", parse_bytes(LIMIT)
     shutil.copytree(large, train, copy_function=os.link)
@@ -117,6 +119,7 @@ def test_columns_stay_below_the_limit(large: Path, tmp_path: Path) -> None:
     assert open_dataset(train).decoded_bytes.sum() > 2 * (limit - BASE_BYTES), "the test is about more"
 
 
+@pytest.mark.slow
 def test_descent_over_shards_stays_below_the_plan(large: Path, tmp_path: Path) -> None:
     train = tmp_path / "train"
     shutil.copytree(large, train, copy_function=os.link)
@@ -152,6 +155,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "params"),
     [
@@ -194,6 +198,7 @@ def many_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_classes_whose_weights_do_not_fit_are_trained_and_scored_in_blocks(
     many_classes: Path, tmp_path: Path
 ) -> None:

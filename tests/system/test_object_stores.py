@@ -129,6 +129,7 @@ def _secret(_item: None) -> str | None:
     return os.environ.get("AWS_SECRET_ACCESS_KEY")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faults")
 def test_workers_have_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the process they are forked from was started before."""
@@ -141,6 +142,7 @@ def test_workers_have_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) ->
         executor.close()
 
 
+@pytest.mark.slow
 def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: Tour) -> None:
     executor, _ = open_executor(ClusterOptions(workers=2))
     try:
@@ -157,6 +159,7 @@ def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: 
     assert "status MAX_PASSES" in distls("report", f"{BUCKET}/tour/mcid").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     [{"error_every": 7}, {"slow": 0.02}, {"cut_reads_every": 5, "cut_writes_every": 6}],
@@ -175,6 +178,7 @@ def test_the_same_bits_from_a_store_that_fails(
 # -- ends and goes on ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_arrays_of_estimators_go_through_the_store(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = labelled_rows(300, 20, 3)
     alone = MCIDClassifier(passes=2).fit(x, y).model_.sha256
@@ -205,6 +209,7 @@ def sha256(done: FitResult) -> str:
     return done.model.sha256
 
 
+@pytest.mark.slow
 def test_a_killed_driver_goes_on_from_its_checkpoint(
     faults: Faults, data: str, undisturbed: str, command: Callable[..., Any]
 ) -> None:
@@ -226,6 +231,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(
     assert not (run / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_ends_the_fit_in_one_line(
     faults: Faults, data: str, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +267,7 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(
     assert sha256(resume(run)) == undisturbed
 
 
+@pytest.mark.slow
 def test_an_ingest_goes_on(faults: Faults, text: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts, calls = StorePath.write_parts, iter(range(10**6))
 

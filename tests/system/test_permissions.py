@@ -50,6 +50,7 @@ print(json.dumps(modes))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_no_file_is_wider_than_the_mask(mask: int) -> None:
     # the names of sockets must be short

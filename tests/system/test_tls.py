@@ -164,6 +164,7 @@ def test_same_bits_and_nothing_readable_on_the_way(
         assert b"distls" not in stream
 
 
+@pytest.mark.slow
 def test_strangers_are_refused(
     standing: Standing,
     command: Callable[..., Any],
@@ -189,6 +190,7 @@ def test_strangers_are_refused(
     assert standing.n_workers() == 2
 
 
+@pytest.mark.slow
 def test_workers_of_strangers_are_refused(standing: Standing, tmp_path: Path, strangers: list[str]) -> None:
     tcp = standing.address.replace("tls:", "tcp:")
     certificate = ["--tls-ca-file", strangers[1], *strangers[2:]]
@@ -214,6 +216,7 @@ def test_all_of_it_is_on_loopback_and_its_files_are_private(standing: Standing) 
     assert [stat.S_IMODE(path.stat().st_mode) for path in [files[0].parent, *files]] == [0o700, *3 * [0o600]]
 
 
+@pytest.mark.slow
 def test_a_cluster_of_a_fit_is_on_loopback(
     command: Callable[..., Any], documents: Path, tmp_path: Path
 ) -> None:
@@ -241,6 +244,7 @@ def _speaks_tls_only(port: int, certificates: Certificates) -> bool:
         return encrypted.cipher() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_open_to_other_machines_is_open_by_tls_only(
     command: Callable[..., Any], tmp_path: Path, number: int

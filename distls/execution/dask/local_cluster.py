@@ -41,7 +41,7 @@ _REACHABLE = (
 # Prefixes of environment variables that hold credentials and addresses of stores.
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
 # Between the death of a worker and the start of its successor.
-_PAUSE_SECONDS = 0.5
+PAUSE_SECONDS = 0.5
 # Attempts to start a successor: the process that forks it may be killed meanwhile.
 _ATTEMPTS = 5
 
@@ -113,7 +113,7 @@ class PatientNanny(AskingNanny):
                     raise
             # that server was killed before it had forked: a process that is spawned does not need it
             self.process, way = None, contextlib.nullcontext()
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _goes_on(self) -> bool:
         return self.restarts and self._attempts > 0 and self.status == Status.running
@@ -126,7 +126,7 @@ class PatientNanny(AskingNanny):
 
     async def may_restart(self) -> bool:
         """Return whether to restart the worker, after a pause."""
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(PAUSE_SECONDS)
         self._attempts = _ATTEMPTS
         return self.restarts
 

@@ -23,9 +23,9 @@ from distls.workers.compilation.processor import processor
 
 _LOG = logging.getLogger(__name__)
 
-_CONNECT_SECONDS = 20
-_REACH_SECONDS = 3
-_ANSWER_SECONDS = 60
+CONNECT_SECONDS = 20
+REACH_SECONDS = 3
+ANSWER_SECONDS = 60
 _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 
 
@@ -104,7 +104,7 @@ def connect(
     try:
         connection = Connection(client, reopen=lambda: _client(address, security), check=_NewWorkers())
         connection.ask_for_workers()
-        client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
+        client.wait_for_workers(min_workers, timeout=CONNECT_SECONDS)
         connection.threads()
     except TimeoutError:
         client.close()
@@ -118,7 +118,7 @@ def connect(
 
 
 def _client(address: str, security: Security | None) -> Client:
-    client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
+    client = PlainClient(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
     watch_loop(client, report_defects)
     return client
 
@@ -196,17 +196,17 @@ class _NewWorkers:
 def _asked(client: Client, function: Callable[[], Answer], workers: list[str]) -> dict[str, Answer]:
     """Return each worker's answer; raise WorkerError if one does not answer in time."""
     try:
-        return ask_workers(client, function, workers, _ANSWER_SECONDS)
+        return ask_workers(client, function, workers, ANSWER_SECONDS)
     except TimeoutError:
         raise WorkerError(
-            f"one of the workers {', '.join(workers)} does not answer within {_ANSWER_SECONDS} s; end or restart it"
+            f"one of the workers {', '.join(workers)} does not answer within {ANSWER_SECONDS} s; end or restart it"
         ) from None
 
 
 async def _reaches(client: Client, worker: str) -> bool:
     """Return whether a worker answers this process, which may be outside the workers' network."""
     try:
-        await asyncio.wait_for(client.rpc(worker).identity(), _REACH_SECONDS)
+        await asyncio.wait_for(client.rpc(worker).identity(), REACH_SECONDS)
     except (OSError, TimeoutError):
         return False
     return True

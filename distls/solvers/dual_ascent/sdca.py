@@ -59,8 +59,8 @@ _DEFAULT_ROUNDS = 2  # a pass, of several lanes
 _WHOLE_MIB, _GROUP_MIB = 192, 128
 # Of losses with a kink: few rows have duals inside their domain, and these are all that still moves.
 _ACTIVE_SWEEPS = 3
-_FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass
-_SAFETY = 0.9  # times the largest ratio of the last pass is what lanes hold back
+FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass
+SAFETY = 0.9  # times the largest ratio of the last pass is what lanes hold back
 # How much the dual may fall by rounding, relative to the objective at zero weights.
 _ROUNDING = {"float64": 1e-10, "float32": 1e-5}
 # Weight-sized arrays: a lane's weights and its change; the driver's state before and after, its weights and the sum.
@@ -154,7 +154,7 @@ class Sdca(Solver[SdcaState]):
             versions=np.zeros(n, np.int64),
             before=np.zeros(n, np.int64),
             mix=np.ones(n),
-            ratios=np.full(self._rounds, _FIRST_RATIO * len(self.lanes)),
+            ratios=np.full(self._rounds, FIRST_RATIO * len(self.lanes)),
             gaps=np.full(self._rounds, math.inf),
         )
 
@@ -202,7 +202,7 @@ class Sdca(Solver[SdcaState]):
 
     def _spread(self, state: SdcaState, live: int) -> float:
         """Return by how much lanes magnify their own changes."""
-        return float(np.clip(_SAFETY * state.ratios.max(), 1.0, live))
+        return float(np.clip(SAFETY * state.ratios.max(), 1.0, live))
 
     def _lanes_of(self, state: SdcaState) -> list[Lane]:
         """Return the partitions of each lane in the round after `state`."""

@@ -200,6 +200,7 @@ def test_the_scheduler_of_the_environment_gives_way_to_options(
     assert distls(*fitting, *SERIAL).code == 0
 
 
+@pytest.mark.slow_cases("dask")
 @pytest.mark.parametrize("command", ["distls", "dask"])
 def test_a_traceback_with_debug_and_only_then(place: Path, command: str) -> None:
     start = [sys.executable, "-m", *(["distls"] if command == "distls" else ["dask", "distls"])]
@@ -367,6 +368,7 @@ def test_notes_on_rows_to_score_are_silenced(tmp_path: Path, command: str) -> No
     assert distls(*words, "--quiet")[::2] == (0, "")
 
 
+@pytest.mark.slow
 def test_select_publishes_the_best_child(place: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code, out, err = distls("fit", "mcid", place / "train", run, "-p", "alpha=1e-2,1e-5", "-p", "loss=log,hinge",

@@ -79,7 +79,7 @@ def test_the_compiler_is_not_interrupted(ran) -> None:
 
 
 def test_but_for_a_while_only(ran, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "_COMPILING_SECONDS", 0.1)
+    monkeypatch.setattr(interrupts, "COMPILING_SECONDS", 0.1)
     forever = "def compile_it():\n    signal.raise_signal(signal.SIGINT)\n    time.sleep(SECONDS)\n"
     compiler: dict[str, Any] = {"__name__": "numba.core", "time": time, "signal": signal, "SECONDS": SECONDS}
     exec(forever, compiler)

@@ -243,6 +243,7 @@ def test_a_bound_that_says_nothing_is_called_so(data: Dataset, tmp_path: Path) -
     assert run_lines(tmp_path / "run")[-1].startswith("objective 1.000000, at most 4.00e-01 (40 %)")
 
 
+@pytest.mark.fast_cases("mcid")
 @pytest.mark.parametrize(
     ("method", "loss"),
     [

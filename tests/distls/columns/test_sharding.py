@@ -188,6 +188,7 @@ def copy(many, name, tmp_path):
     return shutil.copytree(many / name, tmp_path / name)
 
 
+@pytest.mark.fast_cases("1-sparse")
 @pytest.mark.parametrize("name", ["sparse", "dense"])
 @pytest.mark.parametrize("batch", [1, 5000, 10**9])
 def test_bundles_and_schedules_leave_no_trace(many, tmp_path, monkeypatch, name, batch):
@@ -197,6 +198,7 @@ def test_bundles_and_schedules_leave_no_trace(many, tmp_path, monkeypatch, name,
     assert file_bytes(path) == file_bytes(many / f"{name}-whole")
 
 
+@pytest.mark.fast_cases("2-1")
 @pytest.mark.parametrize(("workers", "threads"), [(1, 1), (2, 1), (1, 3)])
 def test_workers_leave_no_trace(many, tmp_path, workers, threads):
     executor = start_local(workers, threads, processes=workers > 1)
@@ -251,6 +253,7 @@ def test_those_of_another_dataset_are_replaced(many, tmp_path):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.fast_cases(r"0\.0-sparse")
 @pytest.mark.parametrize("name", ["sparse", "dense"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.6, 0.95])
 @pytest.mark.usefixtures("small_batches")
@@ -288,6 +291,7 @@ class Noting(Dying):
         return super().each_worker(function, item)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_killed_after_the_rename_nothing_is_left(many, tmp_path, monkeypatch):
     path = copy(many, "sparse", tmp_path)
@@ -424,6 +428,7 @@ def limited(room):
     return MemoryBudget(int((BASE_BYTES + room) / 0.92) + 1)
 
 
+@pytest.mark.slow
 def test_little_memory_means_more_and_smaller_groups(many, tmp_path):
     path, noted = copy(many, "sparse", tmp_path), []
     total = int(open_dataset(path).decoded_bytes.sum())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows
+from helpers import FEW_CHECKS, labelled_rows
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
@@ -32,6 +32,7 @@ _TOLERANCE = "scores that agree to 1e-7 take a gap of 1e-15; checked below, with
 EXACT: dict[str, Any] = {"tol": None, "passes": 600}
 
 
+@pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     # sparse features with means take hundreds of passes, whose number no check is about; 200 is the fewest with which
     # dense rows are trained in memory
@@ -47,6 +48,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(EQUIVALENCES))
 @pytest.mark.parametrize(
     "estimator",
@@ -70,6 +72,7 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray]:
     return x.astype(np.float64), y
 
 
+@pytest.mark.fast_cases("strength0-3")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("strength", [{}, {"C": 0.5}])
 def test_agrees_with_logistic_regression(
@@ -96,6 +99,7 @@ def test_agrees_with_logistic_regression(
     )  # fmt: skip
 
 
+@pytest.mark.fast_cases("hinge-2")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer"])
 def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str) -> None:
@@ -114,6 +118,7 @@ def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes:
     assert not hasattr(mine, "predict_proba")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer", "ovr_log"])
 def test_agrees_with_liblinear_s_intercept(
@@ -155,6 +160,7 @@ def test_agrees_with_ridge_on_a_constant_column() -> None:
     np.testing.assert_allclose(mine.intercept_, 2.0 * theirs.coef_[:, -1], atol=1e-6)
 
 
+@pytest.mark.slow_cases(r"(None-0\.5|2-0\.0)$")
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
 @pytest.mark.parametrize("k", [None, 2])
 def test_agrees_with_ridge_and_elastic_net(k: int | None, l1_ratio: float) -> None:
@@ -185,6 +191,7 @@ def _objective(fitted: DualLogisticRegression, x: Any, y: np.ndarray, alpha: flo
     return float(losses.mean() + 0.5 * alpha * np.square(fitted.coef_).sum())
 
 
+@pytest.mark.slow
 def test_c_is_alpha_by_the_number_of_rows(tmp_path: Path, rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
     x, y = rows
     of_c, of_alpha = DualLinearSVC(C=2.0).fit(x, y), DualLinearSVC(alpha=1 / (2.0 * len(y))).fit(x, y)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import NotFittedError
@@ -53,6 +53,8 @@ def _expected_failures(estimator: MCIDClassifier) -> dict[str, str]:
     return weights if estimator.fit_intercept else {**weights, "check_class_weight_classifiers": _ORIGIN}
 
 
+@pytest.mark.fast_cases(FEW_CHECKS)
+@pytest.mark.slow_cases(r"MCIDClassifier\(.+\)-")
 @parametrize_with_checks(
     [
         MCIDClassifier(),
@@ -74,6 +76,7 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray]:
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
 
+@pytest.mark.fast_cases(".*csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_same_bits_as_fit_on_an_equal_dataset(
@@ -295,6 +298,7 @@ TWO_CLASSES = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases(r"MCIDClassifier\(\)", "Generalized", "DualLogistic")
 @pytest.mark.parametrize("made", TWO_CLASSES, ids=repr)
 def test_two_classes_have_one_row_of_weights(made: Any) -> None:
     x, y = labelled_rows(150, 12, 2)
@@ -390,6 +394,7 @@ def test_files_of_workers_are_in_the_folder_that_is_named(
         MCIDClassifier(passes=2, executor=workers).fit(x, y)
 
 
+@pytest.mark.fast_cases("made0")
 @pytest.mark.parametrize("made", [StochasticClassifier(), SGDQNClassifier("log")])
 def test_columns_of_other_scales_are_warned_of(made: Any, recwarn: pytest.WarningsRecorder) -> None:
     x, y = load_breast_cancer(return_X_y=True)

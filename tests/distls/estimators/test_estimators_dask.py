@@ -71,6 +71,7 @@ def test_two_classes_and_chunks_of_unknown_length_or_without_rows():
     assert model.predict_proba(some).compute().shape == (180, 2)
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     x, y = blobs()
     lazy = da.from_array(x, chunks=100)

@@ -20,6 +20,7 @@ def trained(root, method, params, *, target="class", passes=2, **options):
     return x, y
 
 
+@pytest.mark.fast_cases("mcid", "sgd", "cls")
 @pytest.mark.parametrize(
     ("method", "params", "name"),
     [
@@ -63,6 +64,7 @@ def test_regressors(tmp_path):
     assert np.allclose(found.predict(x), distls.load_model(tmp_path / "run").predict(x))
 
 
+@pytest.mark.slow
 def test_what_has_no_estimator_is_refused(tmp_path):
     trained(tmp_path, "fista", {}, transform="standardize")
     with pytest.raises(

@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -51,6 +51,10 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     }
 
 
+@pytest.mark.fast_cases(FEW_CHECKS)
+@pytest.mark.slow_cases(
+    r"GeneralizedLeastSquaresClassifier\(alpha", r"CalibratedLeastSquaresClassifier\(basis"
+)
 @parametrize_with_checks(
     [
         GeneralizedLeastSquaresClassifier(passes=20),
@@ -84,6 +88,7 @@ def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
     assert resolved == {name: parameter.default for name, parameter in parameters.items()}
 
 
+@pytest.mark.fast_cases("csr")
 @pytest.mark.parametrize("estimator", ALL)
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_same_bits_as_fit(estimator: Any, layout: str, tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:

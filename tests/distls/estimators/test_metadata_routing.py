@@ -44,6 +44,7 @@ def test_weights_are_routed_through_a_pipeline(rows: tuple[pd.DataFrame, np.ndar
     assert not np.array_equal(plain[-1].coef_, direct.coef_)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("routing")
 def test_a_search_weighs_its_scores(rows: tuple[pd.DataFrame, np.ndarray, np.ndarray]) -> None:
     x, y, weight = rows

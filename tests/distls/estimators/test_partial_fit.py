@@ -42,6 +42,7 @@ def streamed(made: MCIDClassifier, x: Any, y: np.ndarray, cuts: Sequence[int], *
     return made
 
 
+@pytest.mark.fast_cases("options0-log")
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 @pytest.mark.parametrize("loss", ["log", "hinge", "perceptron"])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": True, "dtype": "float64", "t0": 3.5}])
@@ -60,6 +61,7 @@ def test_same_bits_as_one_pass_over_a_dataset_of_the_blocks(
     assert np.any(made.coef_)
 
 
+@pytest.mark.fast_cases("float32-csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_same_bits_as_fit_of_the_estimator(rows: Pair, layout: str, dtype: type) -> None:
@@ -111,6 +113,7 @@ def test_cutting_the_stream_changes_no_bit(rows: Pair, average: str) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 4, 5, 11, 16, 17, 100])
 @pytest.mark.parametrize("size", [1, 3])
 def test_tail_is_the_mean_since_the_last_power_of_two_but_one(n_rows: int, size: int) -> None:
@@ -246,6 +249,7 @@ def test_refused_later(rows: Pair) -> None:
     assert made.model_.sha256 == before
 
 
+@pytest.mark.slow
 def test_divergence_is_an_error() -> None:
     huge = np.full((2, 2), 3e38, np.float32)
     made = MCIDClassifier("perceptron", average="none")
@@ -254,6 +258,7 @@ def test_divergence_is_an_error() -> None:
     assert not hasattr(made, "classes_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", ["none", "tail"])
 def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average: str) -> None:
     made = MCIDClassifier("perceptron", alpha=1e-30, average=average)

@@ -100,6 +100,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             getattr(GeneralizedLeastSquaresRegressor(), name)
 
 
+@pytest.mark.slow
 def test_steps_that_are_too_long_are_tried_without_a_warning() -> None:
     x, y = load_diabetes(return_X_y=True)
     with warnings.catch_warnings():

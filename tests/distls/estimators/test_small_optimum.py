@@ -32,6 +32,7 @@ def _is_in_memory(fitted: Any) -> bool:
     return not fitted.model_.dataset_fingerprint
 
 
+@pytest.mark.fast_cases(".*-log-3")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize(
@@ -104,6 +105,7 @@ def test_takes_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         DualLogisticRegression(passes=5).fit(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"lanes": 1}, {"l1_ratio": 0.5}, {"tol": None, "passes": 3}, {"dtype": "float32"}, {"intercept_scaling": 1.0},
@@ -115,6 +117,7 @@ def test_what_is_left_to_dual_ascent(options: dict[str, Any]) -> None:
     assert not _is_in_memory(DualLogisticRegression(alpha=0.1, **options).fit(x, y))
 
 
+@pytest.mark.slow
 def test_sparse_rows_hinges_and_warm_starts_are_left_to_dual_ascent() -> None:
     x, y = correlated_rows(40, 3, 2)
     assert not _is_in_memory(DualLogisticRegression(alpha=0.1).fit(sp.csr_matrix(x), y))

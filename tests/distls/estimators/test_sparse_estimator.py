@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
     check_sample_weight_equivalence_on_sparse_data,
@@ -35,6 +35,7 @@ _WEIGHT_CHECKS = {
 }
 
 
+@pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     [SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True)],
     expected_failed_checks=lambda estimator: dict.fromkeys(_WEIGHT_CHECKS, _ON_THE_MARGIN),
@@ -43,6 +44,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.slow_cases("log-True")
 @pytest.mark.parametrize("name", _WEIGHT_CHECKS)
 @pytest.mark.parametrize(("loss", "intercept"), [("log", True), ("multiclass_squared_hinge", False)])
 def test_repeated_rows_are_weights(name: str, loss: str, intercept: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from target_helpers import write_targets
 
@@ -35,6 +35,7 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     return weights if spared else {**weights, "check_class_weight_classifiers": reason}
 
 
+@pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     [
         StochasticClassifier(fit_intercept=True),
@@ -76,6 +77,7 @@ MADE = [
 ]
 
 
+@pytest.mark.fast_cases("4-StochasticClassifier-params0")
 @pytest.mark.parametrize(("estimator", "params", "method"), MADE)
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_partial_fit_has_the_bits_of_a_streamed_fit(
@@ -131,6 +133,7 @@ def test_an_estimator_needs_a_loss() -> None:
             learn()
 
 
+@pytest.mark.slow_cases("(ovr_log|sgdqn)$")
 @pytest.mark.parametrize(
     "made",
     [StochasticClassifier(), StochasticClassifier("ovr_log"), SGDQNClassifier("log")],
@@ -141,6 +144,7 @@ def test_probabilities_where_the_loss_has_them(made: Any) -> None:
     assert np.allclose(made.fit(x, y).predict_proba(x).sum(axis=1), 1.0)
 
 
+@pytest.mark.slow_cases("hinge$")
 @pytest.mark.parametrize(
     "made",
     [SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")],
@@ -166,6 +170,7 @@ def test_what_a_stream_cannot_do_is_refused() -> None:
         made.partial_fit(x, y)
 
 
+@pytest.mark.slow
 def test_a_path_is_cross_validated() -> None:
     x, y = labelled_rows(200, 20, 3)
     made = StochasticClassifier(alpha="path", alphas="1:0.1:0.001", folds=3, loss="log").fit(x, y)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from contract import StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
@@ -31,6 +30,7 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import LinearModel, save_model
+from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.workers.prediction.label_cuts import LABEL_CALIBRATIONS
 from distls.workers.prediction.probability_map import CALIBRATIONS, ProbabilityMap, model_probabilities
 
@@ -154,7 +154,7 @@ def test_isotonic_is_scikit_learns(two: Case) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in CALIBRATIONS if kind != "isotonic"])
 def test_the_same_where_scores_are_streamed(four: Case, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     held = calibrate(four.model, four.data, kind).model.calibration_arrays
-    monkeypatch.setattr(module, "_MOST_HELD", 10)
+    monkeypatch.setattr(module, "MOST_HELD", 10)
     streamed = calibrate(four.model, four.data, kind).model.calibration_arrays
     for name, array in held.items():
         np.testing.assert_allclose(streamed[name], array, rtol=1e-5, atol=1e-6)
@@ -364,6 +364,7 @@ def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(
         assert ended.model.calibration_arrays[name].tobytes() == array.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["selection", "folds"])
 def test_of_many_fits_only_what_is_published_is_calibrated(
     four: Case, train: Dataset, tmp_path: Path, how: str

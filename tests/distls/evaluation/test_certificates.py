@@ -69,6 +69,7 @@ def test_sweeps_for_a_certificate_have_a_limit(text, monkeypatch):
     assert alone["certificate"]["value"] > 5 * swept["certificate"]["value"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["l1l2", "l1linf", "sparse-group"])
 def test_the_gap_on_text_is_at_most_ten_times_the_excess(text, penalty):
     params = {"penalty": penalty, "alpha": 2e-3}
@@ -81,6 +82,7 @@ def test_the_gap_on_text_is_at_most_ten_times_the_excess(text, penalty):
         assert excess <= record["certificate"]["value"] <= 10.0 * excess
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_methods_that_read_rows_have_the_bound_of_columns(text, method, intercept):
@@ -100,6 +102,7 @@ def test_methods_that_read_rows_have_the_bound_of_columns(text, method, intercep
         assert alone[-1]["certificate"]["value"] > 5 * records[-1]["certificate"]["value"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 def test_the_mean_row_brings_the_bound_of_least_squares_near(text, class_weight):
     params = {"alpha": 1e-3, "dtype": "float64", "fit_intercept": False, "class_weight": class_weight}
@@ -112,6 +115,7 @@ def test_the_mean_row_brings_the_bound_of_least_squares_near(text, class_weight)
         assert 0.0 < excess <= record["certificate"]["value"] <= 3.0 * excess
 
 
+@pytest.mark.fast_cases("c-adaline")
 @pytest.mark.parametrize(("method", "params"), [("c-adaline", {}), ("fobos", {"penalty": "l1", "eta0": 0.1})])
 def test_the_bits_do_not_depend_on_threads_of_blas(tmp_path, method, params):
     rng = np.random.default_rng(2)
@@ -134,6 +138,7 @@ def test_no_more_scores_are_held_than_columns_may_be(text, monkeypatch):
     assert NearSearch.of(problem, 1, None) is None
 
 
+@pytest.mark.fast_cases("l1l2-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
@@ -158,6 +163,7 @@ def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
     assert all(r["objective"] - r["certificate"]["value"] <= best + 1e-12 for r in records)
 
 
+@pytest.mark.fast_cases("l1l2-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", ["l1l2", "elasticnet"])
 def test_block_coordinate_descent_has_a_bound_with_an_intercept(tmp_path, loss, penalty):

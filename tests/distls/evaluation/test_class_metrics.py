@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from contract import opened
 from helpers import labelled_rows, write_dataset
 from scipy.special import expit, softmax
 from sklearn import metrics
@@ -25,6 +24,7 @@ from distls.evaluation.metrics import Evaluation, LabelEvaluation, RegressionEva
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.model.model import LinearModel, save_model
+from distls.testing.solvers import opened
 
 N, D = 700, 30
 

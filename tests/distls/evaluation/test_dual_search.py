@@ -31,6 +31,7 @@ def _optimum(dataset: Dataset, loss: str, alpha: float, rtol: float = 1e-9, **mo
     return float(record["objective"] - record["certificate"]["value"])
 
 
+@pytest.mark.fast_cases("mcid")
 @pytest.mark.parametrize(
     ("method", "loss", "full"),
     [
@@ -51,6 +52,7 @@ def test_a_tolerance_ends_a_fit(dataset: Dataset, method: str, loss: str, full: 
     assert certificate["value"] <= excess + 1e-2 * result.record["objective"]
 
 
+@pytest.mark.fast_cases("0", "2")
 @pytest.mark.parametrize("seed", range(12))
 def test_bounds_of_random_problems_are_true(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -83,6 +85,7 @@ def test_bounds_of_random_problems_are_true(tmp_path: Path, seed: int) -> None:
         assert event["certificate"]["value"] <= max(2.0 * excess, excess + 1e-2 * event["objective"])
 
 
+@pytest.mark.slow
 def test_the_search_leaves_the_weights_as_they_are(dataset: Dataset, tmp_path: Path) -> None:
     params = {**PLAIN, "loss": "hinge"}
     plain = fit("sgd", dataset, params=params, passes=4)
@@ -93,6 +96,7 @@ def test_the_search_leaves_the_weights_as_they_are(dataset: Dataset, tmp_path: P
     assert not (tmp_path / "run" / "state").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_fit_ends_where_the_other_ends(dataset: Dataset, tmp_path: Path) -> None:
     params = {**PLAIN, "loss": "hinge"}
     whole = fit("mcid", dataset, params=params, rtol=2e-2, passes=300)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import opened
 from helpers import labelled_rows, write_dataset
 from scipy.special import log_softmax, softmax
 from sklearn import metrics
@@ -27,6 +26,7 @@ from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
+from distls.testing.solvers import opened
 from distls.workers.prediction.predictor import LinearPredictor
 
 K, D = 6, 40

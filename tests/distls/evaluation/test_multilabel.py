@@ -13,7 +13,6 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from click.testing import CliRunner
-from contract import opened
 from helpers import labelled_rows, write_dataset
 from scipy.special import expit
 from sklearn import metrics
@@ -36,6 +35,7 @@ from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.testing.solvers import opened
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.workers.prediction.predict_task import sigmoids

@@ -71,6 +71,7 @@ def problem(rows: Any, loss: str = "multiclass_squared_hinge", **changes: Any) -
     return bcd.Problem(x, sets, K, loss=ORACLES[loss], **{"alpha": 1e-2, **changes})
 
 
+@pytest.mark.slow
 class TestContract(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
@@ -82,6 +83,7 @@ class TestContract(SolverContract):
         return stored(tmp_path_factory.mktemp("data") / "train", sp.csr_matrix(x), y)
 
 
+@pytest.mark.fast_cases("csr-multiclass_squared_hinge-fista")
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 @pytest.mark.parametrize("loss", ORACLES)
 def test_ends_at_the_optimum_of_the_oracle_s_objective(
@@ -98,6 +100,7 @@ def test_ends_at_the_optimum_of_the_oracle_s_objective(
     assert result.record["objective"] == pytest.approx(bcd.objective(p, w), rel=1e-6)
 
 
+@pytest.mark.slow_cases("(dense-|csr-multitask)")
 @pytest.mark.parametrize("loss", ORACLES)
 def test_one_lane_goes_as_the_oracle_does(dataset: Dataset, rows: Any, loss: str) -> None:
     p, shards = problem(rows, loss), dataset.columns
@@ -112,6 +115,7 @@ def test_one_lane_goes_as_the_oracle_does(dataset: Dataset, rows: Any, loss: str
     assert result.record["objective"] == pytest.approx(bcd.objective(p, swept), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_label_alone_is_a_class(tmp_path: Path, rows: Any) -> None:
     x = sp.csr_matrix(rows[0])
     codes = np.random.default_rng(0).integers(K, size=N)
@@ -124,6 +128,7 @@ def test_a_label_alone_is_a_class(tmp_path: Path, rows: Any) -> None:
     )
 
 
+@pytest.mark.slow_cases("dense")
 def test_the_published_threshold_keeps_the_ranking_and_predicts_sets(
     dataset: Dataset, rows: Any, tmp_path: Path
 ) -> None:
@@ -175,6 +180,7 @@ def converged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[F
     return lambda dataset, loss, penalty: fitted(dataset.path, loss, penalty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "l2"])
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 @pytest.mark.parametrize("loss", ORACLES)
@@ -193,6 +199,7 @@ def test_a_model_is_started_from_without_its_threshold(
     assert again.record["objective"] <= first.record["objective"] * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_weights_of_rows_count_in_ranking_and_threshold(rows: Any, tmp_path: Path) -> None:
     x, y = rows
     times = np.random.default_rng(3).integers(1, 4, N)

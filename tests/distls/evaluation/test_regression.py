@@ -13,7 +13,6 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from click.testing import CliRunner
-from contract import opened
 from helpers import labelled_rows, write_dataset
 from sklearn import metrics
 from sklearn.linear_model import Ridge
@@ -35,6 +34,7 @@ from distls.solvers.solver import Fitted, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.model import load_model, save_model
+from distls.testing.solvers import opened
 from distls.training.callbacks import describe_round
 from distls.training.configuration import FitRequest
 from distls.training.fitting import fit
@@ -360,6 +360,7 @@ def run(*args: Any) -> str:
     return result.stdout
 
 
+@pytest.mark.slow_cases("csv")
 @pytest.mark.parametrize("kind", ["svm", "csv"])
 def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
     x, y = rows_with_numbers(150, 4, 1)

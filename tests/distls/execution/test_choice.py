@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from contract import opened
 from distributed import Client
 from helpers import labelled_rows, write_dataset
 
@@ -19,6 +18,7 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import opened
 
 ASKED: list[dict[str, Any]] = [
     {"workers": 1}, {"threads_per_worker": 1}, {"memory_limit": 2**30}, {"scheduler": "tcp://127.0.0.1:1"},

@@ -1,4 +1,4 @@
-"""One conformance suite for every executor."""
+"""The contract of executors, and what is so of clusters alone."""
 
 from __future__ import annotations
 
@@ -30,36 +30,8 @@ from distls.execution.dask.forkserver import interrupts_held
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import BadInputError, WorkerError
-
-
-def _add_item(offset: int, shared: np.ndarray | None, item: int) -> float:
-    return offset + item + (0 if shared is None else float(shared.sum()))
-
-
-def _words(shared: None, item: int) -> str:
-    return str(item)
-
-
-def _join(left: str, right: str) -> str:
-    # neither associative nor commutative: shows the exact shape of the tree
-    return f"({left} {right})"
-
-
-def _refuse(shared: None, item: int) -> int:
-    if item == 3:
-        raise BadInputError("item 3 is bad")
-    return item
-
-
-def _fail(shared: None, item: int) -> int:
-    if item == 3:
-        raise OSError(28, "No space left on device", "/somewhere")
-    return item
-
-
-def _pid(item: object) -> int:
-    return os.getpid()
+from distls.storage.errors import WorkerError
+from distls.testing.executors import ExecutorContract, add_item, join_words, process_of, word_of
 
 
 def _records(executor: DaskExecutor) -> tuple[int, set[str], int, int]:
@@ -77,54 +49,13 @@ def _log_levels(names: list[str]) -> list[int]:
     return [logging.getLogger(name).getEffectiveLevel() for name in names]
 
 
-class ExecutorSuite:
-    """What every executor must do; subclasses provide the fixture `executor`."""
-
-    @pytest.mark.parametrize("n_items", [1, 2, 3, 7, 8, 13])
-    def test_reduce_has_one_shape_whatever_the_workers(self, executor: Executor, n_items: int) -> None:
-        expected = SerialExecutor().reduce(_words, range(n_items), merge=_join)
-        assert executor.reduce(_words, range(n_items), merge=_join) == expected
-
-    def test_eight_leaves_make_a_balanced_tree(self, executor: Executor) -> None:
-        merged = executor.reduce(_words, range(8), merge=_join)
-        assert merged == "(((0 1) (2 3)) ((4 5) (6 7)))"
-
-    def test_map_keeps_the_order_of_items(self, executor: Executor) -> None:
-        items = list(range(40, 0, -1))
-        assert list(executor.map(partial(_add_item, 5), items)) == [5 + i for i in items]
-
-    def test_shared_value_reaches_every_task(self, executor: Executor) -> None:
-        shared = np.arange(10.0)
-        assert list(executor.map(partial(_add_item, 0), [1, 2, 3], shared=shared)) == [46.0, 47.0, 48.0]
-        total = executor.reduce(partial(_add_item, 0), [1, 2, 3], merge=lambda a, b: a + b, shared=shared)
-        assert total == 141.0
-
-    def test_no_items(self, executor: Executor) -> None:
-        assert list(executor.map(_words, [])) == []
-
-    @pytest.mark.parametrize(
-        ("task", "error", "text"), [(_refuse, BadInputError, "item 3"), (_fail, OSError, "space")]
-    )
-    def test_errors_of_tasks_reach_the_caller_as_they_are(
-        self, executor: Executor, task: object, error: type[Exception], text: str
-    ) -> None:
-        with pytest.raises(error, match=text):
-            list(executor.map(task, range(6)))
-        with pytest.raises(error, match=text):
-            executor.reduce(task, range(6), merge=lambda a, b: a + b)
-
-    def test_each_worker_answers_once(self, executor: Executor) -> None:
-        answers = executor.each_worker(_pid, None)
-        assert len(set(answers.values())) == len(answers) >= 1
-
-
-class TestSerial(ExecutorSuite):
+class TestSerial(ExecutorContract):
     @pytest.fixture
     def executor(self) -> SerialExecutor:
         return SerialExecutor()
 
 
-class _Dask(ExecutorSuite):
+class _Dask(ExecutorContract):
     workers, threads, processes = 2, 1, True
 
     @pytest.fixture(scope="class")
@@ -136,20 +67,20 @@ class _Dask(ExecutorSuite):
 
     def test_nothing_is_left_on_the_scheduler_but_one_task_of_one_group(self, executor: Executor) -> None:
         large = np.zeros(20_000)
-        executor.reduce(_words, range(8), merge=_join)
+        executor.reduce(word_of, range(8), merge=join_words)
         spans = _records(executor)[2]
         for _ in range(3):
-            executor.reduce(_words, range(8), merge=_join)
-            executor.reduce(partial(_add_item, 0), range(8), merge=max, shared=large)
-            assert list(executor.map(_words, range(4))) == list(map(str, range(4)))
+            executor.reduce(word_of, range(8), merge=join_words)
+            executor.reduce(partial(add_item, 0), range(8), merge=max, shared=large)
+            assert list(executor.map(word_of, range(4))) == list(map(str, range(4)))
             wait_until(lambda: _records(executor) == (1, {"distls"}, spans, 0))
         assert len(executor.client.futures) == 1
 
     def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor: Executor) -> None:
-        executor.reduce(_words, range(8), merge=_join)
+        executor.reduce(word_of, range(8), merge=join_words)
         executor.client.cancel(executor._connection._kept, force=True)
         wait_until(lambda: _records(executor)[0] == 0)
-        executor.reduce(_words, range(8), merge=_join)
+        executor.reduce(word_of, range(8), merge=join_words)
         wait_until(lambda: _records(executor)[:2] == (1, {"distls"}))
 
 
@@ -162,7 +93,7 @@ class TestTwoProcesses(_Dask):
         future = SimpleNamespace(done=lambda: done)
         assert executor._idlest([(0, future, workers[0])]) == workers[idlest]
         shared = np.ones(2**20)
-        task = partial(_add_item, 0)
+        task = partial(add_item, 0)
         assert list(executor.map(task, range(9), shared=shared)) == [2**20 + i for i in range(9)]
 
     def test_workers_write_nothing_on_the_stderr_they_share(self, executor: Executor) -> None:
@@ -205,23 +136,25 @@ class TestEnds:
         executor = start_local(1)
         try:
             first = _kill_worker(executor)
-            assert list(executor.map(_words, [7])) == ["7"]
-            assert set(executor.each_worker(_pid, None).values()) != {first}
+            assert list(executor.map(word_of, [7])) == ["7"]
+            assert set(executor.each_worker(process_of, None).values()) != {first}
             assert len(starts) == 2
         finally:
             executor.close()
 
+    @pytest.mark.slow
     def test_however_long_it_is_away(self, starts: list[str]) -> None:
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
             executor = start_local(1)
             try:
                 for _ in range(2):
                     _kill_worker(executor)
-                    assert list(executor.map(_words, [7])) == ["7"]
+                    assert list(executor.map(word_of, [7])) == ["7"]
                 assert len(starts) == 3
             finally:
                 executor.close()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("call", ["map", "reduce"])
     def test_but_not_after_an_interrupt(
         self, starts: list[str], monkeypatch: pytest.MonkeyPatch, call: str
@@ -233,10 +166,12 @@ class TestEnds:
 
         monkeypatch.setattr(executor, "_sent", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            list(executor.map(_words, [7])) if call == "map" else executor.reduce(_words, [7], merge=_join)
+            list(executor.map(word_of, [7])) if call == "map" else executor.reduce(
+                word_of, [7], merge=join_words
+            )
         _kill_worker(executor)
         wait_until(lambda: not executor.client.nthreads())
-        time.sleep(3 * local_cluster._PAUSE_SECONDS)
+        time.sleep(3 * local_cluster.PAUSE_SECONDS)
         executor.close()
         assert len(starts) == 1
 
@@ -328,8 +263,8 @@ def _handlers_while_held() -> list[Any]:
 def test_who_does_not_answer_is_given_up_in_time(
     monkeypatch: pytest.MonkeyPatch, address: str | None, message: str
 ) -> None:
-    assert remote._CONNECT_SECONDS <= 20, "within 30 s, start included"
-    monkeypatch.setattr(remote, "_CONNECT_SECONDS", 0.5)
+    assert remote.CONNECT_SECONDS <= 20, "within 30 s, start included"
+    monkeypatch.setattr(remote, "CONNECT_SECONDS", 0.5)
     with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as nobody:
         asked = address or nobody.scheduler_address
         with pytest.raises(WorkerError) as caught:
@@ -352,7 +287,7 @@ def test_weights_and_results_go_straight_where_workers_can_be_reached(
         if not reachable:
             monkeypatch.setattr(remote, "_reaches", _reaches_nobody)
         executor = remote.connect(cluster.scheduler_address)
-        total = executor.reduce(partial(_add_item, 0), range(4), merge=operator.add, shared=np.ones(20_000))
+        total = executor.reduce(partial(add_item, 0), range(4), merge=operator.add, shared=np.ones(20_000))
         executor.close()
     assert total == 6 + 4 * 20_000
     assert bool(relayed) is not reachable
@@ -362,8 +297,9 @@ async def _reaches_nobody(client: Any, worker: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_REACH_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "REACH_SECONDS", 0.5)
     with LocalCluster(n_workers=1, processes=False, protocol="tcp://",
                       host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
         executor = remote.connect(cluster.scheduler_address)
@@ -377,7 +313,7 @@ def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.Monkey
 
 
 def _kill_worker(executor: DaskExecutor) -> int:
-    (number,) = executor.each_worker(_pid, None).values()
+    (number,) = executor.each_worker(process_of, None).values()
     os.kill(number, signal.SIGKILL)
     return number
 

@@ -57,6 +57,7 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_the_folders_of_a_killed_driver_are_swept_at_the_next_start(tmp_path: Path, temporary: Path) -> None:
     (tmp_path / "script.py").write_text(_CLUSTER)
     killed = _start(tmp_path / "script.py", temporary)

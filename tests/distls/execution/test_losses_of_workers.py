@@ -49,6 +49,7 @@ def _kill_once(mark: Path, victims: list[int], item: int) -> int:
     return item
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_server", [False, True])
 def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None:
     """A process that is started on its own imports for seconds, on a busy machine for many, what the server has."""
@@ -69,6 +70,7 @@ def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None
         executor.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,6 +100,7 @@ def _of_server(_item: object) -> bool:
     return "distls.workers.forkserver_preload" in sys.modules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["small", "large"])
 def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, shared: str) -> None:
     executor = start_local(2)
@@ -117,6 +120,7 @@ def _settings(_item: object) -> dict[str, Any]:
     return dict(dask.config.get("distributed.worker.memory"))
 
 
+@pytest.mark.slow
 def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None:
     """With Dask's own it would pause for ever near its limit, and what it has been given would never run."""
     executor = start_local(2)
@@ -134,6 +138,7 @@ def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None
         executor.close()
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_be_started_again_are_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -153,6 +158,7 @@ def test_workers_that_cannot_be_started_again_are_not_waited_for(
         executor.close()
 
 
+@pytest.mark.slow_cases("(map-.|reduce-2)$")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("call", ["map", "reduce"])
 def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str) -> None:
@@ -213,6 +219,7 @@ def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
     assert came == Counter(future.key for future in futures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["each_worker", "reduce"])
 def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -> None:
     """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared."""
@@ -260,6 +267,7 @@ def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, cl
         there.result(future)
 
 
+@pytest.mark.slow
 def test_it_is_said_that_nothing_goes_on(
     monkeypatch: pytest.MonkeyPatch, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,6 +285,7 @@ def test_it_is_said_that_nothing_goes_on(
     assert 2 <= len(said) <= 5, "each time after twice as long"
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_stopped_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def scores_of(out):
     return [{name: text for name, text in row.items() if not name.startswith("source_")} for row in rows]
 
 
+@pytest.mark.slow
 def test_predictions_of_source_files_have_the_bits_of_those_of_a_dataset(place, tmp_path):
     expected = predicted(place, tmp_path / "a.csv", place / "test", top=2, proba=True)
     for number, (sources, options) in enumerate(

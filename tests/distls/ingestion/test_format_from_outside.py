@@ -148,6 +148,7 @@ def test_it_is_recognised_and_read_as_its_options_say(tmp_path, sources):
     assert np.array_equal(read_all(tmp_path / "like")[0], x[300:])
 
 
+@pytest.mark.slow
 def test_workers_that_never_saw_it_registered_read_the_same_bits_and_a_model_trains(tmp_path, sources):
     ingest(sources, tmp_path / "one", read=NumbersOptions(unit=0.5))
     options = ClusterOptions(executor="dask", workers=2, threads_per_worker=1, memory_limit=600 * 2**20)

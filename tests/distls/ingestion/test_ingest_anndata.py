@@ -92,6 +92,7 @@ def test_rows_labels_and_names_are_those_of_the_library(tmp_path, name, sparse):
         assert version == int(name[1])
 
 
+@pytest.mark.slow_cases(r"(number|integer|flag|fraction)-a2?\.(h5ad|zarr)$")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("column", ["word", "number", "integer", "flag", "fraction", "grade"])
 def test_labels_of_every_kind(tmp_path, name, column):
@@ -300,6 +301,7 @@ def promise(store, name, count):
     path.write_bytes(content + chunk + index.tobytes() + checksum)
 
 
+@pytest.mark.slow_cases("(obs/word|var/_index)-(a2|a3)")
 @pytest.mark.parametrize("name", ["a2.zarr", "a3.zarr", "shards3.zarr"])
 @pytest.mark.parametrize("member", ["obs/kind/categories", "obs/word", "var/_index"])
 def test_a_chunk_of_strings_that_promises_more_than_it_has_is_refused(tmp_path, name, member):

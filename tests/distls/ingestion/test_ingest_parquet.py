@@ -324,7 +324,7 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
     assert refusal(MismatchError, b, like=tmp_path / "train") == (
         f'{b}: column "n" is of kind text, but that of {tmp_path}/train of kind number'
     )
-    monkeypatch.setattr(distls.ingestion.survey, "_MOST_GUESSED", 1)
+    monkeypatch.setattr(distls.ingestion.survey, "MOST_GUESSED", 1)
     assert refusal(BadInputError, b) == (
         'column "n" has more than 1 values: if it holds documents, read them with --text-column "n"; else take its '
         'values as categories with --categorical "n", or leave it out with --ignore-columns "n"'

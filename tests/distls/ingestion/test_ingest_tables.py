@@ -64,6 +64,7 @@ def test_numbers_alone_are_dense(tmp_path):
     assert open_dataset(tmp_path / "e").feature_names() == ["2", "3", "4", "5"]
 
 
+@pytest.mark.slow_cases("None$")
 @pytest.mark.parametrize("header", [None, HEADER])
 def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch, header):
     rows = make_rows(6)
@@ -400,7 +401,7 @@ def test_the_columns_of_a_wide_table_are_found_in_time_proportional_to_their_num
 
 
 def test_a_column_with_too_many_words_is_refused_or_declared(tmp_path, monkeypatch):
-    monkeypatch.setattr(distls.ingestion.survey, "_MOST_GUESSED", 10)
+    monkeypatch.setattr(distls.ingestion.survey, "MOST_GUESSED", 10)
     rows = [[f"{k}x" if k == 700 else k, k % 2] for k in range(1000)]
     write_rows(tmp_path / "a.csv", rows, ["n", "y"])
     with pytest.raises(BadInputError) as caught:
@@ -412,7 +413,7 @@ def test_a_column_with_too_many_words_is_refused_or_declared(tmp_path, monkeypat
     )
     ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", categorical="n")
     assert open_dataset(tmp_path / "d").meta.n_features == 1000
-    monkeypatch.setattr(distls.ingestion.survey, "_MOST_DECLARED", 99)
+    monkeypatch.setattr(distls.ingestion.survey, "MOST_DECLARED", 99)
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.csv", tmp_path / "e", label_column="y", categorical="n")
     assert str(caught.value) == 'column "n" has more than 99 values; --ignore-columns "n" leaves it out'

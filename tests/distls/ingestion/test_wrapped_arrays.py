@@ -25,6 +25,7 @@ CELLS = anndata.AnnData(sp.csr_matrix(SPARSE))
 WRAPPED = {"array": (ROWS, LABELS), "chunks": (ROWS.chunk({"row": 50}), LABELS), "cells": (CELLS, Y)}
 
 
+@pytest.mark.slow_cases("cells")
 @pytest.mark.parametrize("kind", WRAPPED)
 def test_they_are_the_arrays_that_they_wrap(kind: str, tmp_path: Path) -> None:
     x, y = WRAPPED[kind]

@@ -70,6 +70,7 @@ def run_onnx(path, x):
     return dict(zip(names, session.run(None, {"X": np.asarray(x, np.float32)}), strict=True))
 
 
+@pytest.mark.fast_cases("(two|many|words)-all")
 @pytest.mark.parametrize("transform", STEPS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_onnx(tmp_path, kind, transform):
@@ -124,6 +125,7 @@ def load_skops(path, trusted=()):
     return skops.io.load(path, trusted=[*trusted])
 
 
+@pytest.mark.fast_cases("(two|many|words|hinge)-False")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sklearn(tmp_path, kind, sparse):
@@ -207,6 +209,7 @@ def run_liblinear(root, x, *options):
     return table[:, 0], table[:, 1:][:, np.argsort(order)]
 
 
+@pytest.mark.fast_cases("two-plain", "(words|hinge)-linear")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_liblinear(tmp_path, kind, transform):
@@ -248,6 +251,7 @@ def vw_lines(x):
     return ["|" + "".join(f" {j}:{value!r}" for j, value in enumerate(row)) for row in x.tolist()]
 
 
+@pytest.mark.fast_cases("two-plain", "(words|hinge)-linear")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_vw(tmp_path, kind, transform):
@@ -260,6 +264,7 @@ def test_vw(tmp_path, kind, transform):
     assert same(run_vw(tmp_path, vw_lines(x)), codes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ovr_hinge", "ovr_log"])
 def test_vw_of_sets_of_labels(tmp_path, loss):
     workspace = pytest.importorskip(
@@ -293,6 +298,7 @@ def test_vw_of_numbers(tmp_path):
     assert np.abs(found - expected).max() < 1e-6 * np.abs(expected).max()
 
 
+@pytest.mark.fast_cases("True")
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_vw_of_its_own_text(tmp_path, fit_intercept):
     pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
@@ -318,6 +324,7 @@ def test_vw_of_its_own_text(tmp_path, fit_intercept):
 # -- arrays and tables -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_cases("(two|many|ovr)")
 @pytest.mark.parametrize("kind", KINDS)
 def test_npz(tmp_path, kind):
     model, x = made(tmp_path, kind, STEPS["all"])
@@ -378,6 +385,7 @@ def test_the_command_and_its_refusals(tmp_path):
         distls.export(tmp_path / "run", tmp_path / "m.onnx", to="csv")
 
 
+@pytest.mark.slow_cases("(sklearn|liblinear|vw|csv)-")
 @pytest.mark.parametrize(
     ("method", "what"), [("cls", "calibrated least squares"), ("stagewise", "generated features")]
 )

@@ -85,6 +85,7 @@ def test_two_classes(tmp_path: Path, options: str) -> None:
     assert model.classes == [-1, 1]
 
 
+@pytest.mark.slow
 def test_a_fit_starts_from_it(tmp_path: Path) -> None:
     path, lines, _ = trained(tmp_path, "--oaa 3", 3, "readable_model")
     distls.import_model(path, tmp_path / "model", source="vw")

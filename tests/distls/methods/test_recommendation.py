@@ -63,6 +63,7 @@ def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:
     assert recommended(replace(wide, meta=long)).method == "sgd"
 
 
+@pytest.mark.slow_cases("multilabel")
 @pytest.mark.parametrize(("kind", "link"), [("continuous", "identity"), ("multilabel", "logit")])
 def test_other_targets_have_links_of_their_own(tmp_path: Path, kind: str, link: str) -> None:
     x, y = labelled_rows(80, 6, 2)
@@ -89,6 +90,7 @@ def test_a_fit_without_a_method_is_the_recommended_one(narrow: Dataset, tmp_path
     assert same.model.sha256 in run_cli("info", tmp_path / "run", "--json").output
 
 
+@pytest.mark.slow
 def test_losses_of_wide_rows_are_compared_by_folds(wide: Dataset, tmp_path: Path) -> None:
     result = fit("auto", wide, tmp_path / "run", params={"alphas": "1e-2:1e-4", "folds": 2})
     assert result.selected is not None

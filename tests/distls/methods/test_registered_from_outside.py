@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from contract import CLUSTERS, StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 
-from distls import fit, resume
+from distls import fit
 from distls.cli import cli
-from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method import Method, Parameter
 from distls.methods.method_registry import METHODS, method_named, register_method
 from distls.methods.parameters import fit_intercept, number
@@ -30,6 +27,7 @@ from distls.methods.stochastic import STOCHASTIC_SOLVER
 from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import SolverContract
 from distls.workers.compilation.jit import kernel
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
@@ -128,7 +126,7 @@ MOMENTUM = Method(
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
     """Register the method for the tests of this file alone: others list all methods."""
     register_method(MOMENTUM)
@@ -178,16 +176,11 @@ def test_it_takes_the_steps_of_plain_numpy(dataset: Dataset, rows: tuple[Any, np
     np.testing.assert_allclose(model.intercept, b, rtol=1e-9, atol=1e-12)
 
 
-def test_same_bits_serially_on_a_cluster_and_after_a_stop(dataset: Dataset, tmp_path: Path) -> None:
-    alone = fit("momentum", dataset, params={"lanes": 3}, passes=3).model.sha256
-    budget = MemoryBudget(2048 * MIB, *CLUSTERS["two processes"][:2])
-    cluster = {"executor": opened("two processes"), "memory": budget}
-    shared = fit("momentum", dataset, params={"lanes": 3}, passes=3, **cluster)
-    assert shared.model.sha256 == alone
-    run = tmp_path / "run"
-    with interrupted():
-        fit("momentum", dataset, run, params={"lanes": 3}, passes=3, callbacks=[StopAfter(2)], **cluster)
-    assert resume(run).model.sha256 == alone
+@pytest.mark.slow
+class TestContract(SolverContract):
+    method = "momentum"
+    params: ClassVar[dict[str, Any]] = {"lanes": 3}
+    passes = 3
 
 
 def test_the_command_line_shows_it() -> None:

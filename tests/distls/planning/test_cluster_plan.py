@@ -112,6 +112,7 @@ class Counting:
 SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3)]
 
 
+@pytest.mark.fast_cases("mcid-params0")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("method", "params"),

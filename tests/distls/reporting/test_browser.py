@@ -87,6 +87,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, tab: Tab) -> Path:
     return root / "run.html"
 
 
+@pytest.mark.slow_cases("(1280-|400-light)")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_report_is_drawn_without_errors_at_every_width(
@@ -105,6 +106,7 @@ def test_a_report_is_drawn_without_errors_at_every_width(
     assert tab.value("document.images.length + document.querySelectorAll('main script').length") == 0
 
 
+@pytest.mark.slow
 def test_a_printed_page_is_light_and_not_wider_than_paper(tab: Tab, report: Path) -> None:
     tab.show(report, width=740, dark=True)
     tab.print_as()
@@ -114,6 +116,7 @@ def test_a_printed_page_is_light_and_not_wider_than_paper(tab: Tab, report: Path
     assert min(tab.value(COLOURED)) > 30
 
 
+@pytest.mark.slow
 def test_a_click_on_a_heading_sorts(tab: Tab, report: Path) -> None:
     tab.show(report, width=1280)
     tables = "[...document.querySelectorAll('table')].find(t => t.textContent.includes('recall'))"

@@ -81,6 +81,7 @@ def test_options_that_contradict_each_other(place: Path, options: tuple[str, ...
     assert distls("report", place / "run", *options) == (2, "", f"distls: {said}\n")
 
 
+@pytest.mark.slow
 def test_a_live_report_ends_with_code_0(place: Path) -> None:
     command = [sys.executable, "-m", "distls", "report", str(place / "run"), "--live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -55,6 +55,7 @@ def test_only_this_machine_is_answered_and_only_the_page(live: LiveReport) -> No
     assert _asked(live, host="attacker.example:80")[0] == 403
 
 
+@pytest.mark.slow
 def test_the_page_follows_the_run(live: LiveReport, run: Run, tmp_path: Path) -> None:
     _, page = _asked(live)
     assert '<meta http-equiv="refresh" content="5">' in page

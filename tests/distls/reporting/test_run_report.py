@@ -91,6 +91,7 @@ def test_names_from_files_are_text(tmp_path: Path) -> None:
     assert page.count("<script") == page.count("</script>") == 3
 
 
+@pytest.mark.slow
 def test_many_classes_are_cut_with_a_word(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(3000, dtype=np.int32) % 1000
@@ -129,6 +130,7 @@ def test_several_settings_and_the_chosen_one(place: Path) -> None:
     assert f"chosen: {result.selected['alpha']:.6g}" in page
 
 
+@pytest.mark.slow
 def test_paths_of_several_losses(tmp_path: Path) -> None:
     data = write_dataset(tmp_path / "train", *labelled_rows(300, 30, 3))
     params = {"loss": ["softmax", "ovr_squared_hinge"], "alpha": "path", "alphas": "1e-2:1e-3", "folds": 2}

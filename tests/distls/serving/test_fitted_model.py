@@ -172,6 +172,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow_cases("bcd")
 @pytest.mark.parametrize("method", FAMILIES)
 def test_families(tmp_path, method):
     target, params = FAMILIES[method]
@@ -311,6 +312,7 @@ def test_it_travels_by_pickle_without_what_it_caches(text):
     assert pickle.loads(pickle.dumps(model)).predict(["wo ist es"]) == expected
 
 
+@pytest.mark.slow
 def test_nothing_is_written_and_no_cluster_is_loaded(text, tmp_path):
     code = f"""
         import sys, tempfile

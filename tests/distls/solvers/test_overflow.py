@@ -36,6 +36,7 @@ def large_targets(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return _ingest(tmp_path_factory.mktemp("data") / "d", x, 1e160 * (1 + x[:, 0]), "continuous")
 
 
+@pytest.mark.fast_cases("cls|stagewise")
 @pytest.mark.parametrize("method", ["mcid", "olbfgs", "sdca", "fista", "cls", "stagewise"])
 def test_rows_that_overflow(large_rows: Dataset, method: str) -> None:
     with warnings.catch_warnings():
@@ -44,6 +45,7 @@ def test_rows_that_overflow(large_rows: Dataset, method: str) -> None:
     assert (result.status, result.model) == (Status.DIVERGED, None)
 
 
+@pytest.mark.slow_cases("sdca$")
 @pytest.mark.parametrize("method", ["gls", "sdca"])
 def test_targets_whose_squares_overflow(large_targets: Dataset, method: str) -> None:
     with warnings.catch_warnings():
@@ -52,6 +54,7 @@ def test_targets_whose_squares_overflow(large_targets: Dataset, method: str) -> 
     assert (result.status, result.model) == (Status.DIVERGED, None)
 
 
+@pytest.mark.slow
 def test_workers_print_no_warnings(large_targets: Dataset, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = ["fit", "gls", str(large_targets.path), str(run), "--passes", "3", "--workers", "2", "--quiet"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -20,6 +19,7 @@ from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.solver import Fitted, Solver, SolverFactory, State, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.configuration import Setting
 from distls.training.fitting import fit, resume
 from distls.workers.rounds.block_stream import DatasetRef

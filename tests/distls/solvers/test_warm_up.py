@@ -58,6 +58,7 @@ PARAMS = {
 OWN_END = {"ovr-sdca", "cls", "stagewise"}
 
 
+@pytest.mark.fast_cases("sdca-sparse")
 @pytest.mark.skipif(os.environ.get("DISTLS_NUMBA_CACHE") == "0", reason="kernels are not cached")
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 @pytest.mark.parametrize("method", PARAMS)

@@ -65,6 +65,7 @@ def test_same_seed_same_bits_whatever_runs_it(made: tuple[Dataset, Dataset], tmp
     assert other_seed[1].fingerprint != made[1].fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_size", [2**17, 2**22])
 def test_fewer_rows_are_a_prefix_in_partitions_of_any_size(
     made: tuple[Dataset, Dataset], tmp_path: Path, partition_size: int
@@ -77,6 +78,7 @@ def test_fewer_rows_are_a_prefix_in_partitions_of_any_size(
     assert test.meta.label_counts == made[1].meta.label_counts
 
 
+@pytest.mark.slow
 def test_sparse_kinds_and_progress(tmp_path: Path) -> None:
     calls: list[tuple[int, int, str]] = []
     train, _ = generate("rcv1-53", tmp_path / "t", rows=500, progress=lambda *call: calls.append(call))
@@ -87,6 +89,7 @@ def test_sparse_kinds_and_progress(tmp_path: Path) -> None:
     assert calls[-1][0] == calls[-1][1]
 
 
+@pytest.mark.slow
 def test_regression_kinds_have_continuous_targets(tmp_path: Path) -> None:
     train, test = generate("csgd-wide", tmp_path / "r", rows=700, executor=Backwards())
     assert (train.meta.target, train.meta.n_targets, train.meta.classes) == ("continuous", 1, [])
@@ -100,6 +103,7 @@ def test_regression_kinds_have_continuous_targets(tmp_path: Path) -> None:
         fit("mcid", train)
 
 
+@pytest.mark.slow_cases("odp")
 @pytest.mark.parametrize("kind", ["rcv1-4", "odp"])
 def test_partitions_of_sparse_kinds_are_of_the_asked_size(tmp_path: Path, kind: str) -> None:
     train, _ = generate(kind, tmp_path / "d", rows=3 * 8192, partition_size=9 * 2**20)

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -16,6 +15,7 @@ from distls.planning.fit_plan import plan_fit
 from distls.solvers.events import SilentCallback
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import fold_views
 from distls.training.fitting import fit, resume, train
@@ -47,6 +47,7 @@ def folds_of(n_rows):
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "hinge", "ovr_squared_hinge"])
 def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, loss):
     x, y, s = rows
@@ -127,6 +128,7 @@ def test_a_point_starts_from_the_one_before(data, tmp_path):
     assert all(child["params"]["folds"] is None for child in children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["multilabel", "continuous"])
 def test_other_targets(rows, tmp_path, kind):
     x, y, _ = rows
@@ -139,6 +141,7 @@ def test_other_targets(rows, tmp_path, kind):
     assert load_model(tmp_path / "run").params["alpha"] == ALPHAS[int(np.argmin(errors))]
 
 
+@pytest.mark.slow
 def test_paths_of_several_losses_are_judged_together(data, tmp_path):
     losses = ["softmax", "ovr_squared_hinge"]
     result = fit("sdca", data, tmp_path / "run", params={**PATH, "loss": losses})
@@ -192,6 +195,7 @@ def test_pruned_fits_are_fewer_and_start_from_the_first_fold(data, tmp_path):
         fit("sdca", data, params={"prune": True})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [PATH, PRUNED], ids=["all", "pruned"])
 def test_an_interrupted_cross_validation_is_resumed(data, tmp_path, params):
     whole = fit("sdca", data, tmp_path / "whole", params=params)

@@ -62,6 +62,7 @@ def sparse_advice(tmp_path, x, y, method="sdca"):
     return next(text for text in found.warnings if text.startswith("not converged")).split("; ")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [True, False])
 def test_that_sparse_columns_are_rare_is_no_matter_of_scales(tmp_path, unit):
     x, y = sparse_rows(unit=unit)
@@ -145,6 +146,7 @@ def test_a_sample_that_cannot_be_read_is_no_error(tmp_path, monkeypatch):
     assert fitted(tmp_path, *load_wine(return_X_y=True)).warnings == ()
 
 
+@pytest.mark.slow
 def test_fits_of_one_data_set_sample_it_once(tmp_path, monkeypatch):
     taken, sample = [], fit_warnings._sample
     monkeypatch.setattr(fit_warnings, "_LAST", [])

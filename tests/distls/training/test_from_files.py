@@ -117,6 +117,7 @@ def test_whole_numbers_of_many_values_are_asked_about(place):
     assert found.evaluation.r2 > 0.9
 
 
+@pytest.mark.slow
 def test_a_run_that_is_there_is_not_overwritten(place):
     distls.train("train.csv", "m", label_column="target")
     with pytest.raises(MismatchError, match="m is a run already"):
@@ -159,6 +160,7 @@ def test_the_command_trains_and_predicts(place):
     assert not [path for path in place.iterdir() if "partial" in path.name]
 
 
+@pytest.mark.slow
 def test_messages_about_streams(place):
     run("train", "train.csv", "m", "--quiet")
     refused = run("predict", "m", "-", input=b"a,b\n1,x\n")
@@ -167,6 +169,7 @@ def test_messages_about_streams(place):
     assert "stdin: no data" in run("predict", "m", "-", input=b"").stderr
 
 
+@pytest.mark.slow
 def test_the_interpreter_writes_predictions_to_a_pipe(place):
     run("train", "train.csv", "m", "--quiet")
     command = [sys.executable, "-m", "distls", "predict", "m", "-", "--quiet"]

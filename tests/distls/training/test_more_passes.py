@@ -41,6 +41,7 @@ def weights(run: Path) -> Any:
     return np.concatenate([model.coef_.ravel(), model.intercept_.ravel()])
 
 
+@pytest.mark.fast_cases("sgd$", "mcid")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_weights_are_those_of_all_passes(data: Dataset, tmp_path: Path, method: str) -> None:
     given: dict[str, Any] = {"params": METHODS[method], "executor": "serial", "eval_every": 0}

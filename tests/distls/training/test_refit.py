@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.report import run_lines
@@ -17,6 +16,7 @@ from distls.execution.serial import SerialExecutor
 from distls.reporting.run_record import fit_command, read_run
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 
 _CASES: list[tuple[str, dict[str, Any]]] = [
@@ -52,6 +52,7 @@ def everything(tmp_path: Path) -> Dataset:
     return write_dataset(tmp_path / "everything", rows, np.concatenate([y, labels]), partition_rows=40)
 
 
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(("method", "params"), _CASES, ids=[method for method, _ in _CASES])
 def test_the_model_has_the_bits_of_the_setting_fitted_to_all_rows(
     train: Dataset, held: Dataset, everything: Dataset, tmp_path: Path, method: str, params: dict[str, Any]
@@ -85,6 +86,7 @@ def test_it_is_said_and_repeated(train: Dataset, held: Dataset, tmp_path: Path) 
     assert [child.get("refit", False) for child in children] == [False, False, True]
 
 
+@pytest.mark.fast_cases("1")
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_resume_ends_where_an_undisturbed_fit_ends(
     train: Dataset, held: Dataset, tmp_path: Path, rounds: int

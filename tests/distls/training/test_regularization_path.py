@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.describe import describe
@@ -22,6 +21,7 @@ from distls.solvers.events import FitStart, SilentCallback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import LineProgress
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
@@ -82,6 +82,7 @@ def _status(run: Path) -> dict[str, Any]:
     return json.loads((run / "status.json").read_text())
 
 
+@pytest.mark.slow
 def test_each_point_starts_from_the_one_before(dataset: Dataset, tmp_path: Path) -> None:
     _path(dataset, tmp_path / "run")
     children = _status(tmp_path / "run")["children"]
@@ -123,6 +124,7 @@ def test_the_best_on_the_evaluation_data_is_published(dataset: Dataset, tmp_path
     assert f"{100 * errors[place]:.2f} % on the {on} data" in "\n".join(result_lines(result))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "squared_hinge"])
 def test_the_first_alpha_is_judged_at_the_best_intercept(tmp_path: Path, loss: str) -> None:
     x = np.random.default_rng(0).standard_normal((400, 6)) + 0.5
@@ -193,6 +195,7 @@ def test_report_and_info_tell_of_sparse_models(dataset: Dataset, tmp_path: Path)
     assert Run.open(tmp_path / "run").config.grid[0]["alpha"] == "path"
 
 
+@pytest.mark.slow
 def test_several_paths_are_fitted_each_from_its_own_start(dataset: Dataset, tmp_path: Path) -> None:
     params = {"penalty": ["l1", "l1l2"], "alphas": 3}
     result = _path(dataset, tmp_path / "run", params=params, select=dataset)
@@ -210,6 +213,7 @@ def test_several_paths_are_fitted_each_from_its_own_start(dataset: Dataset, tmp_
     assert result.selected == children[int(np.argmin(errors))]["params"]
 
 
+@pytest.mark.slow
 def test_the_alphas_of_l2_follow_the_rows(dataset: Dataset, tmp_path: Path) -> None:
     _path(dataset, tmp_path / "run", params={"penalty": "l2"}, select=dataset)
     children = json.loads((tmp_path / "run" / "status.json").read_text())["children"]

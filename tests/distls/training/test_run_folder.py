@@ -327,6 +327,7 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.fast_cases("sdca")
 @pytest.mark.parametrize("method", ["bcd", "cls", "sdca", "ovr-sdca", "stagewise"])
 def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str

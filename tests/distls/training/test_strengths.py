@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.report import plan_lines, run_lines
@@ -23,6 +22,7 @@ from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
+from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.callbacks import LineProgress
 from distls.training.configuration import Setting
 from distls.training.fitting import fit, resume
@@ -72,6 +72,7 @@ def _same(one: Any, other: Any) -> None:
     assert np.array_equal(one.intercept, other.intercept)
 
 
+@pytest.mark.fast_cases(r"sgd-\{\}", r"mcid-\{\}")
 @pytest.mark.parametrize(("method", "params"), _METHODS, ids=lambda each: str(each).replace("'", ""))
 def test_every_model_has_the_bits_of_a_fit_alone(
     dataset: Dataset, held_out: Dataset, tmp_path: Path, method: str, params: dict[str, Any]
@@ -130,6 +131,7 @@ def test_cross_validation_trains_every_fold_side_by_side(dataset: Dataset, tmp_p
     _same(result.model, alone.model)
 
 
+@pytest.mark.slow_cases("[147]$")
 @pytest.mark.parametrize("rounds", [1, 2, 4, 7])
 def test_an_interrupted_path_resumes_with_the_same_bits(
     dataset: Dataset, held_out: Dataset, tmp_path: Path, rounds: int
@@ -226,6 +228,7 @@ def test_parameters_of_a_path_need_one(dataset: Dataset, params: dict[str, Any])
         fit("sgd", dataset, params=params)
 
 
+@pytest.mark.slow_cases("three threads$")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_the_same_bits_on_a_cluster(
     dataset: Dataset, held_out: Dataset, tmp_path: Path, cluster: str
@@ -254,6 +257,7 @@ fit("mcid", sys.argv[1], sys.argv[2], params=params, passes=3, select=sys.argv[3
 """
 
 
+@pytest.mark.slow
 def test_a_killed_path_resumes_with_the_same_bits(
     dataset: Dataset, held_out: Dataset, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def test_metrics_are_numbers() -> None:
     assert round_metrics(record) == {"loss": 0.5, "certificate.relative": 2.0}
 
 
+@pytest.mark.slow
 def test_mlflow_has_each_round(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient

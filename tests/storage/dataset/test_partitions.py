@@ -124,6 +124,7 @@ def assert_refused(dataset, index, name):
     assert "\n" not in message
 
 
+@pytest.mark.slow_cases("(class-(zstd|lz4)|multilabel-(none|zstd))$")
 @pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
 @pytest.mark.parametrize("target", ["class", "multilabel"])
 def test_every_bit_of_a_tiny_partition(small_csr, codec, target):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 from collections.abc import Iterator
@@ -12,20 +11,15 @@ import numpy as np
 import pytest
 from store_helpers import BUCKET, Faults, object_store
 
-from distls.storage.dataset.chunks import read_arrays, write_arrays
-from distls.storage.errors import FormatError, ParameterError, StorageError
-from distls.storage.filesystem.append_log import Lines
+from distls.storage.errors import ParameterError, StorageError
 from distls.storage.filesystem.atomic import (
-    remove_tree,
-    replace_directory,
     subfolders,
-    text_file,
     write_bytes,
 )
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.storage.filesystem.safe_read import opened_ranges, read_array_file, read_bytes
+from distls.storage.filesystem.safe_read import read_array_file
 from distls.storage.model.bundle import read_bundle, write_bundle
-from distls.storage.temporary.row_state import RowState
+from distls.testing.stores import StoreContract
 
 # -- URLs ------------------------------------------------------------------------------------------------
 
@@ -112,128 +106,25 @@ def faults() -> Iterator[Faults]:
         yield faults
 
 
-@pytest.fixture(params=["disk", "store"])
-def place(request, tmp_path) -> Place:
-    if request.param == "disk":
+class TestDisk(StoreContract):
+    @pytest.fixture
+    def place(self, tmp_path) -> Place:
         return tmp_path
-    request.getfixturevalue("faults").heal()
-    return place_of(f"{BUCKET}/{tmp_path.name}")
 
 
-def write(path: Place, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content)
+class TestStore(StoreContract):
+    @pytest.fixture
+    def place(self, store) -> Place:
+        return store
 
 
-def test_files_and_folders(place):
-    write(place / "a" / "x.bin", b"123")
-    write(place / "a" / "b" / "y", b"")
-    write(place / "ab", b"4")
-    assert [(place / n).exists() for n in ("a", "ab", "a/x.bin", "b", "a/x")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert [(place / n).is_dir() for n in ("a", "ab", "a/b", "b", "a/x.bin")] == [
-        True,
-        False,
-        True,
-        False,
-        False,
-    ]
-    assert [(place / n).is_file() for n in ("a", "ab", "a/b/y", "b")] == [False, True, True, False]
-    assert sorted(each.name for each in place.iterdir()) == ["a", "ab"]
-    assert subfolders(place) == [place / "a"]
-    assert (place / "a" / "x.bin").stat().st_size == 3
-    remove_tree(place / "a")
-    remove_tree(place / "nothing")
-    assert [each.name for each in place.iterdir()] == ["ab"]
-    (place / "ab").unlink()
-    (place / "ab").unlink(missing_ok=True)
-    for act in (
-        (place / "ab").unlink,
-        (place / "ab").stat,
-        (place / "ab").read_bytes,
-        (place / "ab").read_text,
-    ):
-        with pytest.raises(FileNotFoundError, match="ab"):
-            act()
-
-
-@pytest.mark.parametrize("size", [0, 1, 1000, 2**20 + 1, 40 * 2**20])
-def test_bytes_come_back(place, size):
-    content = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
-    write_bytes(place / "x", content[: size // 3].data, b"", content[size // 3 :].data)
-    read = read_array_file(place / "x")
-    assert np.array_equal(read, content)
-    assert read.flags.writeable
-    assert read_bytes(place / "x") == (place / "x").read_bytes() == content.tobytes()
-    with opened_ranges(place / "x", place) as fill:
-        for start, length in ((0, min(size, 10)), (size // 2, size), (size, 5)):
-            into = bytearray(length)
-            got = fill(start, memoryview(into))
-            assert bytes(into[:got]) == content.tobytes()[start : start + length]
-
-
-def test_what_is_too_large_is_not_read(place):
-    write_bytes(place / "x", bytes(100))
-    with pytest.raises(FormatError, match="100 bytes, more than the 99"):
-        read_bytes(place / "x", limit=99)
-
-
-def test_a_text_is_whole_or_absent(place):
-    with text_file(place / "x.csv") as file:
-        file.write("ä,b\r\n")
-        assert not (place / "x.csv").exists()
-    assert (place / "x.csv").read_bytes() == "ä,b\r\n".encode()
-    with contextlib.suppress(KeyError), text_file(place / "y.csv") as file:
-        file.write("1\n" * 20_000_000)
-        raise KeyError
-    assert [each.name for each in place.iterdir()] == ["x.csv"]
-
-
-def test_lines(place):
-    lines = Lines(place / "events.jsonl")
-    assert lines.read() == []
-    for number in range(50):
-        lines.append(f"line {number}")
-    lines.flush()
-    assert Lines(place / "events.jsonl").read() == [f"line {number}" for number in range(50)]
-    again = Lines(place / "events.jsonl")
-    again.replace(again.read()[:2])
-    again.append("new")
-    assert again.read() == ["line 0", "line 1", "new"]
-    again.flush()
-    assert (place / "events.jsonl").read_text() == "line 0\nline 1\nnew\n"
-
-
-def test_groups_are_replaced(place):
-    arrays = {"a": np.arange(5), "b": np.zeros((2, 0), np.float32)}
-    write_arrays(place / "old", {"c": np.ones(3)})
-    write_arrays(place / "new", arrays)
-    replace_directory(place / "new", place / "old")
-    found = read_arrays(place / "old", place)
-    assert found.keys() == arrays.keys()
-    assert all(np.array_equal(found[name], array) for name, array in arrays.items())
-    remove_tree(place / "new")
-    assert [each.name for each in place.iterdir()] == ["old"]
-
-
-def test_bundles_are_replaced(place):
-    for number in range(3):
-        write_bundle(place / "b", "model", {"n": number}, {"a": np.full(4, number)})
-    attributes, arrays = read_bundle(place / "b", "model")
-    assert (attributes, arrays["a"].tolist()) == ({"n": 2}, [2, 2, 2, 2])
-
-
-def test_row_state(place):
-    state = RowState(str(place / "state"))
-    for version in range(4):
-        state.write(3, version, np.full((2, 2), version, np.float32))
-    assert state.read(3, 3).tolist() == [[3, 3], [3, 3]]
-    assert [state.holds(3, version) for version in range(5)] == [False, False, True, True, False]
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["disk", "store"])
+def test_many_parts_come_back(kind, tmp_path, store):
+    content = np.random.default_rng(0).integers(0, 256, 40 * 2**20, dtype=np.uint8)
+    place = {"disk": tmp_path, "store": store}[kind] / "x"
+    write_bytes(place, content[:5].data, b"", content[5:].data)
+    assert np.array_equal(read_array_file(place), content)
 
 
 # -- what is only so in a store --------------------------------------------------------------------------

@@ -163,6 +163,7 @@ def test_the_second_driver_of_a_run_is_refused(
     assert left_behind(run) == []
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_driver_is_in_nobodys_way(
     command: Callable[..., Any], train: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_the_lock_of_a_killed_driver_is_in_nobodys_way(
     assert left_behind(run) == []
 
 
+@pytest.mark.slow
 def test_the_second_ingest_and_the_second_transposition_are_refused(
     command: Callable[..., Any], train: Path, tmp_path: Path
 ) -> None:

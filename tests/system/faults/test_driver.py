@@ -124,6 +124,7 @@ def test_every_act_is_tried(acts: list[str]) -> None:
     assert [act for act in rest if "round-000002" not in act and "round-000003" not in act] == []
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_its_end_does_not_start_over(
     faulty: Faulty, train: Dataset, acts: list[str], tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def _checkpoints(run: Path) -> list[Path]:
     return [path for path in (run / "checkpoints").glob("round-*") if path.suffix != ".partial"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victims", [1, 2])
 def test_killed_workers_change_nothing(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str, victims: int
@@ -68,6 +69,7 @@ def test_killed_workers_change_nothing(
     assert [event["round"] for event in events] == list(range(1, PASSES + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_says_how_to_go_on_and_resumes(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str, number: int
@@ -89,6 +91,7 @@ def test_interrupted_run_says_how_to_go_on_and_resumes(
     assert _rounds(run) == PASSES
 
 
+@pytest.mark.slow
 def test_whoever_asks_twice_gets_one_answer(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str
 ) -> None:
@@ -120,6 +123,7 @@ def test_killed_driver_resumes_from_its_last_checkpoint(
     assert _digest(run) == undisturbed
 
 
+@pytest.mark.slow
 def test_driver_killed_before_any_checkpoint_starts_over(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str
 ) -> None:
@@ -134,6 +138,7 @@ def test_driver_killed_before_any_checkpoint_starts_over(
     assert _rounds(run) == PASSES
 
 
+@pytest.mark.slow
 def test_killed_worker_changes_nothing_of_coordinate_descent(
     command: Callable[..., Any], documents: Path, tmp_path: Path
 ) -> None:

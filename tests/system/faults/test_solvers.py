@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import opened
 from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
@@ -20,6 +19,7 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.model.model import load_model
+from distls.testing.solvers import opened
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import fault_process
 import pytest
-from contract import opened
 from fault_helpers import Disk, Faulty, chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
@@ -23,6 +22,7 @@ from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
 from distls.synthetic.generation import generate
+from distls.testing.solvers import opened
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.rounds.block_stream import clear_cache
@@ -120,6 +120,7 @@ READ_BY = {
 }
 
 
+@pytest.mark.slow_cases(".*-two workers")
 @EXECUTORS
 @pytest.mark.parametrize("way", list(READ_BY))
 @pytest.mark.parametrize("damage", list(DAMAGE))
@@ -171,6 +172,7 @@ def test_the_command_says_so_in_one_line(
     assert digest_of(run) == undisturbed("lanes")
 
 
+@pytest.mark.fast_cases("shards-serial")
 @EXECUTORS
 @pytest.mark.parametrize("way", ROW_STATE)
 def test_what_is_kept_of_each_row_is_made_anew(
@@ -220,6 +222,7 @@ def check_notes(err: str, data: Path, why: str) -> None:
         assert why in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["lanes", "statistics", "shards"])
 @pytest.mark.parametrize("how", list(UNSTEADY))
 def test_unsteady_storage_is_read_again(
@@ -235,6 +238,7 @@ def test_unsteady_storage_is_read_again(
     assert digest_of(run) == undisturbed(way)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["lanes", "statistics"])
 def test_storage_that_goes_on_failing_ends_the_fit(
     faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str
@@ -286,6 +290,7 @@ def test_unsteady_storage_of_workers(
 KIB = 1024
 
 
+@pytest.mark.slow
 @EXECUTORS
 @pytest.mark.parametrize("way", list(WAYS))
 def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(
@@ -348,6 +353,7 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
         ]
 
 
+@pytest.mark.slow
 @EXECUTORS
 @pytest.mark.parametrize("left", [100 * KIB, 2 * MIB])
 def test_full_in_generate(disk: Disk, tmp_path: Path, left: int, where: str) -> None:

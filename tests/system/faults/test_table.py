@@ -36,6 +36,7 @@ def _collected(arguments: list[str]) -> list[str]:
     return [line for line in ended.stdout.splitlines() if "::" in line]
 
 
+@pytest.mark.slow
 def test_every_row_is_of_tests_that_there_are() -> None:
     rows = _rows()
     assert len(rows) > 10

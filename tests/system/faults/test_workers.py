@@ -49,6 +49,7 @@ def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault
     check_whole(run, job.digest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", ["read", "kernel", "reduce"])
 def test_a_worker_is_killed(
@@ -68,6 +69,7 @@ def test_a_worker_is_killed(
     fit_with(command, made, tmp_path, faults[place])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_only_holder_of_the_weights_is_killed(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
@@ -75,6 +77,7 @@ def test_the_only_holder_of_the_weights_is_killed(
     fit_with(command, job(way), tmp_path, Fault("update_data", call=2, act=KILL_AFTERWARDS))
 
 
+@pytest.mark.slow
 def test_both_workers_are_killed_in_one_round(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
 ) -> None:
@@ -82,6 +85,7 @@ def test_both_workers_are_killed_in_one_round(
     fit_with(command, made, tmp_path, Fault(made.kernel, call=30, victims=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_worker_stops_for_longer_than_its_heartbeat(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
@@ -91,6 +95,7 @@ def test_a_worker_stops_for_longer_than_its_heartbeat(
     fit_with(command, made, tmp_path, fault, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="3s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_one_worker_is_slow(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
@@ -99,6 +104,7 @@ def test_one_worker_is_slow(
     fit_with(command, made, tmp_path, Fault(made.kernel, act="time.sleep(0.01)", once=False))
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
 ) -> None:
@@ -142,6 +148,7 @@ def _others_than(client: Client, before: set[str]) -> list[str]:
     return [address for address in client.nthreads() if address not in before]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_workers_come_and_go(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
@@ -169,6 +176,7 @@ def test_workers_come_and_go(
             assert rounds_of(run) < made.passes, "retired too late to matter"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_all_workers_are_gone_for_a_while(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
@@ -184,6 +192,7 @@ def test_all_workers_are_gone_for_a_while(
             there.add_worker()
 
 
+@pytest.mark.slow
 def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path) -> None:
     made, run = job("lanes"), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
@@ -197,6 +206,7 @@ def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any
             wait_until(lambda: len(client.nthreads()) == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_scheduler_is_killed_and_started_anew(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
@@ -213,6 +223,7 @@ def test_the_scheduler_is_killed_and_started_anew(
             there.add_worker()
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_stopped_comes_back(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
 ) -> None:
@@ -229,6 +240,7 @@ def test_a_worker_that_was_stopped_comes_back(
             os.kill(worker.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_stays_away_is_one_line(
     monkeypatch: pytest.MonkeyPatch, job: Callable[[str], Any], tmp_path: Path
 ) -> None:

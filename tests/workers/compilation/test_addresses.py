@@ -26,6 +26,7 @@ def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
     return u.tobytes() + b.tobytes() + np.array(sums).tobytes()
 
 
+@pytest.mark.fast_cases("crammer_singer-3-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [3, 5, 9, 33])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_hinge", "ovr_log"])

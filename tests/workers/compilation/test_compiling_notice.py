@@ -77,6 +77,7 @@ added(1)
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_machine_says_it_and_a_warm_one_does_not(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)

@@ -71,6 +71,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow_cases(r"\.nbi-truncated", "(?!.nbc-one bit|.nbi-truncated)")
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 def test_a_damaged_file_is_replaced(
@@ -82,6 +83,7 @@ def test_a_damaged_file_is_replaced(
     assert _call(cache) == (f"{compiled[1]} 0", "")
 
 
+@pytest.mark.slow
 def test_processes_that_find_it_together_say_it_once(cache: Path, compiled: tuple[Path, str]) -> None:
     (path,) = cache.rglob("*.nbc")
     path.write_bytes(b"")
@@ -147,6 +149,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         files.load("int")
 
 
+@pytest.mark.slow
 def test_without_room_each_process_compiles(tmp_path: Path, compiled: tuple[Path, str]) -> None:
     limited = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n" + CALL.replace(
         "print(", "resource.setrlimit(resource.RLIMIT_FSIZE, (999, 999))\nprint("

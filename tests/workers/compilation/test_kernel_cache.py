@@ -75,6 +75,7 @@ COUNT = (
 )
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_once() -> None:
     started = [subprocess.Popen([sys.executable, "-c", COUNT], stdout=subprocess.PIPE) for _ in range(3)]
     compiled = [int(process.communicate()[0]) for process in started]
@@ -163,6 +164,7 @@ def _planted(folder: Path, base: str, trace: Path) -> bytes:
     return EntryFiles(str(folder), base)._seal(listed) + listed
 
 
+@pytest.mark.slow
 def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
     cells, told = _compile()
     assert told == ""

@@ -53,6 +53,7 @@ def test_no_kernel_has_the_texts_of_errors_of_shapes(module: str) -> None:
         assert SHAPES not in path.read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_copies_have_none() -> None:
     source, target = np.arange(6.0).reshape(2, 3), np.zeros((2, 3))
     _copied(source, target)

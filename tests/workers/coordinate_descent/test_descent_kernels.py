@@ -91,6 +91,7 @@ def test_the_oracle_s_gradient_is_differences(loss):
         assert gradient[j, r] == pytest.approx(change / (2 * e), abs=1e-8)
 
 
+@pytest.mark.slow_cases("(softmax|multitask_squared_hinge)-")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -113,6 +114,7 @@ def test_sweeps_are_the_paper_s(loss, penalty, step, weighted):
     assert not w[3].any()
 
 
+@pytest.mark.slow_cases("(multitask|softmax)")
 @pytest.mark.parametrize("m", [2, 3, 4, 7, 8, 9, 53])
 @pytest.mark.parametrize("loss", NAMES)
 def test_any_number_of_classes(loss, m):
@@ -124,6 +126,7 @@ def test_any_number_of_classes(loss, m):
     np.testing.assert_allclose(w, expected, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", NAMES)
 def test_dense_shards_and_single_precision_scores(loss):
     """The second on rows in double precision."""
@@ -140,6 +143,7 @@ def test_dense_shards_and_single_precision_scores(loss):
     np.testing.assert_allclose(near, w, atol=1e-5)
 
 
+@pytest.mark.slow_cases("(softmax|multitask)")
 @pytest.mark.parametrize("loss", NAMES)
 def test_no_sweep_makes_it_worse_and_many_end_at_the_optimum(loss):
     p = problem(4, loss=loss, alpha=0.03)
@@ -153,6 +157,7 @@ def test_no_sweep_makes_it_worse_and_many_end_at_the_optimum(loss):
     assert w.any(axis=1).sum() < 11
 
 
+@pytest.mark.slow_cases(".*-(multitask|softmax)")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_oracle_s_gap_bounds_how_much_is_left(loss, penalty):
@@ -177,6 +182,7 @@ def test_the_constant_is_sharp():
     assert bcd.constant(row, np.ones(1)) == pytest.approx(largest)
 
 
+@pytest.mark.fast_cases("multiclass")
 @pytest.mark.parametrize("loss", NAMES)
 def test_classes_may_change_places(loss):
     p, other = problem(5, loss=loss), np.array([3, 0, 4, 1, 2])
@@ -188,6 +194,7 @@ def test_classes_may_change_places(loss):
     np.testing.assert_allclose(turned[:, other], w, atol=1e-12)
 
 
+@pytest.mark.fast_cases("multiclass")
 @pytest.mark.parametrize("loss", NAMES)
 def test_a_weight_of_two_is_a_row_twice(loss):
     p = problem(4, loss=loss)
@@ -202,6 +209,7 @@ def test_a_weight_of_two_is_a_row_twice(loss):
     np.testing.assert_allclose(w, other, atol=1e-12)
 
 
+@pytest.mark.fast_cases(".*-multiclass")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_loss_of_scores(loss, weighted):
@@ -234,6 +242,7 @@ def stepped(p, b, z, side):
     return totals, longest
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge-True")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("loss", [*NAMES, *SETS_OF])
 def test_steps_of_the_intercept_are_newton_s(loss, weighted):
@@ -264,6 +273,7 @@ def test_steps_of_the_intercept_are_newton_s(loss, weighted):
     assert after == pytest.approx(bcd.rows_of(oracle, start + best)[0] @ oracle.weights, rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", NAMES)
 def test_steps_of_the_intercept_without_a_hessian(loss):
     """As of a loss that has none, or of very many classes: slower, to the same optimum."""
@@ -289,6 +299,7 @@ def test_a_class_that_no_row_is_near_keeps_its_intercept():
     assert np.abs(bcd.rows_of(p, z)[1].mean(axis=0)).max() < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 2, 4, 5, 9])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("loss", SETS)

@@ -52,6 +52,7 @@ def _assert_each_alone(layout, dtype, k, loss, weighted, models=M, d=D):
         assert np.array_equal(own_b, grad_b[m])
 
 
+@pytest.mark.fast_cases("float32-(2|5|16)")
 @pytest.mark.parametrize(
     ("dtype", "k"),
     [
@@ -65,6 +66,7 @@ def test_each_model_has_its_own_bits(dtype, k):
     _assert_each_alone("csr", dtype, k, "softmax", weighted=True)
 
 
+@pytest.mark.fast_cases(".*-True")
 @pytest.mark.parametrize(
     ("layout", "loss", "weighted"),
     [("dense", "softmax", True), ("csr", "crammer_singer", True), ("csr", "ovr_hinge", False)],

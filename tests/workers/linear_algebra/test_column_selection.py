@@ -10,6 +10,7 @@ from distls.storage.rows import CsrRows, index_dtype
 from distls.workers.linear_algebra.column_selection import columns_of_csr, places_of
 
 
+@pytest.mark.slow_cases("1-70000")
 @pytest.mark.parametrize("width", [400, 70_000])
 @pytest.mark.parametrize("n_rows", [1, 3, 2000])
 def test_columns(width: int, n_rows: int) -> None:

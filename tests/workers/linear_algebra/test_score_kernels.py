@@ -35,6 +35,7 @@ def as_rows(x, layout, dtype=np.float64, index=np.uint16):
     return CsrRows(indptr, np.nonzero(keep)[1].astype(index), x[keep].astype(dtype))
 
 
+@pytest.mark.fast_cases(".*-csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 2e-5)])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 53, 64, 65, 129, 1139])
@@ -77,6 +78,7 @@ def test_scores_write_nothing_beyond_their_row():
         assert (guarded[-32:] == 7).all()
 
 
+@pytest.mark.fast_cases(".*-csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("k", [2, 4, 5, 53])
@@ -126,6 +128,7 @@ def test_the_loss_of_softmax_is_the_log_loss():
     )
 
 
+@pytest.mark.fast_cases(".*-csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 53, 130])
@@ -178,6 +181,7 @@ def test_weight_two_is_the_row_twice(name):
         np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_weights_give_a_float64_gradient(name):
     x, y, s, w, b = problem(5)
@@ -190,6 +194,7 @@ def test_float32_weights_give_a_float64_gradient(name):
     np.testing.assert_allclose(grad_b, exact_b, atol=3e-5)
 
 
+@pytest.mark.fast_cases(".*-csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("name", ["softmax", "crammer_singer"])
 def test_no_bit_depends_on_where_pieces_end(layout, name, monkeypatch):

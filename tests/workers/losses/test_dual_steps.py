@@ -78,6 +78,7 @@ def step_of(name, k, target, dtype):
     return (y, q, z.astype(float), a.astype(float)), (duals.astype(float), w.astype(float), up - down, totals)
 
 
+@pytest.mark.fast_cases(".*-4-class-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_steps_are_the_oracle_s(name, k, target, dtype):
@@ -101,6 +102,7 @@ def test_steps_are_the_oracle_s(name, k, target, dtype):
         assert (lack(duals) <= lack(a) + 1e-8 * size).all()
 
 
+@pytest.mark.slow
 def test_no_log_step_is_lost_between_the_sides_of_the_sigmoid():
     """Margins on one side, the best dual's on the other: plain Newton steps go back and forth between them."""
     rng, n = np.random.default_rng(9), 20_000
@@ -122,6 +124,7 @@ def test_no_log_step_is_lost_between_the_sides_of_the_sigmoid():
     assert np.abs(off).max() < 1e-7
 
 
+@pytest.mark.fast_cases(".*-4-class-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_weights_and_sums_follow_the_duals(name, k, target, dtype):
@@ -148,6 +151,7 @@ def test_weights_and_sums_follow_the_duals(name, k, target, dtype):
         assert totals[3] == (predicted != y).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DUAL if name != "squared"])
 def test_duals_stay_in_the_domain(name):
     (y, *_), (duals, _, _, _) = step_of(name, 4, "class", "float32")
@@ -162,6 +166,7 @@ def test_duals_stay_in_the_domain(name):
         assert dual_ascent.DOMAINS[name] == "ray" or (t * duals <= 1).all()
 
 
+@pytest.mark.fast_cases(".*-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", DUAL)
 def test_rows_without_features_have_best_duals_too(name, dtype):

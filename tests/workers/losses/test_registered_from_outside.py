@@ -18,9 +18,11 @@ from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.methods.method_registry import METHODS
 from distls.storage.errors import ParameterError
+from distls.testing.losses import LossContract
+from distls.testing.penalties import PenaltyContract
 from distls.workers.losses import loss_registry as losses
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
-from distls.workers.losses.row_functions import row_gradient, row_gradient_of
+from distls.workers.losses.row_functions import row_gradient_of
 from distls.workers.losses.shared_parts import negated_at_class
 from distls.workers.penalties import penalty_registry as penalties
 from distls.workers.penalties.penalty import Array, Penalty
@@ -109,6 +111,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, n
     return path, np.asarray(x.todense(), float), y
 
 
+class TestLoss(LossContract):
+    @pytest.fixture
+    def loss(self) -> Loss:
+        return OvrHuberHinge()
+
+
+class TestPenalty(PenaltyContract):
+    @pytest.fixture
+    def penalty(self) -> Penalty:
+        return GroupNet()
+
+
 def test_the_loss_is_known_and_found() -> None:
     assert losses.losses_with(smooth=True, separable=True, stochastic=True)[-1] == "ovr_huber_hinge"
     assert "ovr_huber_hinge" not in losses.losses_with(coordinate_descent=True)
@@ -125,21 +139,6 @@ def test_its_short_name_is_one_of_every_method_that_can_train_with_it() -> None:
         ParameterError, match=r"sdca: loss=ovr_huber_hinge: it has no dual step; expected one of"
     ):
         METHODS["sdca"].resolve({"loss": "ovr_huber_hinge"})
-
-
-def test_its_row_function_is_its_numpy_form_and_that_the_derivative() -> None:
-    rng = np.random.default_rng(1)
-    z, y, loss = 1.5 * rng.standard_normal((50, 4)), rng.integers(0, 4, 50), OvrHuberHinge()
-    gradient, step = loss.gradient(z, y), 1e-6 * np.eye(4)
-    for c in range(4):
-        numeric = (loss.values(z + step[c], y) - loss.values(z - step[c], y)) / 2e-6
-        np.testing.assert_allclose(gradient[:, c], numeric, atol=1e-9)
-    for i in range(len(z)):
-        g = np.empty(4)
-        value, rival, best = row_gradient(loss, z[i] / 0.4, 0.4, y[i], g)
-        assert (rival, best) == (GRADIENT_IN_G, z[i].argmax())
-        assert value == pytest.approx(loss.values(z[i : i + 1], y[i : i + 1])[0], rel=1e-12)
-        np.testing.assert_allclose(g, gradient[i], rtol=1e-12, atol=1e-14)
 
 
 def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
@@ -165,6 +164,7 @@ def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == len(y) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bcd", "fista"])
 def test_sparse_methods_train_with_the_penalty(
     method: str, small: tuple[Path, np.ndarray, np.ndarray]
@@ -211,6 +211,7 @@ def test_names_and_row_functions_are_checked() -> None:
         losses.loss_named("incomplete")
 
 
+@pytest.mark.slow
 def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_path: Path) -> None:
     # numba unpickles the index of a kernel whole, with the classes of all variants in it
     call = """

@@ -125,6 +125,7 @@ def check_against_oracle(
     return found
 
 
+@pytest.mark.fast_cases(".*-csr")
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
@@ -158,6 +159,7 @@ def test_many_outputs(mode, k):
     check_against_oracle(mode, k, False, "csr", running=True, alpha=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [False, True], ids=["classes", "numbers"])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_float32_follows_the_oracle(mode, numbers):
@@ -190,6 +192,7 @@ def same_bits(one, two):
     return all(a.tobytes() == b.tobytes() for a, b in zip(one, two, strict=True))
 
 
+@pytest.mark.fast_cases(".*-float64")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_cutting_the_order_into_blocks_changes_no_bit(mode, dtype):
@@ -203,6 +206,7 @@ def test_cutting_the_order_into_blocks_changes_no_bit(mode, dtype):
     assert whole.outputs[:, A].any()
 
 
+@pytest.mark.slow
 def test_dense_and_csr_agree():
     # sums over a row's values may be reassociated, differently where they are gathered
     x, y, s = problem(3, False)
@@ -214,6 +218,7 @@ def test_dense_and_csr_agree():
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 3, 9])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_the_same_bits_wherever_arrays_lie(mode, k):
@@ -270,6 +275,7 @@ def test_tracked_scalars_are_what_they_stand_for():
         close(lane.outputs[:, TARGETS], s @ y, 1e-12)
 
 
+@pytest.mark.slow
 def test_float32_keeps_to_the_constraint_however_long_it_runs():
     rng = np.random.default_rng(0)
     x = rng.random((20000, 30)).astype(np.float32)
@@ -334,6 +340,7 @@ def test_the_penalised_optimum_is_a_fixed_point(mode):
     close(found.b, model.b, 3e-4)
 
 
+@pytest.mark.slow
 def test_an_empty_block_changes_nothing():
     x, y, s = problem(3, False)
     settings = constrained_settings(PROJECT, 0.3, alpha=0.02)

@@ -77,6 +77,7 @@ def _assert_same(x, y, weight, make):
             assert np.array_equal(a, b)
 
 
+@pytest.mark.fast_cases("softmax-5-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("loss", "k"), [("softmax", 2), ("softmax", 5), ("softmax", 8), ("crammer_singer", 4), ("ovr_hinge", 1)]
@@ -87,6 +88,7 @@ def test_every_learner_has_its_own_bits(loss, k, dtype):
     _assert_same(x, y, NONE, lambda: _learners(10, k, dtype, loss))
 
 
+@pytest.mark.fast_cases(".*crammer_singer")
 @pytest.mark.parametrize(
     ("loss", "k", "dtype"),
     [("softmax", 5, "float32"), ("crammer_singer", 4, "float64"), ("ovr_hinge", 2, "float32")],
@@ -102,6 +104,7 @@ def test_plain_steps_have_their_own_bits(loss, k, dtype, schedule):
         assert learner.window_steps == N - 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"t0": 3.0}, {"fit_intercept": False}, {"schedule": "sqrt"}])
 def test_plain_steps_without_a_window(options):
     x, rng = _rows("dense", "float64")
@@ -109,6 +112,7 @@ def test_plain_steps_without_a_window(options):
     _assert_same(x, y, NONE, lambda: _plain_learners(MOST_MODELS, 3, "float32", "perceptron", **options))
 
 
+@pytest.mark.slow
 def test_plain_steps_from_trained_weights_to_numbers_and_sets():
     x, rng = _rows("csr", "float32")
     numbers, small = rng.standard_normal((N, 2)), {"schedule": "sqrt", "eta0": 0.05}
@@ -117,6 +121,7 @@ def test_plain_steps_from_trained_weights_to_numbers_and_sets():
     _assert_same(x, label_sets(sets), NONE, lambda: _plain_learners(4, 4, "float32", "ovr_log"))
 
 
+@pytest.mark.slow
 def test_with_sample_weights_and_dense_rows():
     x, rng = _rows("dense", "float64")
     y, weight = rng.integers(0, 3, N).astype(np.int32), rng.random(N)
@@ -124,12 +129,14 @@ def test_with_sample_weights_and_dense_rows():
     _assert_same(x, y, weight, lambda: _learners(MODELS_PER_LINE, 3, "float64"))
 
 
+@pytest.mark.slow
 def test_from_trained_weights():
     x, rng = _rows("csr", "float32")
     y = rng.integers(0, 3, N).astype(np.int32)
     _assert_same(x, y, NONE, lambda: _learners(5, 3, "float32", warm=True))
 
 
+@pytest.mark.slow
 def test_numbers_and_sets_of_labels():
     x, rng = _rows("csr", "float32")
     _assert_same(x, rng.standard_normal((N, 2)), NONE, lambda: _learners(4, 2, "float32", "squared"))
@@ -137,6 +144,7 @@ def test_numbers_and_sets_of_labels():
     _assert_same(x, label_sets(sets), NONE, lambda: _learners(4, 4, "float32", "ovr_log"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learners",
     [

@@ -108,6 +108,7 @@ def check_against_oracle(name, k, layout, dtype, r, intercept, weighted, tail, w
         assert abs(lane.errors - expected.errors) <= expected.near_ties < 3
 
 
+@pytest.mark.fast_cases("crammer_singer-csr")
 @pytest.mark.parametrize("tail", [False, True], ids=["last", "tail"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
@@ -119,12 +120,14 @@ def test_float64_equals_the_oracle(name, layout, r, intercept, weighted, tail):
         check_against_oracle(name, k, layout, np.float64, r, intercept, weighted, tail)
 
 
+@pytest.mark.fast_cases("crammer_singer")
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 17, 32, 33, 53, 64, 65, 131])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_vector_width_and_a_warm_start(name, k):
     check_against_oracle(name, k, "csr", np.float64, 3, True, True, True, warm=True)
 
 
+@pytest.mark.fast_cases(".*-csr")
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 17, 53, 131])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("r", [1, 3])
@@ -133,6 +136,7 @@ def test_float32_follows_the_oracle(k, layout, r):
     check_against_oracle("softmax", k, layout, np.float32, r, True, True, True, tolerance=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_data_with_float64_weights_and_wide_indices(name):
     x, y, _ = problem(5)
@@ -144,6 +148,7 @@ def test_float32_data_with_float64_weights_and_wide_indices(name):
     np.testing.assert_array_equal(wanted.u, narrow.u)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 4, 53])
 @pytest.mark.parametrize("r", [1, 3])
 @pytest.mark.parametrize("name", ["ovr_hinge", "ovr_log"])
@@ -156,6 +161,7 @@ def test_one_versus_rest_is_a_binary_model_for_each_class(name, r, k):
     np.testing.assert_allclose(lane.w, separate, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_dense_and_csr_give_the_same_bits():
     x, y, s = problem(5)
     settings = sgd_settings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=4)
@@ -168,6 +174,7 @@ def test_dense_and_csr_give_the_same_bits():
         assert np.array_equal(one, two)
 
 
+@pytest.mark.fast_cases("float64-crammer")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
@@ -185,6 +192,7 @@ def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
     assert whole.errors == cut.errors
 
 
+@pytest.mark.slow
 def test_an_empty_block_changes_nothing():
     x, y, _ = problem(4)
     lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1, tail_from=2, batch_size=3))
@@ -207,6 +215,7 @@ def test_rows_without_features_only_pass_time():
     assert (lane.loss_sum, lane.errors, lane.clock[stochastic.T]) == (2.0, 1, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [4, 5])
 def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
@@ -224,6 +233,7 @@ def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
         assert runs[0].errors == other.errors
 
 
+@pytest.mark.fast_cases("crammer")
 @pytest.mark.parametrize("name", NAMES)
 def test_weight_two_is_the_row_twice_in_its_batch(name):
     # a batch of (i, j) with s_i = 2 against (i, i, j): the same sum, divided by 2 or by 3

@@ -61,6 +61,7 @@ def numbers(k, n, seed=3):
     return np.random.default_rng(seed).standard_normal((n, k))
 
 
+@pytest.mark.fast_cases("softmax-csr")
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_squared_hinge", "numbers"])
@@ -91,6 +92,7 @@ def test_window_means_of_schedules_with_folds(alpha):
     np.testing.assert_allclose(mean_b, np.mean(bs[38:], axis=0), rtol=1e-9)
 
 
+@pytest.mark.fast_cases("softmax-csr")
 @pytest.mark.parametrize("alpha", [0.0, 1e-3, 2.0])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_hinge", "numbers"])
@@ -109,6 +111,7 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
+@pytest.mark.fast_cases(r"0\.02-softmax-csr-(l1$|l2|elasticnet)")
 @pytest.mark.parametrize("penalty", penalties_with(split=True))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "multiclass_squared_hinge"])
@@ -143,6 +146,7 @@ def test_shrinkage_starts_anew_before_it_overflows():
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
+@pytest.mark.slow_cases("(True|False-.*-dense)-", "(True|False)-ovr_log-")
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["ovr_squared_hinge", "ovr_log"])
@@ -162,6 +166,7 @@ def test_scheduled_updates_are_those_of_the_figures(metric, layout, loss, single
         np.testing.assert_allclose(got_diagonal, diagonal, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
@@ -194,6 +199,7 @@ def test_a_loss_without_second_derivatives_has_secants(loss, given, metric, star
     np.testing.assert_allclose([each.setting["t0"] for each in choice.candidates], starts)
 
 
+@pytest.mark.slow
 def test_the_printed_diagonal_stays_a_multiple_of_the_identity_on_dense_data():
     """What the paper's notes found: its own example's secant does not contain the feature."""
     rng = np.random.default_rng(0)
@@ -223,6 +229,7 @@ UPDATES = {
 }
 
 
+@pytest.mark.fast_cases("float64-(sgd|pegasos|adaptive|csgd|centred)")
 @pytest.mark.parametrize("name", list(UPDATES))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cuts_and_looks_change_no_bit(name, dtype):
@@ -250,6 +257,7 @@ ONE_LANE = {
 }
 
 
+@pytest.mark.fast_cases("(sgd|pegasos|adaptive|svmsgd2|fobos|csgd|centred)-3-csr-float64")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("k", [2, 3, 9])
@@ -282,6 +290,7 @@ def test_arrays_of_the_start_are_only_read(name):
     assert all(np.array_equal(a, b) for a, b in zip(start, before, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "rtol", "atol"), [(np.float32, 1e-4, 1e-6), (np.float64, 1e-9, 1e-12)])
 @pytest.mark.parametrize("loss", sorted(losses_with(single_output=True)))
 def test_one_column_of_two_classes_is_the_mirrored_model_of_two(loss, dtype, rtol, atol):

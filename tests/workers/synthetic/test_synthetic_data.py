@@ -39,6 +39,7 @@ def matrix(x, n_features):
     return sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), (len(x.indptr) - 1, n_features))
 
 
+@pytest.mark.fast_cases("rcv1-4", "alpha")
 @pytest.mark.parametrize("kind", ALL)
 def test_one_seed_gives_the_same_bits_in_a_fresh_model(kind):
     before = block(kind, 3, "train", 1)
@@ -46,6 +47,7 @@ def test_one_seed_gives_the_same_bits_in_a_fresh_model(kind):
     assert same(before, block(kind, 3, "train", 1))
 
 
+@pytest.mark.slow_cases("(rcv1-53|alpha|csgd-wide|lshtc1)")
 @pytest.mark.parametrize("kind", ALL)
 def test_seed_part_and_index_each_change_the_rows(kind):
     blocks = [
@@ -58,6 +60,7 @@ def test_seed_part_and_index_each_change_the_rows(kind):
             assert not any(np.array_equal(p, q) for p, q in zip(arrays(a), arrays(b), strict=True))
 
 
+@pytest.mark.fast_cases("rcv1-4")
 @pytest.mark.parametrize("kind", ALL)
 def test_block_boundaries_do_not_show(kind):
     size = KINDS[kind].block_rows
@@ -69,6 +72,7 @@ def test_block_boundaries_do_not_show(kind):
     assert same(whole, joined)
 
 
+@pytest.mark.fast_cases("rcv1-4", "delta")
 @pytest.mark.parametrize("kind", ALL)
 def test_fewer_rows_are_a_prefix_and_rows_beyond_the_papers_count_exist(kind):
     x, y = generate_rows(kind, 0, "test", 0, KINDS[kind].block_rows + 800)
@@ -151,6 +155,7 @@ def test_blocks_contain_every_class(kind):
     assert np.array_equal(np.unique(y), np.arange(KINDS[kind].n_classes))
 
 
+@pytest.mark.slow_cases("(rcv1-53|dense|odp)")
 @pytest.mark.parametrize(
     ("kind", "bar"), [("rcv1-4", 0.16), ("rcv1-53", 0.75), ("dense", 0.12), ("odp", 0.36), ("alpha", 0.2)]
 )
@@ -165,6 +170,7 @@ def test_a_linear_model_learns_it_but_not_perfectly(kind, bar):
     assert 0.02 < error < min(bar, prior_error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "condition"), [("alpha", 1e4), ("axis", 500.0**2), ("delta", 500.0**2)])
 def test_factors_are_ill_conditioned(kind, condition):
     x, y = generate_rows(kind, 0, "train", 0, 5 * BLOCK_ROWS)
@@ -185,6 +191,7 @@ def test_axis_has_scales_one_over_i_along_the_axes_and_alpha_none():
     assert scales.max() / scales.min() < 2  # the rotation mixed them: they are 100 to 1
 
 
+@pytest.mark.slow_cases("(alpha|delta)")
 @pytest.mark.parametrize("kind", FACTORS)
 def test_the_best_possible_error_of_factors_is_that_of_their_noise(kind):
     made = KINDS[kind]

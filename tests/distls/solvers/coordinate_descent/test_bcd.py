@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter, interrupted
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
@@ -31,6 +31,7 @@ from distls.storage.errors import (
     StateLostError,
 )
 from distls.storage.temporary.row_state import RowState
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.coordinate_descent import row_scores_task
 from distls.workers.runtime.rng import Purpose, rng
@@ -57,6 +58,7 @@ class TestContract(SolverContract):
         return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
+@pytest.mark.slow
 class TestContractOfConstantSteps(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {
@@ -99,6 +101,7 @@ def fitted(dataset, passes=1000.0, **params):
     return result, kept.records
 
 
+@pytest.mark.slow_cases("(multitask|softmax)")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_one_lane_is_the_paper_s_algorithm(small, loss):
     dataset, x, y = small
@@ -134,6 +137,7 @@ def test_constant_steps_draw_from_all_columns(small):
     np.testing.assert_allclose(fitted(dataset, 3, **given)[0].model.weights, expected, atol=1e-6)
 
 
+@pytest.mark.fast_cases("multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     dataset, x, y = small
@@ -153,6 +157,7 @@ def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     assert records[0]["details"]["step_size"] == size
 
 
+@pytest.mark.fast_cases(".*-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalty):
@@ -169,6 +174,7 @@ def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalt
     assert certificate["value"] < 1e-4 * records[0]["objective"]
 
 
+@pytest.mark.fast_cases("l1l2-multiclass")
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge"])
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "sparse-group"])
 def test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients(small, loss, penalty):
@@ -180,6 +186,7 @@ def test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients(smal
     assert result.record["certificate"]["value"] == pytest.approx(expected, rel=1e-3, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2, 8])
 def test_every_round_descends_to_the_same_optimum(small, lanes):
     dataset, _, _ = small
@@ -219,34 +226,6 @@ def test_the_paper_s_stopping_rule(small, violation):
     assert ratios[-1] <= 1e-2 < ratios[-2]
 
 
-def test_weights_of_rows_and_classes(tmp_path):
-    """A weight of two is a row twice, whether the row's own or its class's."""
-    x, y = labelled_rows(200, 30, 3)
-    s = np.where(y == 1, 2.0, 1.0)
-    twice = np.concatenate([np.arange(200), np.flatnonzero(y == 1)])
-    plain = with_columns(tmp_path / "plain", x, y)
-    params = {"alpha": 1e-2, "lanes": 1, "tau": 1e-9}
-    results = [
-        fit("bcd", with_columns(tmp_path / "rows", x, y, sample_weight=s), params=params),
-        fit("bcd", plain, params={**params, "class_weight": {"1": 2.0}}),
-        fit("bcd", with_columns(tmp_path / "twice", x[twice], y[twice]), params=params),
-    ]
-    for result in results[1:]:
-        np.testing.assert_allclose(result.model.weights, results[0].model.weights, atol=1e-7)
-    assert np.abs(results[0].model.weights - fit("bcd", plain, params=params).model.weights).max() > 1e-3
-
-
-def test_partitions_do_not_matter(tmp_path):
-    x, y = labelled_rows(200, 30, 3)
-    models = [
-        fit(
-            "bcd", with_columns(tmp_path / str(n), x, y, partition_rows=n), params={"lanes": 1}, passes=3
-        ).model
-        for n in (200, 37)
-    ]
-    np.testing.assert_allclose(models[0].weights, models[1].weights, atol=1e-12)
-
-
 def test_the_intercept_is_optimal_and_not_penalised(small):
     dataset, x, y = small
     result, _ = fitted(dataset, alpha=5e-2, fit_intercept=True, tau=1e-9, lanes=2)
@@ -274,6 +253,7 @@ def _best_alone(loss, y):
     return bcd.objective(alone, bcd.best_intercept(alone, np.zeros((400, 3)))[None])
 
 
+@pytest.mark.slow_cases("(multitask|softmax)")
 @pytest.mark.parametrize("tau", [1e-3, 0.0])
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize(
@@ -291,6 +271,7 @@ def test_an_intercept_alone_is_optimal_before_the_fit_ends(unequal, loss, alpha,
         assert result.record["objective"] == pytest.approx(-float(share @ np.log(share)), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_features_with_means_and_an_intercept(unequal, tmp_path, loss, lanes):
@@ -307,6 +288,7 @@ def test_features_with_means_and_an_intercept(unequal, tmp_path, loss, lanes):
     assert 0 < np.count_nonzero(result.model.weights.any(axis=1)) <= 6
 
 
+@pytest.mark.slow
 def test_sparse_columns_that_are_nearly_full_are_centred_too(tmp_path):
     """One that has a value in most rows, among others; as the same columns stored dense."""
     x, y = labelled_rows(300, 40, 4)
@@ -328,6 +310,7 @@ def test_sparse_columns_that_are_nearly_full_are_centred_too(tmp_path):
     assert results[0].model.weights[7].any()
 
 
+@pytest.mark.slow
 def test_single_precision_comes_close(small):
     dataset, _, _ = small
     double, _ = fitted(dataset, alpha=1e-2, tau=1e-4)
@@ -514,6 +497,7 @@ def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
     assert open_dataset(dataset.path).fingerprint == dataset.fingerprint
 
 
+@pytest.mark.slow
 class TestContractOfDebiasing(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {"alpha": 3e-2, "lanes": 3, "tau": 0.2, "debias": 1e-3}
@@ -525,6 +509,7 @@ class TestContractOfDebiasing(SolverContract):
         return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge-1")
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_debiasing_is_ridge_on_the_selected_features(small, loss, lanes):

@@ -60,8 +60,7 @@ def test_zero_rows_of_weights_are_not_sent(tmp_path, method, monkeypatch):
 class _Deterministic(SolverContract):
     """Nothing is drawn, so that the seed changes nothing."""
 
-    def test_other_seed_other_bits(self, dataset, undisturbed):
-        assert self.fit(dataset, seed=1).model.sha256 == undisturbed
+    random = False
 
 
 class TestLineSearch(_Deterministic):
@@ -70,6 +69,7 @@ class TestLineSearch(_Deterministic):
     passes = 7
 
 
+@pytest.mark.slow
 class TestConstantSteps(_Deterministic):
     """The norm of Sigma takes some of the reads."""
 
@@ -129,6 +129,7 @@ def bound_of(dataset, loss):
 # -- the algorithms --------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge-(l1l2|sparse-group)")
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_line_search_is_the_oracle_s(small, loss, penalty):
@@ -150,6 +151,7 @@ def test_steps_too_long_are_taken_back_and_momentum_starts_anew(small):
     assert np.min(np.diff(np.log(kept.each("lipschitz")))) < 0 < np.max(np.diff(kept.each("lipschitz")))
 
 
+@pytest.mark.fast_cases("multiclass")
 @pytest.mark.parametrize("history", [1, 5])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_spectral_steps_are_the_oracle_s(small, loss, history):
@@ -163,6 +165,7 @@ def test_spectral_steps_are_the_oracle_s(small, loss, history):
     np.testing.assert_allclose(kept.points, points, atol=1e-7)
 
 
+@pytest.mark.fast_cases("multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_constant_steps_are_the_oracle_s(small, loss):
     dataset, x, y = small
@@ -191,6 +194,7 @@ def test_the_norm_of_sigma_bounds_the_curvature_closely(small, intercept, weight
 # -- what they reach -------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge-l1l2")
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_all_solvers_find_the_same_optimum(small, loss, penalty):
@@ -208,6 +212,7 @@ def test_all_solvers_find_the_same_optimum(small, loss, penalty):
         assert np.array_equal(zeros["sparsa"], zeros["bcd"])
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge-fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_certificate_bounds_the_distance(small, method, loss):

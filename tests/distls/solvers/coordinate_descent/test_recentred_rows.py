@@ -58,6 +58,7 @@ def _objectives(dataset: Dataset, p: bcd.Problem) -> np.ndarray:
     return np.array([bcd.objective(p, w) for w in kept.values])
 
 
+@pytest.mark.fast_cases("l1-multiclass")
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "l1linf", "sparse-group"])
 def test_the_same_optimum_and_never_further_from_it(

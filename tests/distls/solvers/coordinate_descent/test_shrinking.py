@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
@@ -17,6 +16,7 @@ from distls.solvers.coordinate_descent.bcd_round import RoundSetting
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
@@ -87,6 +87,7 @@ def shrunk_sweeps(
     return out, left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
 def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
     x, y = rows()
@@ -110,6 +111,7 @@ def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
     np.testing.assert_allclose(kept.states[-1].weights, expected[-1], atol=1e-9)
 
 
+@pytest.mark.fast_cases("1-l1$", "3-l1l2")
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "elasticnet", "sparse-group", "l1linf"])
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(

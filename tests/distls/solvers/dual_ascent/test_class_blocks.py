@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -24,6 +23,7 @@ from distls.solvers.solver import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.model import sparse_blocks
 from distls.storage.model.sparse_blocks import ClassBlocks
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 
 K, D, ALPHA = 21, 60, 1e-2
@@ -55,6 +55,7 @@ def independent(loss, c):
     return LinearSVC(loss=loss, dual=True, random_state=0, **given)
 
 
+@pytest.mark.slow_cases("(hinge|log)$")
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "log"])
 def test_each_class_is_at_its_own_optimum(rows, data, loss):
     x, y = rows
@@ -76,6 +77,7 @@ def objective_of(model, x, y):
     return losses.mean(axis=0).sum() + ALPHA / 2 * (np.square(w).sum() + np.square(b).sum())
 
 
+@pytest.mark.slow
 def test_objective_and_certificate_are_those_of_the_weights_that_are_stored(rows, data):
     optimum = fit("ovr-sdca", data, params=EXACT)
     for prune in (None, 0.05):
@@ -98,6 +100,7 @@ def test_pruned_weights_are_the_large_ones(data):
     assert 0 < np.count_nonzero(pruned) < np.count_nonzero(whole)
 
 
+@pytest.mark.slow_cases("5$")
 @pytest.mark.parametrize("block", [1, 5, None])
 def test_blocks_do_not_change_the_bits(data, run, block):
     found = fit("ovr-sdca", data, params={"alpha": ALPHA, "class_block": block, "prune": 0.02})
@@ -207,6 +210,7 @@ def test_weights_that_do_not_fit_are_not_needed(data, rows, run, monkeypatch):
         np.asarray(model.weights)
 
 
+@pytest.mark.slow
 def test_evaluation_data_and_probabilities(data):
     found = fit("ovr-sdca", data, params={"alpha": ALPHA, "loss": "log"}, eval_data=data)
     assert found.record["eval_error"] == evaluate(found.model, data).error
@@ -214,6 +218,7 @@ def test_evaluation_data_and_probabilities(data):
     assert evaluate(found.model, data).log_loss == pytest.approx(whole.log_loss, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_sets_of_labels(tmp_path):
     rng = np.random.default_rng(3)
     x = sp.csr_matrix(rng.standard_normal((200, 8)).astype(np.float32))
@@ -269,6 +274,7 @@ def test_limits_that_would_leave_classes_out_are_refused(data, limits, name):
         fit("ovr-sdca", data, **limits)
 
 
+@pytest.mark.slow
 def test_sweeps_end_a_class(data, tmp_path):
     found = fit("ovr-sdca", data, tmp_path / "run", params={"alpha": 1e-6, "class_tol": 1e-9, "sweeps": 2})
     assert (found.status, found.passes) == (Status.MAX_PASSES, 2.0)

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter, interrupted
 from helpers import write_dataset
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -14,6 +13,7 @@ from target_helpers import write_targets
 from distls import evaluate
 from distls.solvers.solver import Status
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from reference import dual_ascent
 from reference.dual_ascent import Primal
@@ -49,6 +49,7 @@ def stacked(model):
     return np.vstack([model.weights, model.intercept / SCALING]).astype(float)
 
 
+@pytest.mark.fast_cases("softmax-4")
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
 def test_the_optimum_is_that_of_a_constant_column(data, tmp_path, loss, k):

@@ -1,12 +1,12 @@
 """How many lanes dual ascent has by default."""
 
 import pytest
-from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.execution import ClusterOptions
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.dual_ascent import sdca
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter, interrupted
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -16,6 +16,7 @@ from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.temporary.row_state import RowState
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.dual_ascent import ascent_task
 from distls.workers.duals.stored_duals import published_duals
@@ -35,6 +36,7 @@ class TestSoftmax(SolverContract):
     passes = 3
 
 
+@pytest.mark.slow
 class TestHinge(SolverContract):
     """Three lanes, an intercept, elastic net and class weights in float64."""
 
@@ -80,6 +82,7 @@ def small(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [3, 4])
 def test_with_many_outputs_further_visits_are_about_as_many_as_a_rounds_rows(small, monkeypatch, many):
     visited, rounds = [], Records()
@@ -102,6 +105,7 @@ def objective_of(primal, model):
 # ---------------------------------------------------------------- the optimum
 
 
+@pytest.mark.fast_cases(r"softmax-2-0\.0", r"softmax-4-0\.3")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("l1", [0.0, 0.3])
 @pytest.mark.parametrize("k", [2, 4])
@@ -128,6 +132,7 @@ def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
         np.testing.assert_array_equal(result.model.weights[:, 0], -result.model.weights[:, 1])
 
 
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
 def test_sample_and_class_weights(small, loss):
     x, y, s = rows_of(4)
@@ -141,6 +146,7 @@ def test_sample_and_class_weights(small, loss):
     assert -1e-9 <= found - primal.optimum() <= result.record["certificate"]["value"] <= rtol * found
 
 
+@pytest.mark.slow
 def test_weights_of_scikit_learn(small):
     """C of LIBLINEAR and of scikit-learn is 1 / (alpha n)."""
     x, y, _ = rows_of(2)
@@ -169,6 +175,7 @@ def test_weights_of_scikit_learn(small):
     assert ours <= primal.value(machine.coef_.T, 0.0) * (1 + 1e-6)
 
 
+@pytest.mark.fast_cases("True")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_numbers_are_ridge_regression(tmp_path, intercept):
     x, _, s = rows_of(4)
@@ -183,6 +190,7 @@ def test_numbers_are_ridge_regression(tmp_path, intercept):
     np.testing.assert_allclose(result.model.intercept, ridge.intercept_, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared", "ovr_log", "ovr_squared_hinge", "ovr_hinge"])
 def test_label_sets(tmp_path, loss):
     x, _, _ = rows_of(4)
@@ -239,6 +247,7 @@ def check_bound(tmp_path, seed):
             assert loss in HINGES or record["objective"] - best >= -1e-5 * best, (seed, params)
 
 
+@pytest.mark.slow_cases("[12]0$")
 @pytest.mark.parametrize("first", [0, 10, 20])
 def test_no_problem_lacks_more_than_is_certified(tmp_path, first):
     for seed in range(first, first + 10):
@@ -278,11 +287,12 @@ def test_one_lane_is_the_oracle_s_pass(small):
         np.testing.assert_allclose(model.weights, lane.w, atol=1e-5)
 
 
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("loss", ["softmax", "hinge"])
 def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
     """Even where lanes hold back nothing for the others: a sum that would lower it is taken in part."""
-    monkeypatch.setattr(sdca, "_FIRST_RATIO", 0.0)
-    monkeypatch.setattr(sdca, "_SAFETY", 0.01)
+    monkeypatch.setattr(sdca, "FIRST_RATIO", 0.0)
+    monkeypatch.setattr(sdca, "SAFETY", 0.01)
     x, y, _ = rows_of(4)
     # the same rows in every lane: each makes all of the change
     data = write_dataset(
@@ -338,6 +348,7 @@ def test_tolerances_end_a_fit(small):
         assert len(judged) <= 3
 
 
+@pytest.mark.slow
 def test_a_tolerance_is_judged_by_the_objective(tmp_path):
     """Rows that are far apart have hardly any loss, but the penalty."""
     x = sp.csr_matrix(np.vstack([np.eye(8), -np.eye(8)]).astype(np.float32))

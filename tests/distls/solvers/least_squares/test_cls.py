@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter, interrupted, opened
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict, resume
@@ -31,6 +31,7 @@ from distls.storage.dataset.partitions import write_partition
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.rows import CsrRows, DenseRows, Partition
+from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.run_folder import Run
 from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.calibration import replay
@@ -108,10 +109,7 @@ SETTINGS = [
 class TestContract(SolverContract):
     method = "cls"
     passes = 8
-
-    def test_other_seed_other_bits(self, dataset: Dataset, undisturbed: str) -> None:
-        """There is nothing random in it: the seed changes nothing."""
-        assert self.fit(dataset, seed=1).model.sha256 == undisturbed
+    random = False
 
 
 FOURIER = {"features": "fourier", "block_size": 20, "bandwidth": 8.0}
@@ -127,6 +125,7 @@ class TestContractOfFourierFeatures(SolverContract):
     }  # fmt: skip
 
 
+@pytest.mark.fast_cases("False-setting0|True-setting3")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_round_is_the_oracles(setting: dict[str, Any], weighted: bool, tmp_path: Path) -> None:
@@ -164,6 +163,7 @@ def test_sparse_rows_are_dense_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(predictions(sparse, x.toarray()), expected[-1].predictions, atol=1e-11)
 
 
+@pytest.mark.slow_cases("(2-float32|5-float64)")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("classes", [2, 5])
@@ -180,6 +180,7 @@ def test_the_error_falls_in_all_settings(
     assert fallen[-1] < 0.9 * fallen[1]
 
 
+@pytest.mark.slow_cases("(dense-|csr-(polynomials|logits)$)")
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_generated_features_are_the_oracles_rows(kind: str, layout: str, tmp_path: Path) -> None:
@@ -256,28 +257,6 @@ def test_a_calibration_of_several_blocks_is_refused(data: tuple[Dataset, np.ndar
     with pytest.raises(FormatError) as caught:
         predictions(replace(model, recipe=two), x)
     assert str(caught.value) == "the model: not written by distls (a calibration of 2 blocks)"
-
-
-def test_weight_two_is_a_row_twice(tmp_path: Path) -> None:
-    x, y = dense_rows(200)
-    weight = np.where(np.arange(200) % 3, 1.0, 2.0)
-    params = {"rounds": 4}
-    weighted = fit("cls", write_dataset(tmp_path / "w", x, y, sample_weight=weight), params=params).model
-    twice = np.repeat(np.arange(200), weight.astype(int))
-    repeated = fit("cls", write_dataset(tmp_path / "r", x[twice], y[twice]), params=params).model
-    assert weighted is not None
-    assert repeated is not None
-    np.testing.assert_allclose(weighted.weights, repeated.weights, atol=1e-10)
-    np.testing.assert_allclose(predictions(weighted, x), predictions(repeated, x), atol=1e-10)
-
-
-def test_class_weights_are_row_weights(data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path) -> None:
-    dataset, x, y = data
-    model = fit("cls", dataset, params={"rounds": 3, "class_weight": {"1": 5.0}}).model
-    assert model is not None
-    weight = np.where(y[:, 1] == 1.0, 5.0, 1.0)
-    expected = reference.calibrated(x, y, rounds=3, alpha=1e-4, weight=weight)
-    np.testing.assert_allclose(predictions(model, x), expected[-1].predictions, atol=1e-9)
 
 
 def test_a_linear_change_of_features_changes_nothing(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter, interrupted
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -20,6 +20,7 @@ from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 from reference import least_squares as oracle
@@ -28,8 +29,7 @@ from reference import least_squares as oracle
 class _Deterministic(SolverContract):
     """Nothing is drawn, so that the seed changes nothing."""
 
-    def test_other_seed_other_bits(self, dataset: Dataset, undisturbed: str) -> None:
-        assert self.fit(dataset, seed=1).model.sha256 == undisturbed
+    random = False
 
 
 class TestSoftmaxAccelerated(_Deterministic):
@@ -39,6 +39,7 @@ class TestSoftmaxAccelerated(_Deterministic):
     passes = 7
 
 
+@pytest.mark.slow
 class TestLogitPlainWeighted(_Deterministic):
     method = "gls"
     params: ClassVar[dict[str, Any]] = {
@@ -53,6 +54,7 @@ class TestLogitPlainWeighted(_Deterministic):
     }
 
 
+@pytest.mark.slow
 class TestSoftmaxInAnotherBasis(_Deterministic):
     """alpha = 0 on collinear columns: one more read, and directions left out."""
 
@@ -67,6 +69,7 @@ class TestSoftmaxInAnotherBasis(_Deterministic):
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
+@pytest.mark.slow
 class TestIdentityPath(_Deterministic):
     """Each fold's fits are made by whoever is there."""
 
@@ -96,6 +99,7 @@ class TestSoftmaxPath(_Deterministic):
         assert preliminary == sorted(preliminary, reverse=True)
         assert 4 < sum(preliminary) < 14
 
+    @pytest.mark.slow_cases(r"(0\.0-[23]|1000000000\.0-[13])$")
     @pytest.mark.parametrize("rounds", [1, 3, 13])
     @pytest.mark.parametrize("checkpoint_seconds", [0.0])
     def test_interrupted_and_resumed(
@@ -318,42 +322,6 @@ def test_resuming_a_closed_form_that_was_interrupted(tmp_path: Path) -> None:
     assert ended.model.sha256 == whole.model.sha256
 
 
-@pytest.mark.parametrize("link", ["identity", "softmax"])
-def test_weights_are_duplicated_rows(tmp_path: Path, link: str) -> None:
-    x, y = _dense(120, 6, 3)
-    s = np.random.default_rng(1).integers(1, 4, 120)
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=s.astype(float), partition_rows=50)
-    doubled = write_dataset(tmp_path / "d", np.repeat(x, s, axis=0), np.repeat(y, s), partition_rows=50)
-    params = {"link": link, "alpha": 0.01}
-    one, other = (fit("gls", data, params=params, passes=12).model for data in (weighted, doubled))
-    assert one is not None
-    assert other is not None
-    np.testing.assert_allclose(one.weights, other.weights, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(one.intercept, other.intercept, rtol=1e-8, atol=1e-10)
-
-
-def test_class_weights_are_row_weights(tmp_path: Path) -> None:
-    x, y = _dense(120, 6, 3)
-    plain = write_dataset(tmp_path / "p", x, y)
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=np.array([1.0, 2.5, 1.0])[y])
-    one = fit("gls", plain, params={"alpha": 0.01, "class_weight": {"1": 2.5}}, passes=8).model
-    other = fit("gls", weighted, params={"alpha": 0.01}, passes=8).model
-    assert one is not None
-    assert other is not None
-    np.testing.assert_allclose(one.weights, other.weights, rtol=1e-8, atol=1e-10)
-
-
-def test_partitioning_changes_rounding_only(tmp_path: Path) -> None:
-    x, y = _dense(230, 6, 3)
-    models = []
-    for rows in (230, 40, 7):
-        dataset = write_dataset(tmp_path / f"{rows}", x, y, partition_rows=rows)
-        models.append(fit("gls", dataset, params={"alpha": 1e-3}, passes=10).model)
-    for model in models[1:]:
-        assert model is not None
-        np.testing.assert_allclose(model.weights, models[0].weights, rtol=1e-9, atol=1e-11)
-
-
 def test_init_goes_on_where_a_run_has_stopped(tmp_path: Path) -> None:
     x, y = _dense(300, 8, 4, noise=0.5)
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -423,6 +391,7 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path: Path, layout: str, fit_
     assert f"note: {said}" in run_lines(tmp_path / "run")
 
 
+@pytest.mark.slow_cases("(softmax-csr|logit-dense)")
 @pytest.mark.parametrize(
     ("link", "layout", "fit_intercept"),
     [

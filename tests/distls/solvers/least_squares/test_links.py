@@ -99,6 +99,7 @@ def test_predictions_and_probabilities_of_classes(tmp_path: Path, link: str) -> 
     assert (tmp_path / "p.csv").stat().st_size > 0
 
 
+@pytest.mark.fast_cases("False-300")
 @pytest.mark.parametrize("scale", [0.02, 1.0, 300.0])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_counts_end_at_the_optimum(tmp_path: Path, scale: float, fit_intercept: bool) -> None:

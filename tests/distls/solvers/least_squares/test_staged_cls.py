@@ -39,12 +39,10 @@ class TestContract(SolverContract):
         "inner": "cls", "inner_rounds": 2, "order": "gradient", "block_size": 25, "basis": "1+2+log"
     }  # fmt: skip
     passes = None
-
-    def test_other_seed_other_bits(self, dataset: Dataset, undisturbed: str) -> None:
-        """There is nothing random in it: the seed changes nothing."""
-        assert self.fit(dataset, seed=1).model.sha256 == undisturbed
+    random = False
 
 
+@pytest.mark.slow
 class TestContractOfFourierFeatures(SolverContract):
     """Random features of dense rows behind principal components, in single precision."""
 
@@ -90,6 +88,7 @@ def _features(kind: str, x: np.ndarray, stages: int) -> list[np.ndarray]:
     return [x[:, np.sort(order[first : first + 12])] for first in (0, 12, 24)]
 
 
+@pytest.mark.fast_cases("csr")
 @pytest.mark.parametrize("kind", ["csr", "dense", "fourier"])
 def test_every_round_is_the_oracles(tmp_path: Path, kind: str) -> None:
     dataset, x, y, s = _written(tmp_path / "d", kind)
@@ -132,6 +131,7 @@ def test_the_error_falls_from_stage_to_stage(tmp_path: Path) -> None:
     assert fallen[-1] < 0.8 * fallen[3]
 
 
+@pytest.mark.slow_cases("(replacement|gradient)$")
 @pytest.mark.parametrize("order", ["replacement", "frequency", "gradient", "block-gradient"])
 def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path: Path, order: str) -> None:
     dataset, _, _, _ = _written(tmp_path / "d", "csr")

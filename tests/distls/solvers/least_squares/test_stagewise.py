@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract, StopAfter, interrupted
+from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
@@ -21,6 +21,7 @@ from distls.solvers.least_squares.stagewise_state import StagewiseState, block_o
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.rows import DenseRows
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.least_squares.block_task import predict_block
@@ -45,6 +46,7 @@ class TestLinear(SolverContract):
     passes = None
 
 
+@pytest.mark.slow
 class TestCalibratedModels(DenseContract):
     """Two models on disjoint features, class weights, three lanes."""
 
@@ -61,6 +63,7 @@ class TestCalibratedModels(DenseContract):
     passes = None
 
 
+@pytest.mark.slow
 class TestMasksAndPolynomials(DenseContract):
     """Convolutional features, and polynomials of them beside, in two models."""
 
@@ -79,6 +82,7 @@ class TestMasksAndPolynomials(DenseContract):
     passes = None
 
 
+@pytest.mark.slow
 class TestLogistic(DenseContract):
     method = "stagewise"
     params: ClassVar[dict[str, Any]] = {
@@ -283,19 +287,6 @@ def test_targets_that_are_numbers(tmp_path: Path, small_dense: Callable[..., Any
     features = [x[:, c] for c in _random_columns(6, 4, 3)]
     stages = oracle.linear(features, y, 1e-3, s=np.ones(160), intercept=True, calibrated=True)
     np.testing.assert_allclose(x @ model.weights + model.intercept, stages[-1].after, rtol=1e-8, atol=1e-10)
-
-
-def test_sample_weight_two_is_a_duplicated_row(tmp_path: Path) -> None:
-    x, y = labelled_rows(200, 30, 3)
-    weight = np.where(np.arange(200) < 50, 2.0, 1.0).astype(np.float32)
-    twice = np.concatenate([np.arange(200), np.arange(50)])
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=weight)
-    doubled = write_dataset(tmp_path / "d", x[twice], y[twice])
-    for inner in ({"inner": "calibrated"}, {"inner": "logistic", "inner_rounds": 3}):
-        params = {**inner, "block_size": 11, "dtype": "float64"}
-        one, two = (fit("stagewise", data, params=params).model for data in (weighted, doubled))
-        np.testing.assert_allclose(one.weights, two.weights, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(one.intercept, two.intercept, rtol=1e-9, atol=1e-11)
 
 
 def test_one_block_of_all_columns_is_ridge_regression(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter, interrupted
 from target_helpers import write_targets
 
 from distls.evaluation.evaluate import evaluate
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from reference import stagewise as oracle
 

@@ -19,6 +19,7 @@ from reference import stochastic as oracle
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf"]
 
 
+@pytest.mark.slow
 class TestChosenByTrial(SolverContract):
     """The step is tried in the first round."""
 
@@ -52,6 +53,7 @@ def _order(dataset, passes):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_one_lane_is_the_algorithm_over_shuffled_rows(small, penalty):
     dataset, x, y = small
@@ -65,6 +67,7 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(small, penalty):
     np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"])
 def test_many_passes_come_near_the_optimum(small, loss, lanes):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter, interrupted, opened
 from target_helpers import write_targets
 
 from distls.evaluation.evaluate import evaluate
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.fitting import fit, resume
 
 N, D, K = 120, 8, 4
@@ -100,6 +100,7 @@ _CASES: list[tuple[str, str, dict[str, Any], Any]] = [
 ]
 
 
+@pytest.mark.fast_cases("ovr-pegasos")
 @pytest.mark.parametrize(("method", "loss", "params", "oracle"), _CASES)
 def test_weights_and_objective_are_those_of_the_oracle(
     dataset: Dataset, method: str, loss: str, params: dict[str, Any], oracle: Any
@@ -128,6 +129,7 @@ def test_running_loss_and_error_are_those_before_each_step(dataset: Dataset) -> 
     assert len(x) == len(y)
 
 
+@pytest.mark.slow_cases("(sgdqn|asgd)", "ovr-logistic")
 @pytest.mark.parametrize("method", ["sgd", "asgd", "sgdqn", "ovr-logistic"])
 def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
     result = fit(method, dataset, passes=20)
@@ -140,6 +142,7 @@ def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
         assert result.model.params["fit_intercept"] is True
 
 
+@pytest.mark.slow
 def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset: Dataset, tmp_path: Path) -> None:
     params = {"loss": "ovr_squared_hinge", "lanes": 3}
     whole = fit("sgdqn", dataset, params=params, passes=3)

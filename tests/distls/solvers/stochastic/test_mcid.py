@@ -23,6 +23,7 @@ class TestHinge(SolverContract):
     params: ClassVar[dict[str, Any]] = {"loss": "hinge", "alpha": 1e-3}
 
 
+@pytest.mark.slow
 class TestSoftmaxSmallRounds(SolverContract):
     """Rounds much smaller than a pass, an intercept, class weights and one weight in float64."""
 
@@ -40,6 +41,7 @@ class TestSoftmaxSmallRounds(SolverContract):
     passes = 2
 
 
+@pytest.mark.slow
 class TestPerceptronOneLane(SolverContract):
     method = "mcid"
     params: ClassVar[dict[str, Any]] = {"loss": "perceptron", "lanes": 1, "average": "all"}
@@ -58,6 +60,7 @@ def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.nda
     return batches
 
 
+@pytest.mark.slow_cases(".*-perceptron")
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "perceptron"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_one_lane_is_the_papers_algorithm(tmp_path: Path, loss: str, size: int) -> None:
@@ -168,17 +171,6 @@ def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path: Path) 
     ]
     assert values[0]["objective"] == pytest.approx(values[1]["objective"], rel=1e-6)
     assert values[0]["certificate"]["value"] == pytest.approx(values[1]["certificate"]["value"], rel=1e-4)
-
-
-def test_class_weight_counts_like_sample_weight(tmp_path: Path) -> None:
-    x, y = labelled_rows(200, 30, 3)
-    plain = write_dataset(tmp_path / "p", x, y)
-    weighted = write_dataset(
-        tmp_path / "w", x, y, sample_weight=np.where(y == 1, 3.0, 1.0).astype(np.float32)
-    )
-    by_class = fit("mcid", plain, params={"class_weight": {"1": 3.0}, "alpha": 1e-2}, passes=2).model.sha256
-    by_row = fit("mcid", weighted, params={"alpha": 1e-2}, passes=2).model.sha256
-    assert by_class == by_row
 
 
 def test_certificate_bounds_the_distance_to_the_optimum(tmp_path: Path) -> None:

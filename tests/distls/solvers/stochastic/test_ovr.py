@@ -29,6 +29,7 @@ class TestPegasos(SolverContract):
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
 
 
+@pytest.mark.slow
 class TestLogisticSmallRounds(SolverContract):
     """Rounds much smaller than a pass, an intercept, class weights and batches."""
 
@@ -55,6 +56,7 @@ def test_they_take_the_parameters_of_mcid() -> None:
     assert str(caught.value) == "ovr-pegasos: loss=log: expected one of ovr_hinge, hinge"
 
 
+@pytest.mark.fast_cases("4-ovr-pegasos")
 @pytest.mark.parametrize("method", list(LOSSES))
 @pytest.mark.parametrize("size", [1, 4])
 def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(
@@ -95,6 +97,7 @@ def test_the_optimum_is_that_of_separate_binary_models(tmp_path: Path) -> None:
         assert 0 < gap <= record["certificate"]["value"] < 0.3 * optimum
 
 
+@pytest.mark.slow
 def test_probabilities_are_the_normalised_sigmoids_everywhere(tmp_path: Path) -> None:
     x, y = labelled_rows(300, 30, 4)
     dataset = write_dataset(tmp_path / "d", x, y)

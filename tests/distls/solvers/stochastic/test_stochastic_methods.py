@@ -40,6 +40,7 @@ class TestAdaptive(SolverContract):
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-4, "fit_intercept": True, "class_weight": "balanced"}
 
 
+@pytest.mark.slow
 class TestScheduleChosenByTrial(SolverContract):
     """The step is tried in the first round; iterates are averaged; rounds are smaller than a pass."""
 
@@ -50,6 +51,7 @@ class TestScheduleChosenByTrial(SolverContract):
     passes = 2
 
 
+@pytest.mark.slow
 class TestGaussNewton(SolverContract):
     """Rounds of one part of a pass at first, of more when lanes agree."""
 
@@ -59,6 +61,7 @@ class TestGaussNewton(SolverContract):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 class TestGeneratedFeatures(SolverContract):
     """Fourier features of principal components, made anew in every read."""
 
@@ -66,6 +69,7 @@ class TestGeneratedFeatures(SolverContract):
     params: ClassVar[dict[str, Any]] = {"features": "fourier", "block_size": 70, "pca": 10, "lanes": 4}
 
 
+@pytest.mark.slow
 class TestOneLane(SolverContract):
     method = "rls"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
@@ -122,6 +126,7 @@ def _one_lane(method: str, dataset: Dataset, passes: int, **params: Any) -> Any:
     return fit(method, dataset, params={"lanes": 1, "dtype": "float64", **params}, passes=passes).model
 
 
+@pytest.mark.slow
 def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     dataset, x, y = classes
     order = _order(dataset, 2)
@@ -144,6 +149,7 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", ["running", "global"])
 def test_one_lane_of_constrained_sgd(continuous: Any, center: str) -> None:
     dataset, x, y = continuous
@@ -160,6 +166,7 @@ def test_one_lane_of_constrained_sgd(continuous: Any, center: str) -> None:
     np.testing.assert_allclose(made.intercept, wanted.b, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_least_squares_solution_in_one_pass(continuous: Any) -> None:
     dataset, x, y = continuous
     made = _one_lane("rls", dataset, 1, alpha=1e-4)
@@ -169,6 +176,7 @@ def test_least_squares_solution_in_one_pass(continuous: Any) -> None:
     np.testing.assert_allclose(made.intercept, y.mean(axis=0) - x.mean(axis=0) @ w, rtol=1e-8)
 
 
+@pytest.mark.fast_cases("sgd$")
 @pytest.mark.parametrize("method", ["csgd", "ncsgd", "sgd", "asgd"])
 def test_regression_beats_the_mean(continuous: Any, method: str) -> None:
     dataset, _, y = continuous
@@ -186,6 +194,7 @@ def test_classification_learns(classes: Any, method: str) -> None:
     assert evaluate(model, classes[0]).error < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["svmsgd2", "sgdqn", "sgd", "olbfgs"])
 def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> None:
     x, y = labelled_rows(300, 20, 2)
@@ -195,6 +204,7 @@ def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> No
     assert evaluate(model, tmp_path / "d").error < 0.4
 
 
+@pytest.mark.slow
 def test_features_are_generated_as_the_model_says(classes: Any) -> None:
     """The weights are those of a fit on the features themselves, rows in the same order."""
     dataset, x, y = classes
@@ -243,6 +253,7 @@ def test_the_step_that_is_tried_is_the_one_that_is_taken(classes: Any, tmp_path:
     assert given.sha256 == chosen.sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [np.zeros((60, 3)), np.full((60, 3), 1e-160)], ids=["zeros", "tiny"])
 @pytest.mark.parametrize("method", ["svmsgd2", "sgdqn"])
 def test_of_values_that_are_zero_the_intercept_is_learned(
@@ -255,6 +266,7 @@ def test_of_values_that_are_zero_the_intercept_is_learned(
     assert np.all(np.isfinite(model.intercept))
 
 
+@pytest.mark.slow
 def test_no_step_keeps_the_weights_finite(tmp_path: Path) -> None:
     x = np.array([[3e38, 1.0], [-3e38, 2.0]] * 40, np.float32)
     dataset = write_dataset(tmp_path / "d", x, np.arange(80) % 2)
@@ -293,6 +305,7 @@ def test_contradictions_are_refused(classes: Any, method: str, params: dict[str,
     assert message in str(refusal.value)
 
 
+@pytest.mark.slow_cases("40-41")
 @pytest.mark.parametrize(("n_rows", "n_features", "loss"), [(40, 41, "crammer_singer"), (40, 40, "softmax")])
 def test_more_features_than_rows_are_learned_with_the_hinge(
     tmp_path: Path, n_rows: int, n_features: int, loss: str
@@ -317,6 +330,7 @@ def test_a_run_has_its_loss(classes: Any, tmp_path: Path) -> None:
         resume(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_the_model_to_start_from(tmp_path: Path) -> None:
     wide = write_dataset(tmp_path / "wide", *labelled_rows(20, 30, 4))
     assert fit("sgd", wide, passes=1).model.loss == "crammer_singer"
@@ -402,6 +416,7 @@ def test_lanes_that_agree_meet_less_often(tmp_path: Path) -> None:
     assert rounds[-1]["passes"] == 4.0
 
 
+@pytest.mark.slow
 def test_lanes_that_differ_meet_at_every_part(tmp_path: Path) -> None:
     x, y = labelled_rows(1600, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)

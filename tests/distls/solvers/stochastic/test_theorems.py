@@ -35,6 +35,7 @@ def _last_point(path: Path, method: str, x: np.ndarray, y: np.ndarray, **params:
     return np.append(model.weights[:, 0], model.intercept[0])
 
 
+@pytest.mark.slow
 def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path: Path) -> None:
     """Eq. 16, for any point on the hyperplane of the means in the place of w*."""
     x, y, _ = _regression(26, 3, 0)
@@ -88,6 +89,7 @@ def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss: Loss) 
         assert (np.square(slope).sum(axis=1) <= 2.0 + 1e-9).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer"])
 def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path: Path, loss: str) -> None:
     x, y = labelled_rows(1000, 30, 3)
@@ -122,6 +124,7 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path: Path, loss: s
     assert excess[1] / excess[16] > 7.0
 
 
+@pytest.mark.slow
 def test_sgd_qn_theorem_1_second_order_sgd_has_half_of_nu_over_t(tmp_path: Path) -> None:
     """Corollary 2 with B = H^-1: the excess is tr(G H^-1) / 2t (the paper's prints have no 1/2), here d / 2t."""
     d, n = 30, 1500

@@ -84,6 +84,7 @@ def close(found, wanted, tolerance):
 # ---------------------------------------------------------------- recursive least squares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
@@ -106,6 +107,7 @@ def test_one_pass_solves_the_ridge_problem(k, layout, intercept, weighted):
     close(np.linalg.inv(p), middle.T @ (s[:, None] * middle) + alpha * n * np.eye(d), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 2, 3])
 def test_every_pass_ends_at_the_minimum_for_classes(passes):
     x, y, _, s = problem(4)
@@ -119,6 +121,7 @@ def test_every_pass_ends_at_the_minimum_for_classes(passes):
     close(lane.b, b, 1e-9)
 
 
+@pytest.mark.slow
 def test_a_large_common_part_does_not_spoil_the_weights():
     x, _, numbers, s = problem(2)
     n, d = x.shape
@@ -127,6 +130,7 @@ def test_a_large_common_part_does_not_spoil_the_weights():
     close(lane.w, ridge(x, numbers, s, 1.0, True)[0], 1e-7)
 
 
+@pytest.mark.fast_cases("squared")
 @pytest.mark.parametrize(
     ("name", "intercept"),
     # hinge and intercept: the first row moves the intercept onto the margin, where rounding chooses the side
@@ -147,6 +151,7 @@ def test_rls_equals_the_oracle(name, intercept):
     assert 0 < lane.errors < 3 * n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "k"), [("ovr_log", 2), ("ovr_log", 3), ("ovr_squared_hinge", 2)])
 def test_rls_comes_near_the_optimum_of_other_losses(name, k):
     x, y, _, s = problem(k, n=600)
@@ -170,6 +175,7 @@ def test_rls_comes_near_the_optimum_of_other_losses(name, k):
     assert excess[-1] < excess[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(BINARY_LOSSES) - {"ovr_hinge"}))
 def test_a_single_output_is_the_second_of_two(name):
     x, y, _, s = problem(2)
@@ -183,6 +189,7 @@ def test_a_single_output_is_the_second_of_two(name):
     assert lanes[0].loss_sum == pytest.approx(lanes[1].loss_sum)
 
 
+@pytest.mark.slow
 def test_a_row_that_is_badly_wrong_does_not_throw_the_weights():
     # at a score of -40 the curvature is 4e-18: a step of slope over curvature would go to 2e17
     rows, y = as_rows(np.array([[1.0], [-40.0]]), "dense"), np.array([1, 1], np.int32)
@@ -194,6 +201,7 @@ def test_a_row_that_is_badly_wrong_does_not_throw_the_weights():
 # ---------------------------------------------------------------- online L-BFGS
 
 
+@pytest.mark.slow_cases("(softmax|ovr_|squared-.-dense)")
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize(
@@ -215,6 +223,7 @@ def test_olbfgs_equals_the_oracle(name, k, layout, intercept):
     assert np.abs(w).max() > 0.1
 
 
+@pytest.mark.slow
 def test_olbfgs_needs_fewer_passes_than_sgd_on_an_ill_conditioned_problem():
     # condition 1000 in turned directions, of equal importance; both gains are the best of small grids
     rng = np.random.default_rng(0)
@@ -240,6 +249,7 @@ def test_olbfgs_needs_fewer_passes_than_sgd_on_an_ill_conditioned_problem():
     assert found[1] < found[0]
 
 
+@pytest.mark.slow
 def test_olbfgs_takes_float32_weights_and_loses_no_step():
     x, y, _, s = problem(3)
     settings = olbfgs_settings(LOSSES["softmax"], 1e-3, fit_intercept=True)
@@ -252,6 +262,7 @@ def test_olbfgs_takes_float32_weights_and_loses_no_step():
     assert np.array_equal(narrow.state[0], wide.state[0])
 
 
+@pytest.mark.slow
 def test_weights_that_the_caller_has_changed_are_taken_over():
     x, y, _, _ = problem(3)
     settings = olbfgs_settings(LOSSES["softmax"], 1e-3, fit_intercept=True)
@@ -265,6 +276,7 @@ def test_weights_that_the_caller_has_changed_are_taken_over():
     assert (lane.w[2, 1], lane.b[0]) == (7.0, -3.0)
 
 
+@pytest.mark.slow
 def test_steps_without_curvature_are_not_remembered():
     # beyond its margin a row has no slope: with neither penalty nor damping nothing moves
     rows, y = as_rows(np.array([[1.0], [1.0]]), "dense"), np.array([1, 1], np.int32)
@@ -287,6 +299,7 @@ def lane_of(kind, name, d, k, n, dtype=np.float64):
 CASES = [("rls", "ovr_log", np.float64), ("olbfgs", "softmax", np.float64), ("olbfgs", "softmax", np.float32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "dtype"), CASES)
 def test_cutting_the_order_into_blocks_changes_no_bit(kind, name, dtype):
     x, y, _, s = problem(3, d=21)
@@ -303,6 +316,7 @@ def test_cutting_the_order_into_blocks_changes_no_bit(kind, name, dtype):
     assert whole.errors == cut.errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "dtype"), CASES[:2])
 def test_training_does_not_depend_on_addresses(kind, name, dtype):
     x, y, _, s = problem(3, d=37)
@@ -336,6 +350,7 @@ def test_the_product_does_not_depend_on_addresses(d):
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "dtype"), CASES[:2])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_gets_out(kind, name, dtype, bad):
@@ -346,6 +361,7 @@ def test_what_is_not_finite_gets_out(kind, name, dtype, bad):
     assert not np.isfinite(lane.w).all()
 
 
+@pytest.mark.slow
 def test_arrays_that_do_not_fit_are_refused():
     x, y, _, _ = problem(3)
     rows, order, d = as_rows(x), np.arange(3), x.shape[1]
