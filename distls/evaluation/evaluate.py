@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import AnyEvaluation
-from distls.evaluation.scores import measure_classes, measure_labels, reference, score_targets
+from distls.evaluation.scores import measure_classes, measure_labels, score_targets
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import Notify, check_source_options, in_memory, opened_like, pass_on
@@ -34,6 +34,7 @@ from distls.workers.duals.stored_duals import published_duals
 from distls.workers.evaluation.class_metrics_task import RANKED_CLASSES
 from distls.workers.ingestion.formats.data_frames import is_frame
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 
 
 def evaluate(
@@ -172,7 +173,7 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
             "an earlier one"
         )
     problem = Problem.of(dataset, model.params, 0, method.targets)
-    evaluator = Evaluator(problem, executor, reference(dataset))
+    evaluator = Evaluator(problem, executor, DatasetRef.of(dataset))
     found = evaluator.objective(Fitted(LinearPredictor.of(model), duals=point))
     certificate = {**found["certificate"], "relative": relative_bound(found)}
     return {"objective": found["objective"], "certificate": certificate}

@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -22,24 +21,23 @@ from distls.evaluation.certificates import (
 )
 from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.metrics import RegressionEvaluation
-from distls.evaluation.scores import reading_lanes, score_targets
+from distls.evaluation.scores import score_targets
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.workers.duals.stored_duals import DualPoint
-from distls.workers.evaluation.dual_task import DualJob, DualStart, DualSum, dual_lane, merge_duals
-from distls.workers.evaluation.score_task import GradientJob, GradientSum, gradient_lane, merge_gradients
+from distls.workers.evaluation.dual_task import DualStart, DualSum, DualTask
+from distls.workers.evaluation.score_task import GradientSum, GradientTask
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import (
-    ThresholdJob,
     ThresholdSums,
+    ThresholdTask,
     fitted_threshold,
-    threshold_lane,
 )
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
 
@@ -104,15 +102,8 @@ class Evaluator:
         problem = self._problem
         if not problem.ranks:
             return predictor
-        dataset = problem.dataset
-        job = ThresholdJob(self._data, problem.row_weights)
-        sums: ThresholdSums = self._executor.reduce(
-            partial(threshold_lane, job),
-            reading_lanes(dataset),
-            merge=add_sums,
-            shared=predictor.compact(),
-        )
-        sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        task = ThresholdTask(self._data, problem.row_weights)
+        sums: ThresholdSums = reduce_rows(self._executor, problem.dataset, predictor.compact(), task)
         # the threshold is affine in the scores, so subtracting it gives a linear model again
         slope, constant = fitted_threshold(sums)
         w = predictor.coefficients
@@ -216,15 +207,9 @@ class Evaluator:
 
     def _proven(self, predictor: LinearPredictor, point: DualPoint) -> dict[str, Any]:
         """Return F(W, b) and the gap between it and the dual; one read of the training data."""
-        problem, dataset = self._problem, self._problem.dataset
-        job = DualJob(self._data, problem.row_weights, point, balance_of(problem, point))
-        total: DualSum = self._executor.reduce(
-            partial(dual_lane, job),
-            reading_lanes(dataset),
-            merge=merge_duals,
-            shared=DualStart(judged=predictor),
-        )
-        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        problem = self._problem
+        task = DualTask(self._data, problem.row_weights, point, balance_of(problem, point))
+        total: DualSum = reduce_rows(self._executor, problem.dataset, DualStart(judged=predictor), task)
         value = total.loss_sum / total.weight_sum + problem.alpha * problem.penalty_of_model(
             predictor.coefficients, predictor.intercept
         )
@@ -242,15 +227,9 @@ class Evaluator:
     def _summed(
         self, predictor: LinearPredictor, *, with_gradient: bool, with_rows: bool = False
     ) -> GradientSum:
-        problem, dataset = self._problem, self._problem.dataset
-        job = GradientJob(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
-        total: GradientSum = self._executor.reduce(
-            partial(gradient_lane, job),
-            reading_lanes(dataset),
-            merge=merge_gradients,
-            shared=predictor if with_gradient else predictor.compact(),
-        )
-        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        problem, sent = self._problem, predictor if with_gradient else predictor.compact()
+        task = GradientTask(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
+        total: GradientSum = reduce_rows(self._executor, problem.dataset, sent, task)
         return total
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,43 +11,30 @@ from numpy.typing import NDArray
 from distls.evaluation.class_details import ClassDetails
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
-from distls.workers.evaluation.class_metrics_task import MetricsJob, MetricsSum, merge_metrics, metrics_lane
+from distls.workers.evaluation.class_metrics_task import MetricsSum, MetricsTask
 from distls.workers.evaluation.multilabel_task import (
     PRECISION_AT,
-    LabelJob,
     LabelSum,
-    label_lane,
+    LabelTask,
 )
-from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
-from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
+from distls.workers.evaluation.regression_task import ResidualTask
+from distls.workers.evaluation.score_task import ScoreSum, ScoreTask
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
-from distls.workers.rounds.ledger import add_sums
-
-
-def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
-    """Return the reference to `dataset` that is sent to workers."""
-    return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes, fold=dataset.fold)
 
 
 def predictor_of(model: LinearModel) -> LinearPredictor:
     """Return the predictor of a model, checked, as workers score rows with it."""
     return LinearPredictor.of(check_model(model, "the model")).compact()
-
-
-def reading_lanes(dataset: Dataset) -> list[Lane]:
-    """Return the lanes in which a dataset is read for a reduction."""
-    n_lanes = max(1, min(DEFAULT_LANES, len(dataset)))
-    return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
 
 
 def score(
@@ -61,21 +46,8 @@ def score(
     cache_bytes: int = 0,
 ) -> ScoreSum:
     """Reduce the scores of all rows with classes, exactly once each."""
-    job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
-    total: ScoreSum = reduce_rows(executor, dataset, predictor, partial(score_lane, job), merge_scores)
-    return total
-
-
-def reduce_rows(
-    executor: Executor,
-    dataset: Dataset,
-    predictor: LinearPredictor,
-    lane: Callable[..., Any],
-    merge: Callable[..., Any],
-) -> Any:
-    """Reduce a task over all rows of a data set and check that each came exactly once."""
-    total = executor.reduce(lane, reading_lanes(dataset), merge=merge, shared=predictor.compact())
-    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+    task = ScoreTask(DatasetRef.of(dataset, cache_bytes), loss, codes)
+    total: ScoreSum = reduce_rows(executor, dataset, predictor.compact(), task)
     return total
 
 
@@ -94,8 +66,8 @@ def score_targets(
     With `weighted` rows with numbers or sets of labels count by their sample weights.
     """
     if dataset.meta.target == "continuous":
-        lane = partial(residual_lane, reference(dataset), loss=loss, weighted=weighted)
-        total = reduce_rows(executor, dataset, predictor, lane, merge_residuals)
+        task = ResidualTask(DatasetRef.of(dataset), loss, weighted)
+        total = reduce_rows(executor, dataset, predictor.compact(), task)
         _check_weight(dataset, total.weight)
         return RegressionEvaluation(
             total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted,
@@ -134,8 +106,8 @@ def measure_classes(
     predictor, loss = LinearPredictor.of(model), scored_as(model.loss, model.recipe)
     made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
     before = natural if model.calibration else None
-    job = MetricsJob(reference(dataset), loss, codes, model.n_outputs, weighted, made, before)
-    total: MetricsSum = reduce_rows(executor, dataset, predictor, partial(metrics_lane, job), merge_metrics)
+    task = MetricsTask(DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before)
+    total: MetricsSum = reduce_rows(executor, dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     k, kind = model.n_outputs, model.calibration.get("kind")
     pairs = total.pairs // k, total.pairs % k
@@ -172,8 +144,8 @@ def _label_evaluation(
     # labels unknown to the model come after its own
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
-    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
-    total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), add_sums)
+    task = LabelTask(DatasetRef.of(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
+    total: LabelSum = reduce_rows(executor, dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     hits = zip(PRECISION_AT, total.hits.tolist(), strict=True)
     return LabelEvaluation(

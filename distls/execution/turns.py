@@ -2,7 +2,7 @@
 
 The fits take turns in threads of their own, of which one at a time is at work, so that they need not know of each
 other: each calls its own executor as if it were alone. Requests that read the same partitions become one, with one
-read (`distls.workers.rounds.shared_reads`). The executor itself is called in the thread of the caller only, to which
+read (`distls.workers.rounds.task`). The executor itself is called in the thread of the caller only, to which
 an interrupt comes; it is raised in every fit at its next request.
 """
 
@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distls.execution.executor import Executor, Item, Result
-from distls.workers.rounds.shared_reads import MergeEach, ReadTogether, read_key
+from distls.workers.rounds.task import ReadTogether, read_key
 
 T = TypeVar("T")
 
@@ -223,7 +223,7 @@ def _together(group: Sequence[_Request], executor: Executor) -> Sequence[Any]:
     if merges[0] is None:
         return _mapped(executor, task, items, shared)
     joint = [tuple(enumerate(each)) for each in zip(*items, strict=True)]
-    found: tuple[Any, ...] = executor.reduce(task, joint, merge=MergeEach(merges[0]), shared=shared)
+    found: tuple[Any, ...] = executor.reduce(task, joint, merge=task.merge, shared=shared)
     return found
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
-from distls.evaluation.scores import reading_lanes, reference
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.methods.method import Params
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
@@ -21,8 +20,8 @@ from distls.training.racing import Race
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
-from distls.workers.evaluation.fold_task import FoldCounts, fold_lane
-from distls.workers.rounds.ledger import add_sums
+from distls.workers.evaluation.fold_task import FoldCounts, FoldTask
+from distls.workers.rounds.block_stream import DatasetRef
 
 
 class FoldView(NamedTuple):
@@ -38,9 +37,8 @@ def fold_views(dataset: Dataset, executor: Executor, folds: int) -> list[FoldVie
     Raises ParameterError where a fold has no rows, or leaves nothing of any weight to fit.
     """
     meta, classes = dataset.meta, len(dataset.meta.label_weights) if dataset.meta.target == "class" else 1
-    task = partial(fold_lane, reference(dataset), (folds, classes))
-    total: FoldCounts = executor.reduce(task, reading_lanes(dataset), merge=add_sums, shared=None)
-    total.ledger.check_cover(range(len(dataset)), meta.n_rows)
+    task = FoldTask(DatasetRef.of(dataset), (folds, classes))
+    total: FoldCounts = reduce_rows(executor, dataset, None, task)
     views = []
     for number in range(folds):
         rows, weights = total.rows[number], total.weights.sum(axis=0) - total.weights[number]

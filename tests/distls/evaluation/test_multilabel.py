@@ -27,7 +27,6 @@ from distls.cli.report import dataset_line
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation
-from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
@@ -40,6 +39,7 @@ from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.workers.prediction.predict_task import sigmoids
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 from reference.least_squares import ridge_gap
 
 D, K, N = 6, 4, 260
@@ -178,7 +178,7 @@ def test_objective_and_certificate_are_the_documented_ones(
     assert problem.shape == (D, K)
     model = near_model(problem.loss, rows)
     model = model if intercept else replace(model, intercept=np.zeros(K))
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
+    evaluator = Evaluator(problem, SerialExecutor(), DatasetRef.of(data), eval_data=data)
     result = evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
     z = x @ model.weights + model.intercept
     loss = 0.5 * np.square(z - y) if link == "identity" else np.logaddexp(0, np.where(y, -z, z))

@@ -19,7 +19,6 @@ from distls import SparseMulticlassClassifier
 from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
-from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
@@ -34,6 +33,7 @@ from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
 
@@ -191,7 +191,7 @@ def test_a_model_is_started_from_without_its_threshold(
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
     first, run = converged(dataset, loss, penalty)
     start = initial_weights(load_model(run), problem).astype(float)
-    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(
+    there = Evaluator(problem, SerialExecutor(), DatasetRef.of(dataset)).objective(
         Fitted(LinearPredictor(start, np.zeros(K)))
     )
     assert there["objective"] == pytest.approx(first.record["objective"], rel=1e-6)

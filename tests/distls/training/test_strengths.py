@@ -158,7 +158,7 @@ def test_fits_that_resume_apart_meet_again(dataset: Dataset, held_out: Dataset, 
     executor = _Reads()
     resume(run, executor=executor)
     # the one behind alone, then two passes of all; objective and selection
-    assert executor.names == ["partial", *["ReadTogether"] * 4]
+    assert executor.names == ["TrainTask", *["ReadTogether"] * 4]
 
 
 class _Broken(SerialExecutor):
