@@ -15,6 +15,7 @@ from distls.evaluation.compatibility import check_model_scores, check_targets, c
 from distls.evaluation.metrics import LabelEvaluation
 from distls.evaluation.scores import measure_classes, measure_labels, predictor_of
 from distls.execution import executor_of
+from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
 from distls.execution.row_reads import reduce_rows
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
@@ -210,7 +211,7 @@ def calibrate_model(
     if chosen in LABEL_CALIBRATIONS:
         made = _calibrated(model, data, chosen, fitted_cuts(executor, data, model, codes, chosen))
         plain = replace(model, calibration={}, calibration_arrays={})
-        now, before = (measure_labels(executor, data, each, codes) for each in (made, plain))
+        now, before = (run_alone(measure_labels(data, each, codes), executor) for each in (made, plain))
         return Calibrated(made, now, before)
     scored = DatasetRef.of(data, _CACHE_BYTES), scored_as(model.loss, model.recipe), chosen, codes
     if chosen == "isotonic":
@@ -218,7 +219,7 @@ def calibrate_model(
     else:
         arrays = _Fit(executor, data, model, scored, chosen, counts).arrays()
     made = _calibrated(model, data, chosen, arrays)
-    return Calibrated(made, measure_classes(executor, data, made, codes))
+    return Calibrated(made, run_alone(measure_classes(data, made, codes), executor))
 
 
 def _calibrated(model: LinearModel, data: Dataset, kind: str, arrays: dict[str, Floats]) -> LinearModel:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from distls.evaluation.class_details import ClassDetails
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
-from distls.execution.executor import Executor
-from distls.execution.row_reads import reduce_rows
+from distls.execution.row_reads import rows_reduced
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
@@ -37,8 +36,7 @@ def predictor_of(model: LinearModel) -> LinearPredictor:
     return LinearPredictor.of(check_model(model, "the model")).compact()
 
 
-def score(
-    executor: Executor,
+async def score(
     dataset: Dataset,
     predictor: LinearPredictor,
     loss: str,
@@ -47,12 +45,11 @@ def score(
 ) -> ScoreSum:
     """Reduce the scores of all rows with classes, exactly once each."""
     task = ScoreTask(DatasetRef.of(dataset, cache_bytes), loss, codes)
-    total: ScoreSum = reduce_rows(executor, dataset, predictor.compact(), task)
+    total: ScoreSum = await rows_reduced(dataset, predictor.compact(), task)
     return total
 
 
-def score_targets(
-    executor: Executor,
+async def score_targets(
     dataset: Dataset,
     predictor: LinearPredictor,
     loss: str,
@@ -67,20 +64,19 @@ def score_targets(
     """
     if dataset.meta.target == "continuous":
         task = ResidualTask(DatasetRef.of(dataset), loss, weighted)
-        total = reduce_rows(executor, dataset, predictor.compact(), task)
+        total = await rows_reduced(dataset, predictor.compact(), task)
         _check_weight(dataset, total.weight)
         return RegressionEvaluation(
             total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted,
             None if loss_named(loss).quadratic else total.deviance / total.weight,
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
-        return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted, None)
+        return await _label_evaluation(dataset, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
-    return _summary(score(executor, dataset, predictor, loss, codes), dataset, classes, loss)
+    return _summary(await score(dataset, predictor, loss, codes), dataset, classes, loss)
 
 
-def measure_labels(
-    executor: Executor,
+async def measure_labels(
     dataset: Dataset,
     model: LinearModel,
     codes: NDArray[np.int32],
@@ -89,12 +85,11 @@ def measure_labels(
 ) -> LabelEvaluation:
     """Evaluate a multi-label model with its own thresholds."""
     predictor, cuts = LinearPredictor.of(model), label_cuts(model)
-    found = _label_evaluation(executor, dataset, predictor, model.loss, model.classes, codes, weighted, cuts)
+    found = await _label_evaluation(dataset, predictor, model.loss, model.classes, codes, weighted, cuts)
     return replace(found, calibration=model.calibration.get("kind"))
 
 
-def measure_classes(
-    executor: Executor,
+async def measure_classes(
     dataset: Dataset,
     model: LinearModel,
     codes: NDArray[np.int32],
@@ -107,7 +102,7 @@ def measure_classes(
     made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
     before = natural if model.calibration else None
     task = MetricsTask(DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before)
-    total: MetricsSum = reduce_rows(executor, dataset, predictor.compact(), task)
+    total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     k, kind = model.n_outputs, model.calibration.get("kind")
     pairs = total.pairs // k, total.pairs % k
@@ -130,8 +125,7 @@ def _check_weight(dataset: Dataset, weight: float) -> None:
         )
 
 
-def _label_evaluation(
-    executor: Executor,
+async def _label_evaluation(
     dataset: Dataset,
     predictor: LinearPredictor,
     loss: str,
@@ -145,7 +139,7 @@ def _label_evaluation(
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
     task = LabelTask(DatasetRef.of(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
-    total: LabelSum = reduce_rows(executor, dataset, predictor.compact(), task)
+    total: LabelSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     hits = zip(PRECISION_AT, total.hits.tolist(), strict=True)
     return LabelEvaluation(

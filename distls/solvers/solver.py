@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution.batch import Wanted
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
@@ -183,6 +184,10 @@ class Solver(Protocol[S]):
     @abstractmethod
     def step(self, state: S, executor: Executor) -> tuple[S, RoundReport]:
         """Do one round; a pure function of the state, the data and the settings."""
+
+    async def round(self, state: S) -> tuple[S, RoundReport]:
+        """Do one round as a fit of a batch; solvers whose fits share reads await each of them."""
+        return await Wanted(partial(self.step, state))
 
     @abstractmethod
     def status(self, state: S) -> Status:

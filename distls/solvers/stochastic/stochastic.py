@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution.batch import Wanted, reduced, run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
@@ -200,18 +202,22 @@ class Stochastic(Solver[StochasticState]):
         self.steps.default.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
 
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
+        """Do one round alone."""
+        return run_alone(self.round(state), executor)
+
+    async def round(self, state: StochasticState) -> tuple[StochasticState, RoundReport]:
         """Do one round: every lane from the averaged arrays, then average."""
         details = None
         if self._block and not state.recipe:
-            state = self._with_features(state, executor)
+            state = await Wanted(partial(self._with_features, state))
         if not state.round and self.steps.default.needs_mean:
-            state = replace(state, lane=self._with_mean(state.lane, executor))
+            state = replace(state, lane=await self._with_mean(state.lane))
         if state.chosen is None and self.steps.candidates:
-            chosen, details = self._try_steps(state, executor)
+            chosen, details = await self._try_steps(state)
             state = replace(state, chosen=chosen)
         task = self._task(TrainTask, state, self._update(state))
         starts = self._lane_starts(state)
-        result: LaneResult = executor.reduce(task, starts, merge=task.merge, shared=state.lane)
+        result: LaneResult = await reduced(task, starts, merge=task.merge, shared=state.lane)
         blocks = [block for start in starts for block in start.lane.blocks]
         result.ledger.check_cover(blocks, int(self.problem.dataset.table.rows[blocks].sum()))
         following = self._advance(state, result)
@@ -243,16 +249,16 @@ class Stochastic(Solver[StochasticState]):
             dtype=self.problem.dtype.name,
         )
 
-    def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[int, dict[str, Any]]:
+    async def _try_steps(self, state: StochasticState) -> tuple[int, dict[str, Any]]:
         task = self._task(TrialTask, state, self.steps.default)
-        best, details = try_candidates(self.steps.candidates, task, state.lane, self.problem, executor)
+        best, details = await try_candidates(self.steps.candidates, task, state.lane, self.problem)
         return best, {"tried": details}
 
-    def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:
+    async def _with_mean(self, lane: Arrays) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""
         task = self._task(MeanTask, StochasticState(), self.steps.default)
         lanes = [Lane(index, blocks) for index, blocks in enumerate(self.lanes)]
-        sums: MeanSums = executor.reduce(task, lanes, merge=task.merge, shared=self.problem.shape)
+        sums: MeanSums = await reduced(task, lanes, merge=task.merge, shared=self.problem.shape)
         return self.steps.default.with_mean(lane, sums.x / sums.weight, sums.y / sums.weight)
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:

@@ -27,6 +27,7 @@ from distls.cli.report import dataset_line
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation
+from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
@@ -178,8 +179,8 @@ def test_objective_and_certificate_are_the_documented_ones(
     assert problem.shape == (D, K)
     model = near_model(problem.loss, rows)
     model = model if intercept else replace(model, intercept=np.zeros(K))
-    evaluator = Evaluator(problem, SerialExecutor(), DatasetRef.of(data), eval_data=data)
-    result = evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
+    evaluator = Evaluator(problem, DatasetRef.of(data), eval_data=data)
+    result = run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())
     z = x @ model.weights + model.intercept
     loss = 0.5 * np.square(z - y) if link == "identity" else np.logaddexp(0, np.where(y, -z, z))
     slope = (z if link == "identity" else expit(z)) - y
