@@ -395,7 +395,7 @@ def test_lines_of_an_evaluation() -> None:
     assert evaluation_lines(made) == [
         "10 rows, error 30.00 %, hamming loss 0.1667, log loss 0.7500",
         "an error is a row whose predicted set of labels is not exactly its own",
-        "F1 0.6154 micro, 0.2963 macro, 0.4444 weighted",
+        "F1 0.2963 macro, 0.6154 micro, 0.4444 weighted",
         "2 rows have labels the model does not know, counted as errors",
         "       label      rows   recall  precision       F1",
         "           a         4  100.0 %     80.0 %   0.8889",
