@@ -83,7 +83,7 @@ class GlsPasses:
         return np.ascontiguousarray(theta[self._first :]), intercept
 
     def _fitted(self, theta: Array, alpha: float, improved: ImproveFn | None = None) -> Fitted:
-        """Return the model; a better certificate is that of `improved`, or of its own weights at their best intercept."""
+        """Return the model; a better certificate is that of `improved`, or of own weights at their best intercept."""
         if improved is None and self._can_balance:
             improved = partial(self._with_best_intercept, theta, 0)
         return Fitted(
