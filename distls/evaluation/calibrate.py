@@ -142,6 +142,7 @@ def _alone(path: Place | None) -> Iterator[None]:
 
 def store_calibrated(path: Place, model: LinearModel) -> None:
     """Replace the model of a run, or a model folder, by one that is calibrated."""
+    # A run has its model in a folder, a model is one.
     folder = path / "model" if (path / "model").is_dir() else path
     with os_errors_described(f"cannot write {folder}", _REMEDY):
         save_model(folder, model)
@@ -187,6 +188,7 @@ def check_held_out(
             "for instance by `distls ingest --split held=0.1`"
         )
     counts = np.zeros(len(classes))
+    # Unknown labels are left out of the counts.
     np.add.at(counts, codes[codes >= 0], np.asarray(data.meta.label_counts)[codes >= 0])
     missing = [label for label, count in zip(classes, counts, strict=True) if not count]
     if missing and kind not in ("temperature", *LABEL_CALIBRATIONS):
@@ -254,6 +256,7 @@ class _Fit:
         values = sample.values.astype(np.float64)
         if self._kind == "platt":
             of_class = counts[1:] if self._single else counts
+            # Platt's targets: (n + 1) / (n + 2) and 1 / (n + 2), so that the minimum is finite.
             high, low = (of_class + 1) / (of_class + 2), 1 / (n_rows - of_class + 2)
             values = values[:, 1:] - values[:, :1] if self._single else values
         else:  # one row more, of which nothing is known
@@ -269,9 +272,11 @@ class _Fit:
         from scipy.optimize import minimize  # a sixth of the imports of `distls fit`, which seldom calibrates
 
         size, one = len(self._objective.mean), self._kind == "temperature"
+        # The start is the uncalibrated model.
         start = np.ones(1) if one else np.concatenate([np.ones(size), np.zeros(size)])
         # an offset makes the order of classes depend on them anyway; one scale alone must not turn it
         bounds = [(_LEAST_SCALE, None)] if one else None
+        # Tolerances near rounding: few unknowns, and the same bits wanted on every machine.
         options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-13, "gtol": 1e-8}
         with single_threaded_blas():
             found = minimize(
@@ -324,6 +329,7 @@ def _isotonic(
     rows = total.rows
     weight = rows.own + rows.others
     fitted = isotonic_regression(rows.own / weight, weights=weight).x
+    # As if one row more of each class had been seen.
     least = 1.0 / (data.meta.n_rows + 2)
     # of a run of equal values both ends are enough: between them it is constant
     ends = np.ones(len(fitted), bool)

@@ -59,6 +59,7 @@ def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objecti
     u, none = total.image / (form.alpha * size), np.zeros(form.n_outputs)
     t = none if form.free_intercept else (total.up - total.down) / (form.alpha * size)
     gap = objective - form.factor * form.dual(total.conjugate_sum / size, u, t, none)
+    # The gap cannot be negative but by rounding, which is added on top.
     return {"kind": "duality_gap", "value": max(gap, 0.0) + rounding_of(problem, objective)}
 
 
@@ -93,6 +94,7 @@ def certificate_of(
     The gradient in `total`, which is over the training data, becomes that of the mean loss (l2: of F).
     """
     b_scale = problem.intercept_scaling
+    # The sum of sizes, as each output's intercept can be moved by itself.
     rest = float(np.abs(total.intercept_gradient).sum()) / total.weight_sum
     free = problem.fit_intercept and b_scale is None
     kind = _kind(
@@ -106,10 +108,12 @@ def certificate_of(
     # convexity in the intercept: what is left of its gradient, times the way to where it is optimal
     shift = rest * (1.0 + 2.0 * float(np.abs(predictor.intercept).max())) if free else 0.0
     gradient = total.gradient
+    # In place: the gradient is as large as the weights.
     gradient /= total.weight_sum
     if not problem.penalty_is_quadratic and kind == "duality_gap":
         loss = total.loss_sum / total.weight_sum
         gap = max(_gap(problem, predictor, loss, gradient), 0.0) + shift
+        # A zero model is feasible in the dual, so the objective is a bound as well.
         return {"kind": kind, "value": min(gap + rounding_of(problem, objective), objective)}
     if mean_row is not None and problem.is_ridge and math.isfinite(objective):
         kind = "duality_gap"
@@ -125,6 +129,7 @@ def certificate_of(
     if kind == "gradient_norm":
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
+    # The smaller of two valid bounds.
     return {"kind": kind, "value": min(square / (2.0 * problem.alpha) + shift, most)}
 
 
@@ -150,6 +155,7 @@ def _stationarity(
     if problem.penalty_is_quadratic:
         gradient += problem.alpha * w
         return gradient
+    # The prox-gradient step is zero exactly at the optimum, for any penalty.
     return w - prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio)
 
 
@@ -180,5 +186,6 @@ def _shifted_dual(
     quadratic = np.diag(np.full(len(linear), 1.0 + float(mean_row @ mean_row) / problem.alpha))
     quadratic[0, 0] = square + float(np.vdot(gradient, gradient)) / problem.alpha
     quadratic[0, 1:] = quadratic[1:, 0] = r - gradient.T @ mean_row / problem.alpha
+    # Least squares: the quadratic form may be singular.
     best = np.linalg.lstsq(quadratic, linear, rcond=None)[0]
     return float(best @ linear - 0.5 * best @ quadratic @ best)

@@ -110,6 +110,7 @@ class Evaluator:
         w = predictor.coefficients
         with single_threaded_blas():
             of_rows, of_intercept = w @ slope, predictor.intercept @ slope
+        # Rounded to the type of the weights, as the model will be.
         return replace(
             predictor,
             coefficients=np.asarray(w - of_rows[:, None], w.dtype),
@@ -143,6 +144,7 @@ class Evaluator:
         """
         problem, predictor = self._problem, fitted.predictor
         if fitted.known is not None:
+            # A copy: the loop adds to it.
             return copy.deepcopy(fitted.known)
         if fitted.duals is not None:
             return await self._proven(predictor, fitted.duals)
@@ -155,6 +157,7 @@ class Evaluator:
         total = await self._summed(
             predictor, with_gradient=with_gradient, with_rows=ridge and self._mean_row is None
         )
+        # The mean row does not change, and is summed once.
         if len(total.rows):
             self._mean_row = total.rows / total.weight_sum
         if fitted.debias is not None:
@@ -185,6 +188,7 @@ class Evaluator:
         value, certificate = values["objective"], values["certificate"]
         if certificate["kind"] not in BOUNDS or not math.isfinite(value):
             return values
+        # The bound of the optimum from the weights' own gradient.
         own = value - certificate["value"]
 
         def bounded(executor: Executor) -> tuple[float, int]:

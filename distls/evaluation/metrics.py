@@ -102,6 +102,7 @@ class Evaluation(_Proven):
     def mean_of(self, name: str, *, weighted: bool = False) -> float:
         """Return the mean of "f1", "precision" or "recall" over classes, as scikit-learn has it."""
         counts, strangers = self._counts()
+        # A class that no row has and none is predicted as has no score.
         used = counts[(counts[:, 0] > 0) | (counts[:, 1] > 0)].tolist()
         values = [_SCORES[name](*row) for row in used]
         if weighted:
@@ -121,7 +122,9 @@ class Evaluation(_Proven):
             own = codes[true] == guessed
             rows, predicted = sum_at(true, counts, len(codes)), sum_at(guessed, counts, len(known))
             right = sum_at(true[own], counts[own], len(codes))
+        # Predicted classes that the data do not have count in the mean too, as in scikit-learn.
         unlisted = np.setdiff1d(np.flatnonzero(predicted), codes)
+        # Classes unknown to the model are never predicted.
         of_class = np.where(codes >= 0, np.append(predicted, 0.0)[codes], 0.0)
         return np.stack([rows, of_class, right], axis=1), len(unlisted)
 
@@ -211,6 +214,7 @@ class LabelEvaluation(_Proven):
     def hamming_loss(self) -> float:
         """Fraction of all pairs of a row and a label that are predicted wrongly."""
         had, predicted, right = self.counts.sum(axis=0).tolist()
+        # Every pair of a row and a label counts once, by the row's weight.
         pairs = (self.n_rows if self.weight is None else self.weight) * len(self.counts)
         return (had + predicted - 2 * right) / pairs if pairs else math.nan
 
@@ -293,6 +297,7 @@ class RegressionEvaluation(_Proven):
     def r2_by_output(self) -> list[float | None]:
         """1 - mse / variance of each output; None where the targets do not vary."""
         pairs = zip(self.mse_by_output.tolist(), self.variance.tolist(), strict=True)
+        # A constant target has no variance to explain.
         return [1.0 - mse / variance if variance > 0.0 else None for mse, variance in pairs]
 
     @property

@@ -70,6 +70,7 @@ class ClusterOptions:
         if self.executor != "auto":
             return self
         asked = (self.workers, self.threads_per_worker, self.memory_limit, self.scheduler)
+        # Any option about workers asks for workers.
         serial = n_bytes <= small and all(option is None for option in asked)
         return replace(self, executor="serial" if serial else "dask")
 
@@ -103,6 +104,7 @@ def open_executor(options: ClusterOptions) -> OpenExecutor:
     Raises ParameterError if options contradict each other, WorkerError if the scheduler cannot be reached.
     """
     # spares the interpreter 0.4 s of garbage collection over numba's and Dask's objects at exit
+    # Registered once for each executor; freezing twice does no harm.
     atexit.register(gc.freeze)
     if options.scheduler is not None:
         return _connected(options, options.scheduler)
@@ -144,6 +146,7 @@ def _log_level(options: ClusterOptions) -> int:
 
 def current_dask_executor() -> Executor | None:
     """Return an executor on the Dask client that is active in this process; None without one, and in a Dask task."""
+    # Importing Dask takes half a second, and without it no client can be open.
     if "distributed" not in sys.modules:
         return None
     from distls.execution.dask.remote_cluster import of_current_client
@@ -165,6 +168,7 @@ def executor_of(executor: Any = None, client: Any = None) -> Executor:
         return current_dask_executor() or SerialExecutor()
     if isinstance(given, str):
         return _named_executor(given)
+    # By its methods: executors of other packages need not inherit anything.
     if all(hasattr(given, name) for name in ("map", "reduce", "each_worker", "slots")):
         own: Executor = given
         return own

@@ -50,12 +50,14 @@ class Executor(Protocol):
 def group_items(n_items: int, places: Sequence[str]) -> list[Group]:
     """Split items into consecutive groups, one per place, as equal as possible: (start, stop, place)."""
     n_groups = min(n_items, len(places))
+    # Integer arithmetic: groups differ by one item at most.
     bounds = [n_items * g // n_groups for g in range(n_groups + 1)]
     return [(a, b, place) for a, b, place in zip(bounds, bounds[1:], places, strict=False)]
 
 
 def move_groups(groups: Sequence[Group], places: Sequence[str]) -> list[Group]:
     """Assign groups to other places, round robin."""
+    # By turns: a dead worker's groups are spread over those left.
     turns = itertools.cycle(places)
     return [(start, stop, next(turns)) for start, stop, _ in groups]
 
@@ -71,5 +73,6 @@ def run_group(
     """Run the neighbouring items `start`, `start + 1`, ... of `n_items` and merge them as far as the tree allows."""
     tree: ReductionTree[Result] = ReductionTree(n_items, merge)
     for offset, item in enumerate(items):
+        # In the tree's own order: merging here or on the driver gives the same bits.
         tree.add(0, start + offset, function(shared, item))
     return tree.nodes()

@@ -27,6 +27,7 @@ class MemoryBudget:
         """Bytes a worker process may use."""
         if self.limit is not None:
             return self.limit
+        # Half: estimates have errors, and others need memory too.
         return available_memory() // (2 * self.workers)
 
 
@@ -44,6 +45,7 @@ def human(n_bytes: float) -> str:
 def parse_bytes(text: str) -> int:
     """Parse a size such as ``600MiB``, ``2GB`` or ``1000000``; raise ValueError unless it is positive."""
     units = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+    # "ib" is binary and "b" decimal, as the standards have it.
     units |= {f"{u}ib": n for u, n in units.items() if len(u) == 1 and u != "b"}
     units |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
     cleaned = text.strip().lower().replace(" ", "")

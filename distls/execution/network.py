@@ -34,9 +34,11 @@ class Traffic:
 
 def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int, threads: int) -> Traffic:
     """Return the traffic of one reduction of `lanes` results, each of at most `result_bytes` even after merging."""
+    # The same grouping as of the executor, so that the estimate is exact.
     groups = group_items(lanes, [""] * (workers * threads))
     results = sum(_nodes(start, stop, lanes) for start, stop, _ in groups)
     small = shared_bytes <= SMALL
+    # The worker that holds the value does not fetch it.
     fetches = 0 if small else min(workers, len(groups)) - 1
     return Traffic(
         tasks=len(groups),
@@ -51,4 +53,5 @@ def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int
 def _nodes(start: int, stop: int, n_items: int) -> int:
     """Return the number of results of consecutive lanes after merging as far as the tree allows."""
     items = range(start, stop)
+    # Run on nothing: the count follows from the tree alone.
     return len(run_group(lambda _shared, _item: None, None, items, start, n_items, lambda _a, _b: None))

@@ -20,6 +20,7 @@ class SerialExecutor:
     ) -> Iterator[Result]:
         """See `Executor.map`."""
         for item in items:
+            # Around each task, not around the generator: settings must not leak to the caller between items.
             with task_settings():
                 result = function(shared, item)
             yield result
@@ -35,6 +36,7 @@ class SerialExecutor:
         """See `Executor.reduce`."""
         tree: ReductionTree[Result] = ReductionTree(len(items), merge)
         with task_settings():
+            # The same tree as on a cluster, hence the same bits.
             tree.add_all(run_group(function, shared, items, 0, len(items), merge))
         return tree.root()
 

@@ -24,6 +24,8 @@ P = TypeVar("P", bound=OfPoints)
 def lane_count(asked: int | None, n_blocks: int) -> int:
     """Return the number of lanes, by default; raise ParameterError if there are fewer partitions than asked for."""
     if asked is None:
+        # The default depends on the data set alone, never on the number of workers: lanes fix the order of
+        # the sums.
         return max(1, min(DEFAULT_LANES, n_blocks))
     if asked > n_blocks:
         raise ParameterError(
@@ -47,6 +49,8 @@ class BlockReader:
     ) -> None:
         dataset = problem.dataset
         self.problem = problem
+        # Lanes are dealt before the plan, so that the same lanes, and the same sums, come out on any number
+        # of workers.
         self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset)))
         self.plan: Plan = make_plan(
             dataset,
@@ -72,7 +76,10 @@ class BlockReader:
         except StateLostError:
             if rebuild is None:
                 raise
+            # Lost row state follows from the weights, so it is recomputed and the read starts again as a
+            # whole.
             rebuild()
+            # Without `rebuild`: a second loss is an error, and no loop.
             return self.reduce(executor, task, shared)
         return result
 
@@ -89,6 +96,7 @@ class BlockReader:
 
     def report(self, result: BlockSums) -> RoundReport:
         """Return the report of a round: loss and error at the weights it started from."""
+        # An error rate is of predicted classes; continuous targets have none.
         counted = self.problem.target != "continuous"
         return RoundReport.of(
             result.ledger,

@@ -30,6 +30,7 @@ _BOUNDS = ("duality_gap", "strong_convexity")
 
 def largest_certificate(limits: Request[Any], objective: float) -> float:
     """Return the largest certificate of weights with this objective that meets a tolerance."""
+    # An absolute and a relative tolerance: meeting either one is enough.
     return max(limits.tol or 0.0, (limits.rtol or 0.0) * objective)
 
 
@@ -128,11 +129,13 @@ async def solve(
     progress = progress or Progress()
     record: dict[str, Any] = {}
     # a resumed fit may have been interrupted after its last round
+    # A limit that was met before the interruption ends the resumed fit without another round.
     status = _limit_met(limits, state, progress, record)
     if solver.status(state) in _OWN_ENDS:
         status = solver.status(state)
     done = state, progress, record
     try:
+        # A round whose callbacks fail is not done: `done` moves only after all of them.
         while status == Status.RUNNING:
             # a copy: an interrupt falls back on the progress of the last whole round
             progress = replace(progress)
@@ -151,6 +154,7 @@ async def solve(
                 callback.on_round(RoundEvent(record, state, asdict(progress), what))
             done = state, progress, record
         published = solver.weights(state)
+        # Patience publishes the best model, which is not always the last.
         best_round = progress.best["round"] if progress.best else state.round
         if best is not None and best_round != state.round:
             published, record = best, dict(record)
@@ -161,6 +165,7 @@ async def solve(
         state, progress, record = done
         published = solver.weights(state)
     except BaseException:
+        # Observers learn of the end whatever caused it, and the error goes on.
         _notify_end(callbacks, Status.RUNNING, done[0])
         raise
     _notify_end(callbacks, status, state)
@@ -176,6 +181,7 @@ def _limit_met(limits: Request[Any], state: State, progress: Progress, record: d
     if record.get("objective", 0.0) is None:
         return Status.DIVERGED
     if _is_within(limits, record.get("certificate", {})) and not record.get("preliminary"):
+        # Tolerances come first: a fit that converges in its last allowed pass has converged.
         return Status.CONVERGED
     if _seems_within(limits, record):
         return Status.CONVERGED
@@ -199,6 +205,7 @@ async def _judged(
     """Evaluate if it is due; return the status after a round, and a new best predictor under patience."""
     own = solver.status(state)
     ended = own in _OWN_ENDS
+    # An evaluation at the end is due whatever the interval says.
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
     estimated = _waits_for_estimate(limits) and record.get("gap_estimate") is not None
     between = _passes_between(limits)
@@ -209,6 +216,7 @@ async def _judged(
     best = None
     if between and (due or last):
         progress.evaluated_at = state.passes
+        # Evaluated at the same predictor that would be published.
         fitted = solver.weights(state)
         await _evaluate(evaluate, fitted, record, progress)
         if limits.patience is not None and _is_best(record, progress):
@@ -236,6 +244,7 @@ async def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], 
     record.update(_finite(await evaluate(fitted)))
     rounding = record.pop("certificate_rounding", 0.0)
     progress.reached = record.pop("reached", progress.reached)
+    # A bound of the sparse problem says nothing about its refit.
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
         _tighten(record, progress, rounding)
     share = relative_bound(record)
@@ -261,11 +270,13 @@ def _tighten(record: dict[str, Any], progress: Progress, rounding: float) -> Non
     if objective is None or value is None or certificate["kind"] not in _BOUNDS:
         return
     lower = objective - value
+    # Bounds of the optimum are valid for the whole fit, whichever weights they came from.
     progress.bound = lower if progress.bound is None else max(lower, progress.bound)
     certificate["value"] = min(value, max(objective - progress.bound, rounding))
 
 
 def _is_best(record: dict[str, Any], progress: Progress) -> bool:
+    # An error that is not finite is never the best.
     best, error = progress.best, math.inf if record["eval_error"] is None else record["eval_error"]
     if best is None or error < best["error"]:
         progress.best = {"error": error, "round": record["round"], "misses": 0}

@@ -1,4 +1,4 @@
-"""Nesterov's momentum, for the solvers that accelerate their steps."""
+"""Nesterov's momentum (1983), for the solvers that accelerate their steps, as Beck and Teboulle (2009) have it."""
 
 from __future__ import annotations
 

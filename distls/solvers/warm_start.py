@@ -16,11 +16,13 @@ from distls.workers.penalties.penalty_registry import penalty_named
 def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
     """Raise MismatchError unless a fit can start from the model."""
     meta = problem.dataset.meta
+    # Models of generated features or calibrations are not W x + b, which is all that a start can take.
     if initial.recipe:
         raise MismatchError(
             f"init={given}: a model of {initial.method}, which is not plainly linear in the rows"
         )
     shape = initial.n_features, len(initial.intercept)
+    # The order of classes matters: column c must mean the same label.
     if shape != problem.shape or list(initial.classes) != list(meta.classes):
         raise MismatchError(
             f"init={given}: a model of {shape[0]} features and {shape[1]} outputs; "

@@ -36,6 +36,7 @@ def available_memory() -> int:
         limit = _number(folder / ("memory.max" if unified else "memory.limit_in_bytes"))
         used = _number(folder / ("memory.current" if unified else "memory.usage_in_bytes"))
         if limit is not None and used is not None:
+            # Files in the cache are given up before the limit is met, so they count as free.
             free.append(max(limit - used + _reclaimable(folder, unified), 0))
     return min(free)
 
@@ -56,6 +57,7 @@ def available_cores() -> int:
     for folder, unified in _groups("cpu"):
         quota, period = _share(folder, unified)
         if quota and period and quota > 0:
+            # The quota is a share of each period: more threads would only be throttled.
             cores.append(quota / period)
     return max(math.ceil(min(cores)), 1)
 

@@ -36,6 +36,7 @@ class EventLog(SilentCallback):
 
     def on_round(self, event: RoundEvent) -> None:
         """Append the record."""
+        # As it is: the event log is the run's own record.
         self._run.append_event(event.record)
 
     def on_end(self, status: Status, state: State) -> None:
@@ -56,11 +57,13 @@ class Checkpointer(SilentCallback):
     def on_round(self, event: RoundEvent) -> None:
         """Save when it is time."""
         self._extra = {"progress": event.progress}
+        # At the end of a round only: a checkpoint inside of one would have to be thrown away.
         if time.monotonic() - self._last >= self._seconds:
             self.save(event.state)
 
     def on_end(self, status: Status, state: State) -> None:
         """Save what an interrupt would lose."""
+        # Before the first round there is nothing to save.
         if status == Status.INTERRUPTED and state.round:
             self.save(state)
 
@@ -104,6 +107,7 @@ class LineProgress(SilentCallback):
         """Print the round, if it is one of the first or the last line was long ago."""
         self._rounds += 1
         self._held[event.what] = event.record
+        # Early rounds one by one: they show whether a setting makes sense.
         if self._rounds <= _FIRST_ROUNDS or self._clock() - self._last >= self._every:
             self._print(event.what)
 

@@ -46,6 +46,7 @@ class Setting:
         """Validate and complete parameters for a data set; raise ParameterError or MismatchError."""
         others = {"continuous": method.continuous, "multilabel": method.multilabel}.get(data.meta.target, {})
         if others and given.get(next(iter(others))) is None:
+            # Defaults for the kind of target come last: what the user gives wins.
             given = {**others, **{name: value for name, value in given.items() if value is not None}}
         params = method.resolve(given)
         if params.get("loss", "") is None:
@@ -60,6 +61,7 @@ class Setting:
         MemoryPlanError: lanes, memory, or a model to start from that does not fit.
         """
         # with the folder in the key: a solver that was made for the plan alone cannot train
+        # The absolute path: workers have other current folders.
         state = None if run is None else str(run.resolve() / "state")
         rows = {"state": state} if self.method.keeps_rows else {}
         key = slots, memory, *rows.values()
@@ -96,6 +98,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         given: Request[Source] = Request(**asked)
         given.check_bounds()
         data = _opened(dataset)
+        # Everything is checked before any worker starts or file is written.
         found = recommended(data, params, judged=given.select is not None) if method == AUTO else None
         if found is not None:
             method, params = found.method, found.params
@@ -115,6 +118,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         Raises FormatError for a request that no fit can have written, MismatchError if the data set has changed.
         """
         config, where = run.config, str(run.path / "config.json")
+        # Its rows are not those of the data set, and the view is not stored.
         if config.fold is not None:
             raise MismatchError(
                 f"{run.path}: a fit of a cross-validation, without one fold; resume the whole run"
@@ -157,6 +161,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
     def check(self, *, slots: int, memory: MemoryBudget | None) -> None:
         """Make the solver and first state of every setting, to raise the errors that they would raise."""
         for setting in self.settings:
+            # Solvers refuse in their constructor what they cannot fit.
             solver = setting.solver(slots=slots, memory=memory)
             solver.init()
             if setting.params["alpha"] == "path" and needs_intercept(setting.params, setting.problem):
@@ -165,6 +170,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
     def _check(self) -> None:
         """Refuse by metadata what cannot be fitted, or not as it is asked for."""
         self._check_options()
+        # Every setting with every data set: a mismatch must show before the first fit.
         for setting in self.settings:
             for other in (self.eval_data, self.select):
                 if other is not None:
@@ -220,6 +226,7 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     if "wide" in method.losses:
         generated = params["features"] != "none"
         width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
+        # More features than rows: separable data, on which another loss was measured to be better.
         if width > data.meta.n_rows:
             return method.losses["wide"]
     return method.losses.get(data.meta.target, method.losses["class"])
@@ -241,6 +248,7 @@ def _path_of(dataset: Dataset) -> str:
 def _expected(config: RunConfig) -> Dataset:
     """Open a run's dataset and check that it is the one the run was started with."""
     data = open_dataset(config.dataset)
+    # Another data set under the same path would give other weights without a word.
     if data.fingerprint != config.dataset_fingerprint:
         raise MismatchError(
             f"{data.path} is not the data set this run was started with (fingerprint {data.fingerprint[:12]}, "

@@ -102,6 +102,7 @@ def fit(
 
 def _whole(result: FitResult, run: str | Place | None) -> FitResult:
     """Return the result; of a fit that was interrupted, raise the interrupt again: it is meant for the caller too."""
+    # Only of an interrupt is the caller's own code to know.
     if result.status != Status.INTERRUPTED:
         return result
     continues = "" if run is None else f"; distls.resume({str(run)!r}) continues"
@@ -111,6 +112,7 @@ def _whole(result: FitResult, run: str | Place | None) -> FitResult:
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
     """Train what was asked for and checked; result and errors as those of `fit`."""
     slots, memory = options.executor.slots, options.memory
+    # How many fits go on at once decides the memory of each.
     at_once = 1 if len(request.settings) == 1 else fits_at_once(request.settings, slots, memory)
     # with the memory that they will have, so that their solvers are made once
     request.check(slots=slots, memory=memory if at_once == 1 else budget_of(memory, slots, at_once))
@@ -123,6 +125,7 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
         result = replace(result, run=None)
         if result.model is None or not isinstance(result.model.weights, ClassBlocks):
             return result
+        # Read before the folder is removed.
         held = cast("NDArray[Any]", result.model.weights.in_memory())
         return replace(result, model=replace(result.model, weights=held))
 
@@ -173,6 +176,7 @@ def warn_caller(text: str) -> None:
 def _callers_level() -> int:
     """Return the `stacklevel` at which our caller warns the first frame outside of distls."""
     level, frame = -1, inspect.currentframe()
+    # Frames of distls do not count: a warning should point at the caller's line.
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
         level, frame = level + 1, frame.f_back
     return level + 1
@@ -181,6 +185,7 @@ def _callers_level() -> int:
 def resumable(run: str | Place, passes: float | None = None) -> tuple[Run, FitRequest]:
     """Open a run that can be continued by `proceed`, up to `passes` if given, and its data sets."""
     folder = Run.open(place_of(run))
+    # A run from elsewhere is untrusted: links in it could make us write anywhere.
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it
         request = FitRequest.of_run(folder)
@@ -192,6 +197,7 @@ def resumable(run: str | Place, passes: float | None = None) -> tuple[Run, FitRe
 def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
     """Return the request with a new limit of passes, once the run is ready to go on with it."""
     status = run.status
+    # A run that is going on may still end by itself.
     done, ended = status["passes"], Status(status["status"])
     if len(request.settings) > 1 or has_path(request.method, request.grid):
         raise MismatchError(
@@ -206,6 +212,7 @@ def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
     if not (math.isfinite(passes) and passes > done):
         raise ParameterError(f"passes={passes:g}: the run has done {done:g}; give more, the sum of all")
     longer = request.until(passes)
+    # Interrupted or ended by the old limit: either way the new one takes its place.
     if ended in (Status.RUNNING, Status.INTERRUPTED):
         run.write_config(longer.config)
     else:
@@ -220,6 +227,7 @@ def _place_of_run(path: str | Place | None, executor: Executor, n_bytes: float) 
         yield place_of(path)
         return
     here = isinstance(executor, SerialExecutor)
+    # Workers on other machines need a place that they can reach.
     with temporary_place("distls-run-", n_bytes, shared=not here) as folder:
         yield folder / "run"
 
@@ -234,6 +242,7 @@ def _run_bytes(request: FitRequest) -> float:
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Continue a run that is open, to one setting, paths of them, or several to choose among; see `resume`."""
     with _held(run):
+        # Before the first read: a worker that sees other files must not take part.
         for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:
                 check_workers(options.executor, dataset, run.path)
@@ -245,6 +254,7 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
             result = run_alone(train_setting(run, request, options), options.executor)
         else:
             result = train_children(run, request, [[params] for params in request.grid], options)
+        # Calibrated already, where a resumed run had done it.
         if request.calibrate is None or result.model is None or result.model.calibration:
             return result
         name = str(run.path)
@@ -272,6 +282,7 @@ def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray
     """Return the intercept at zero weights; the solvers of methods with a path have it."""
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
     found = path_start(setting.method, solver).intercept_alone(options.executor)
+    # It may hold rows' state of the intercept's fit alone.
     remove_tree(run.path / "state")
     return found
 

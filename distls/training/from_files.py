@@ -107,13 +107,16 @@ def train(
     ParameterError, BadInputError, MismatchError, StorageError
         As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
     """
+    # Transforms chosen by the data are the default here, as nobody has seen them yet.
     folder, options = place_of(run), {"transform": AUTO, **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
+    # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
     named = _with_label(files, options, notify)
     workers: dict[str, Any] = {"executor": executor, "memory": memory}
+    # The same seed shuffles rows and trains: one number repeats the whole call.
     report = ingest(_alone(files), data, seed=asked.get("seed", 0), progress=progress, **named, **workers)
     pass_on(report.notices, notify)
     _check_classes(data, report.notices, options)
@@ -132,6 +135,7 @@ def train(
         raise
     if notify is None:
         pass_on(fitted.warnings, None)  # else they are the caller's, with the rest of the result
+    # A diverged or interrupted fit needs its data to go on.
     if not keep_dataset and fitted.model is not None:
         remove_tree(data)
     return Trained(fitted, found, data if is_dataset(data) else None)
@@ -160,6 +164,7 @@ def _check(
     options: Mapping[str, Any],
 ) -> None:
     """Refuse what would only fail after the ingest."""
+    # Without a method named there are no parameters to check.
     if method != AUTO:
         chosen = method_named(method)
         for given in expand_grid(params or {}):

@@ -21,6 +21,7 @@ from distls.workers.rounds.block_stream import DatasetRef
 
 def check_joinable(data: Dataset, held: Dataset) -> None:
     """Raise MismatchError, by metadata, unless held-out rows can be fitted along with the training rows."""
+    # Rows twice would count twice.
     if held.fingerprint == data.fingerprint:
         raise MismatchError(f"refit: {held.path} has the very rows of {data.path}; select by other rows")
     for name in ("layout", "dtype"):
@@ -37,9 +38,11 @@ def joined_rows(root: Place, data: Dataset, held: Dataset, executor: Executor) -
 
     It has the classes, transforms and names of `data`. Workers write; each part is read once.
     """
+    # A resumed run has joined them before.
     if is_dataset(root):
         return open_dataset(root)
     weighted = data.meta.weighted or held.meta.weighted
+    # The training data's codes are those of the result.
     same = np.arange(len(data.meta.classes), dtype=np.int32)
     codes = class_codes(held, data.meta.classes, str(data.path), "error")
     records: list[PartitionRecord] = []

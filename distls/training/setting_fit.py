@@ -98,12 +98,14 @@ class FitOptions:
 async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Train the one setting of a request into `run`, from its newest checkpoint if it has one, as a fit of a batch."""
     status = run.status
+    # A run that has ended is not trained again.
     if status["status"] not in (Status.RUNNING, Status.INTERRUPTED):
         return _finished(run, status)
     (setting,) = request.settings
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
     state, progress, best = _start(run, solver)
     made = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
+    # Written before the first round: a run that is killed there can be resumed.
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
     # the other methods have bounds of their own, which converge
     sought = request.is_judged and setting.method.steps is not None
@@ -134,6 +136,7 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
         what=options.what,
     )
+    # Only a fit that a limit has ended can go on from its last state.
     keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
     return await _conclude(
         run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}, keep
@@ -159,13 +162,16 @@ def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
     """Return state, progress and the best weights: of the newest checkpoint, or of a fresh start."""
     found = run.load_checkpoint(solver.state_type, solver.holds)
     if found is None:
+        # Events of an attempt without a checkpoint are not part of this fit.
         run.truncate_events(0)
         return solver.init(), Progress(), None
     state, extra, checkpoint = found
+    # Events after the checkpoint will be written again.
     run.truncate_events(state.round)
     progress, best = progress_of(extra, str(checkpoint)), None
     if progress.best is not None and (run.path / "best").exists():
         model = load_model(run.path / "best")
+        # The published alpha of a path, which the problem does not know.
         alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
         best = Fitted(LinearPredictor.of(model), alpha)
     return state, progress, best
@@ -210,6 +216,7 @@ async def _conclude(
         slope = evaluator.slope
         found = fit_warnings(setting.problem, solution.status, record, slope, eval_data, proves, ordered)
         record |= {"warnings": found} if found else {}
+        # The run may have been removed meanwhile, and must not come back as half a run.
         run.check_there()
         if keep_final:  # first: a run in which it fails has no model
             run.keep_final(solution.state, {"progress": asdict(solution.progress)})
@@ -218,6 +225,7 @@ async def _conclude(
             model = load_model(run.path)  # its blocks are those of the model from now on
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
+    # After the model, since a status of success promises one.
     run.write_status({**record, **clock, "status": solution.status})
     if model is not None:
         duals = solution.fitted.duals

@@ -84,6 +84,7 @@ class MLflowTracker(SilentCallback):
         made = self._client.create_run(self._experiment, tags=self._tags, run_name=name)
         self._fit.run = made.info.run_id
         self.run_ids.append(self._fit.run)
+        # Unset facts are left out, as MLflow's parameters are texts.
         params = {key: value for key, value in vars(start).items() if value not in (None, "")}
         self._client.log_batch(
             self._fit.run, params=[self._param(key, str(value)) for key, value in params.items()]
@@ -91,6 +92,7 @@ class MLflowTracker(SilentCallback):
 
     def on_round(self, event: RoundEvent) -> None:
         """Log the numbers of the round."""
+        # Milliseconds are MLflow's unit.
         clock, number = int(1000 * time.time()), int(event.record["round"])
         metrics = round_metrics(event.record).items()
         self._client.log_batch(

@@ -92,6 +92,7 @@ class Connection:
 
         Raises WorkerError if they do not come back, or a new worker does not suit.
         """
+        # Measured from the first look, however long earlier ones took.
         deadline = time.monotonic() + RETURN_SECONDS
         while True:
             found, trouble = self._look()
@@ -131,6 +132,7 @@ class Connection:
 
     def _check_new_workers(self, workers: Collection[str]) -> None:
         """Check workers that are new since the last call; those that leave meanwhile, when they return."""
+        # Workers of other versions would compute other bits, so each new one is checked.
         new = [address for address in workers if address not in self._known]
         if new:
             with contextlib.suppress(*CUT):
@@ -155,6 +157,7 @@ class Connection:
         One that is stopped never answers: the scheduler drops it when it misses its heartbeat.
         """
         there = set(self.threads())
+        # A worker that leaves may be the one whose answer is waited for.
         return self._watched(_answer(call), self.client, lambda: bool(there - set(self.threads())))
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
@@ -162,6 +165,7 @@ class Connection:
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         with _as_lost():
             self._keep_group()
+            # No retries by Dask: a task that failed is repeated by the caller, who knows what is left to do.
             return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
 
     def _keep_group(self) -> None:
@@ -176,6 +180,7 @@ class Connection:
 
     def result(self, future: Future) -> Any:
         """Wait for a task and fetch its result; raise Lost if it must be repeated, WorkerError if workers die of it."""
+        # Its key is unknown to the new scheduler.
         if future.client is not self.client:
             raise Lost("the scheduler was restarted")
         sightings, silence = Counter[str](), _Silence()
@@ -189,6 +194,7 @@ class Connection:
 
     def _watched(self, answer: Coroutine[Any, Any, Any], client: Client, lost: Callable[[], object]) -> Any:
         """Wait for an answer, asking now and then whether it is lost."""
+        # In the client's event loop, so that this thread can look up now and then.
         waiting = asyncio.run_coroutine_threadsafe(answer, client.loop.asyncio_loop)
         try:
             while True:
@@ -207,6 +213,7 @@ class Connection:
         """Yield each task once: as it ends, or with `Lost` if it never will."""
         waiting, sightings, silence = set(futures), Counter[str](), _Silence()
         finished: SimpleQueue[Future] = SimpleQueue()
+        # A queue instead of `as_completed`, which never ends where a task is lost.
         for future in waiting:
             future.add_done_callback(finished.put)
         while waiting:
@@ -225,10 +232,12 @@ class Connection:
 
     def _lost_among(self, futures: Iterable[Future], sightings: Counter[str]) -> set[str]:
         """Return the keys of tasks that will not end; `sightings` are those that earlier calls found stranded."""
+        # Done on this side is done, whatever the scheduler says.
         keys = {future.key for future in futures if not future.done()}
         self.threads()
         states = self._states(keys)
         stranded = {key for key in keys if states.get(key) not in _UNDER_WAY}
+        # In a row: a task that was seen again starts from zero.
         for key in list(sightings):
             if key not in stranded:
                 del sightings[key]
@@ -239,6 +248,7 @@ class Connection:
 
     def _unplaced(self, keys: set[str]) -> set[str]:
         """Return those of the tasks without a worker that no worker will be given."""
+        # Asked twice: a task may have been placed between both questions.
         with contextlib.suppress(*CUT):
             # all may have paused: Dask gives no task to workers whose memory is full
             if keys and self._of_scheduler("ncores_running"):
@@ -264,6 +274,7 @@ class Connection:
         gone = {worker for worker, answer in answers.items() if isinstance(answer, OSError)}
         there = self.threads()
         for worker, answer in answers.items():
+            # An error of a worker that has left is no answer; that of one that is there is.
             if isinstance(answer, BaseException) and (worker not in gone or worker in there):
                 if _is_cut(answer):
                     raise Lost(f"{worker}: {answer}")
@@ -284,6 +295,7 @@ class _Silence:
         """Say that nothing goes on, if that is so for long."""
         silent = time.monotonic() - self._since
         if silent >= self._long:
+            # Twice as long each time, so that a long night fills no log.
             self._long *= 2
             _LOG.warning(
                 "no task has ended for %.0f minutes: %d of them wait or run on %d workers, which may be slow, short of "
@@ -350,5 +362,6 @@ def release(futures: Iterable[Future]) -> None:
     for future in futures:
         with contextlib.suppress(Exception):
             if not future.done():
+                # A failed cancellation must not hide the error that led here.
                 future.cancel()
             future.release()

@@ -57,6 +57,7 @@ class DaskExecutor:
     def _places(self) -> list[str]:
         """Return one worker address per thread, alternating between workers."""
         threads = self._connection.threads()
+        # Alternating: neighbouring groups go to different workers, which evens out their load.
         turns = range(max(threads.values()))
         return [address for turn in turns for address, count in threads.items() if turn < count]
 
@@ -78,6 +79,7 @@ class DaskExecutor:
         try:
             sent = self._persistently(lambda: self._sent(shared))
             while True:
+                # Two tasks a thread: one at work and one that waits.
                 for item in itertools.islice(source, max(2 * self.slots - len(waiting), 0)):
                     waiting.append(self._persistently(partial(start, item)))
                 if not waiting:
@@ -93,11 +95,13 @@ class DaskExecutor:
     def _idlest(self, waiting: Iterable[tuple[Any, Future, str | None]]) -> str:
         """Return the worker with the fewest tasks per thread: Dask would keep all where `shared` already is."""
         busy = Counter(worker for _, future, worker in waiting if not future.done())
+        # Per thread, as workers may have several.
         threads = self._connection.threads()
         return min(threads, key=lambda worker: busy[worker] / threads[worker])
 
     def _sent(self, shared: Any) -> Any:
         """Return `shared` as an argument of tasks: itself if small, else a future of it on a worker."""
+        # A small value travels with each task, which is one message less.
         return shared if _pickled_bytes(shared) <= SMALL else self._connection.send(shared)
 
     def _persistently(self, action: Callable[[], Answer]) -> Answer:
@@ -113,6 +117,7 @@ class DaskExecutor:
         """Give the scheduler time to notice lost workers, and wait for new ones; or give up."""
         if attempt == _ATTEMPTS - 1:
             raise WorkerError(f"workers were lost {_ATTEMPTS} times in a row ({error}); resume the run")
+        # Doubled waits: a scheduler needs heartbeats to notice that a worker is gone.
         time.sleep(0.25 * 2**attempt)
         self._connection.threads()
 
@@ -137,6 +142,7 @@ class DaskExecutor:
         shared: Any = None,
     ) -> Result:
         """See `Executor.reduce`."""
+        # The tree is the same whatever groups are repeated, so the result is too.
         tree: ReductionTree[Result] = ReductionTree(len(items), merge)
         groups = group_items(len(items), self._places())
         attempt = -1
@@ -147,6 +153,7 @@ class DaskExecutor:
                 # only losses without any progress count as in a row
                 attempt = attempt + 1 if len(groups) == before else 0
                 self._after(error, attempt)
+                # To other places: the same worker may die of the same task again.
                 groups = move_groups(groups, self._places())
         return tree.root()
 
@@ -160,6 +167,7 @@ class DaskExecutor:
         tree: ReductionTree[Result],
     ) -> tuple[list[Group], BaseException | None]:
         """Run one task per group; return the groups whose workers or inputs were lost, to be repeated."""
+        # Keys of one call share a prefix: one group of tasks in Dask's records.
         token = uuid.uuid4().hex[:8]
         pending: dict[Future, Group] = {}
         missing = set(groups)
@@ -175,6 +183,7 @@ class DaskExecutor:
                     if lost is not None:
                         raise lost
                     tree.add_all(self._connection.result(future))
+                    # `add_all` raises for a result that came twice.
                     missing.discard(pending[future])
                 except Lost as error:
                     cause = error
@@ -185,11 +194,13 @@ class DaskExecutor:
             raise
         finally:
             release(pending)
+        # In order, as groups are numbered by their items.
         return sorted(missing), cause
 
     def budget(self) -> MemoryBudget:
         """Return the workers' own memory limits (the smallest counts) and threads (the most)."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        # The smallest limit counts: any worker may get any task.
         limits = [worker["memory_limit"] for worker in workers if worker.get("memory_limit")]
         threads = max((worker["nthreads"] for worker in workers), default=1)
         return MemoryBudget(min(limits, default=None), max(len(workers), 1), threads, compiles=True)
@@ -201,6 +212,7 @@ class DaskExecutor:
     def close(self) -> None:
         """Close the client and the local cluster, if they are this executor's own; an interrupt cuts it short."""
         if self._owns_client:
+            # The loop goes on for a moment while connections close.
             watch_loop(self.client, ignore_defects)
         self._end_restarts()
         self._connection.forget()
@@ -224,6 +236,7 @@ class DaskExecutor:
 def _pickled_bytes(value: Any) -> int:
     """Return the pickled size of `value`, without copying its arrays."""
     buffers: list[pickle.PickleBuffer] = []
+    # Out-of-band buffers: sizes without copies.
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
 

@@ -15,6 +15,7 @@ from distls.execution.dask.connection import CUT
 
 def watch_loop(client: Client, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
     """Set the handler of unhandled errors in the event loop of a client, and of a local cluster."""
+    # The client's loop is that of a local cluster as well.
     client.loop.asyncio_loop.set_exception_handler(handler)
 
 

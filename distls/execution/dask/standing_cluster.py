@@ -39,11 +39,13 @@ class StandingCluster:
 
     def wait(self) -> None:
         """Return when a client has shut the cluster down."""
+        # A client can shut it down, so the process looks now and then.
         while self._cluster.scheduler.status == Status.running:
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         """End the workers and the scheduler; an interrupt cuts it short."""
+        # Workers end on their own otherwise, and nannies would start new ones.
         for nanny in self._cluster.workers.values():
             nanny.restarts = False
         with contextlib.suppress(KeyboardInterrupt, Exception):
@@ -84,6 +86,7 @@ def start_standing(
             budget.threads,
             budget.worker_limit,
             log_level=log_level,
+            # An address of IPv6 has colons of its own.
             host=f"[{host}]" if ":" in host else host,
             scheduler_port=port,
             security=security,
@@ -117,6 +120,7 @@ def _is_loopback(host: str) -> bool:
         found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ParameterError(f"--host {host}: not a name or address ({error.strerror})") from None
+    # A name may have several addresses: all have to be loopback.
     return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found)
 
 
@@ -134,5 +138,6 @@ def temporary_certificates(folder: Path | None) -> Iterator[Certificates]:
             "--tls-ca, --tls-cert and --tls-key"
         ) from None
     contents = {"ca.pem": made.tls_ca_file, "cert.pem": made.tls_client_cert, "key.pem": made.tls_client_key}
+    # Files, since workers read their certificates from paths.
     with private_files(folder, contents) as paths:
         yield Certificates(*paths.values())

@@ -28,6 +28,7 @@ class Certificates:
     def __post_init__(self) -> None:
         """Make the paths absolute: workers have other current folders."""
         for name in ("ca", "cert", "key"):
+            # Frozen, as it is part of keys; set here once.
             object.__setattr__(self, name, Path(getattr(self, name)).absolute())
 
     def check(self) -> None:
@@ -47,7 +48,9 @@ class Certificates:
     def context(self) -> ssl.SSLContext:
         """Return a context like Dask's: both sides show certificates, host names are not checked."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Dask's certificates name no hosts.
         context.check_hostname = False
+        # Authorities made by hand often lack extensions that strict checks ask for.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.load_verify_locations(self.ca)
         context.load_cert_chain(self.cert, self.key, password=self._refuse_passphrase)
@@ -88,6 +91,7 @@ def _check_readable(option: str, path: Path) -> None:
 
 def _holds_certificate(path: Path) -> bool:
     try:
+        # OpenSSL itself decides what is a certificate.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError:
         return False
@@ -107,6 +111,8 @@ def private_files(folder: Path | None, contents: Mapping[str, str]) -> Iterator[
             undo.callback(folder.rmdir)
         paths = {name: folder.absolute() / name for name in contents}
         for name, path in paths.items():
+            # Exclusive, and closed to others from the start: a moment of open permissions is enough to read a
+            # key.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             undo.callback(path.unlink, missing_ok=True)
             with open(descriptor, "w", encoding="ascii") as file:
@@ -122,6 +128,7 @@ def _made_private(folder: Path) -> bool:
         there = folder.stat()
         if not folder.is_dir() or any(folder.iterdir()):
             raise ParameterError(f"--tls-directory {folder}: name a new or an empty folder") from None
+        # Other users could replace the files before they are read.
         if there.st_uid != os.geteuid() or there.st_mode & 0o077:
             raise ParameterError(
                 f"--tls-directory {folder}: other users can open it; name a new folder, or chmod 700 it"
@@ -153,6 +160,7 @@ def why_refused(address: str, certificates: Certificates | None) -> str | None:
 
 def _of_nobody() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Only whether TLS is spoken is asked, so nothing is verified.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 

@@ -82,6 +82,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         dataset = problem.dataset
         self._shards = _shards_of(problem)
         self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards))
+        # A single lane makes its extra passes in the sweep itself, where the scores are current.
         self._polishes = len(self.lanes) > 1 and params["active_sweeps"] > 0
         self.plan = self._planned(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
@@ -99,6 +100,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""
+        # The plan is the first to know whether column copies fit, so only here can its message propose to
+        # hold fewer.
         try:
             return self._plan(memory)
         except MemoryPlanError as error:
@@ -117,7 +120,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
         score_copies = 2 if self.problem.target == "class" else 4
         threshold = threshold_bytes(k) if self.problem.ranks else 0
         # the numbers of columns to skip, in units of weights
+        # One number of 8 bytes per column is kept; a row of weights has k of them.
         skipping = self.params["shrink"] / k
+        # The Newton step of the intercept holds a k x k Hessian, and is not taken above this number of
+        # classes.
         hessian = 8 * k * k * (self.problem.fit_intercept and k <= NEWTON_CLASSES)
         # several lanes: one more read judges the sizes of the common step
         judging = int(len(self.lanes) > 1)
@@ -166,7 +172,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def init(self) -> BcdState:
         """Return zero weights, or those of the initial model."""
+        # float32 weights are enough, because scores are recomputed from them in every round and errors do not
+        # add up.
         weights = np.zeros(self.problem.shape, self.problem.dtype)
+        # The intercept is a sum over all rows, and stays in float64.
         intercept = np.zeros(self.problem.shape[1])
         if self._initial is not None:
             weights[:] = initial_weights(self._initial, self.problem)
@@ -177,10 +186,14 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
         """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""
         if self._selected(state) and not state.refit:
+            # A refit is another problem: the violation and the skipped columns of the sparse one say nothing
+            # about it.
             used = np.asarray(state.weights.any(axis=1))
             state = replace(
                 state, refit=True, used=used, first=0.0, ratio=math.inf, idle=np.empty(0, bool), partial=False
             )
+        # Scores can be lost with a worker's disk; a round is a pure function of the state, so it is simply
+        # repeated.
         try:
             return Round(self._setting, state, executor).run()
         except StateLostError:
@@ -204,12 +217,14 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def _solved(self, state: BcdState) -> bool:
         """Return whether the violation of all columns is at most `tau` times that of a first round (Eq. 10)."""
+        # A round that skipped columns has measured the violation of the others alone, which proves nothing.
         return state.ratio <= self.params["tau"] and not state.partial
 
     def status(self, state: BcdState) -> Status:
         """Return CONVERGED once the violation is at most `tau` times that of a first round (Eq. 10)."""
         if not (np.isfinite(state.weights).all() and np.isfinite(state.intercept).all()):
             return Status.DIVERGED
+        # With `debias` the solution of the sparse problem is not the end: the refit still has to be made.
         waits = self._selected(state) and not state.refit
         return Status.CONVERGED if self._solved(state) and not waits else Status.RUNNING
 

@@ -118,19 +118,25 @@ class RoundSetting:
 
     def _draws(self, state: BcdState) -> NDArray[np.int64]:
         """Return how many columns of each shard are drawn: in all as many as there are, uniformly from all."""
+        # The paper draws blocks uniformly from all columns; each shard gets its binomial share of one common
+        # draw.
         swept = np.ones(self.problem.shape[0], bool)
         if state.refit:
             swept = state.used
         elif len(state.idle):
             swept = ~state.idle
+        # Shards are contiguous ranges of columns, so their counts are sums over slices.
         counts = np.add.reduceat(swept.astype(np.int64), self.shards.first[:-1])
         generator = rng(self.problem.seed, Purpose.DRAWS, state.round)
+        # The floor of 1 only avoids 0/0 where nothing is left to sweep.
         return generator.multinomial(counts.sum(), counts / max(counts.sum(), 1))
 
     def _idle_below(self, state: BcdState) -> float:
         """Return the strength at which columns without weights must stay zero to be skipped from then on."""
         if not self.params["shrink"] or state.refit or state.largest < 0.0:
             return 0.0
+        # A column whose gradient norm is below alpha by more than the largest violation is expected to stay
+        # at zero.
         return max(self.problem.alpha - state.largest, 0.0)
 
 
@@ -166,6 +172,8 @@ class Round:
         scored = self._score(state, self._margins)
         before = self._value(float(scored.losses[0]), state.weights)
         swept = self._sweep()
+        # In one lane the sweep keeps the scores current, so its own sum of decreases is the change of the
+        # objective.
         if len(lanes) == 1:
             following, after = self._with(swept, self._state), before + swept.change
         else:
@@ -211,6 +219,8 @@ class Round:
 
     def _is_warm(self) -> bool:
         """Return whether this is the first round of a fit that starts from a model."""
+        # A violation relative to a nearly optimal start would never become small: the reference is that of
+        # zero weights.
         state = self._state
         return not (state.round or state.refit) and bool(state.weights.any() or state.intercept.any())
 
@@ -259,6 +269,8 @@ class Round:
 
     def _with(self, swept: LaneSweeps, state: BcdState) -> BcdState:
         """Return the state with new values of some rows of the weights, and of the intercept."""
+        # A state is never changed in place: a round that is repeated after a loss starts from the same
+        # weights.
         weights = state.weights.copy()
         for part in swept.weights:
             weights[part.columns] = part.values
@@ -268,15 +280,20 @@ class Round:
         """Take the joint step of all lanes with the best step size; return the objective there too."""
         state, problem = self._state, self._problem
         target = self._with(swept, state)
+        # Lanes have disjoint column shards, so no column is in two parts; sorted, because a later lookup
+        # needs it.
         columns = np.unique(np.concatenate([part.columns for part in swept.weights]))
         old = state.weights[columns]
         change = target.weights[columns] - old
         n_sizes = math.ceil(math.log2(len(self._setting.lanes))) + 1
+        # At 1/S a step leads to the mean of the lanes' points, where a convex F is no higher than at the
+        # start.
         sizes = np.asarray(0.5 ** np.arange(n_sizes), np.float64)
         shared = Change(SparseWeights(columns, change, swept.shift), sizes, swept.intercept - state.intercept)
         sums = self._summed(self._setting.row_scores(ChangedScores, self._margins.version), shared)
         # the penalty is a sum over rows of W, so only that of the changed columns is computed for each step size
         rest = problem.alpha * (problem.penalty_of(state.weights) - problem.penalty_of(old))
+        # Ties go to the larger step, and a value that is not finite is never the best.
         best, at = math.inf, 0
         for place, size in enumerate(sizes):  # F is convex: once it rises it goes on rising
             penalty = problem.alpha * problem.penalty_of(old + size * change)
@@ -304,6 +321,8 @@ class Round:
 
     def _check_descent(self, before: float, after: float) -> None:
         """Raise DistlsError if the objective has risen, which convexity rules out."""
+        # A rise of the objective means wrong scores or a wrong sweep, and is not to be hidden by further
+        # rounds.
         slack = _ROUNDING[self._problem.dtype.name] * max(abs(before), 1.0)
         if after > before + slack:
             raise DistlsError(
@@ -317,6 +336,7 @@ class Round:
         A model to start from may be so good that its own first round is no measure.
         """
         violation = self._violation(swept)
+        # `ratio` is infinite before the first round of a problem, whose violation then becomes the reference.
         first = state.first if math.isfinite(self._state.ratio) else reference or violation
         return replace(
             self._shrunk(state, swept, violation <= self._setting.params["tau"] * first),
@@ -331,10 +351,14 @@ class Round:
         if not self._setting.params["shrink"] or state.refit:
             return state
         partial = bool(state.idle.any())
+        # The others are solved: all columns are swept again, which confirms or refutes what was skipped
+        # (section 5.2.4).
         if solved:
             return replace(state, idle=np.empty(0, bool), partial=partial, largest=-1.0)
         idle = state.idle.copy() if partial else np.zeros(len(state.weights), bool)
+        # The empty array keeps `concatenate` defined where no lane reports any.
         idle[np.concatenate([*swept.idle, np.empty(0, np.int64)])] = True
+        # A column with weights is never skipped.
         idle &= ~state.weights.any(axis=1)
         return replace(state, idle=idle, partial=partial, largest=float(swept.totals[_T.largest]))
 

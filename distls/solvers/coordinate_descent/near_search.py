@@ -1,4 +1,7 @@
-"""The search in column shards for weights nearer to the optimum, by methods that read rows (docs/decisions/0022)."""
+"""The search in column shards for weights nearer to the optimum, by methods that read rows (docs/decisions/0022).
+
+The extrapolation is that of Bertrand and Massias (2021).
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,13 @@ class NearSearch:
     @classmethod
     def of(cls, problem: Problem, active_mib: int, folder: str | None) -> NearSearch | None:
         """Return the search, or None: without column shards, or where the scores of all rows are not to be held."""
+        # Without alpha there is no dual bound, and a fold's column shards hold the rows of the other folds
+        # too.
         if not active_mib or problem.alpha == 0.0 or problem.dataset.fold is not None:
             return None
         shards = problem.dataset.columns
+        # The search holds the scores of all rows in one task, so they count against the same limit as
+        # columns.
         if shards is None or _row_bytes(problem) * problem.dataset.meta.n_rows > active_mib * MIB:
             return None
         return cls(problem, shards, active_mib, folder)
@@ -72,7 +79,9 @@ class NearSearch:
             params=self._params,
             data=data,
             shards=self._shards,
+            # One lane sweeps all shards: the search is sequential coordinate descent.
             lanes=[tuple(range(len(self._shards)))],
+            # A partition for each row lane: its sums do not depend on how the fit has dealt its lanes.
             row_lanes=[Lane(i, (block,)) for i, block in enumerate(partitions)],
             polishes=False,
             folder=self._folder,
@@ -90,6 +99,7 @@ def near_optimum_of(
     setting: RoundSetting, state: BcdState, executor: Executor
 ) -> tuple[LinearPredictor | None, int]:
     """Return weights nearer to the optimum than a state's, or None, and the bytes read."""
+    # Scores are row state that may be lost; the search is a function of the weights, so it is done again.
     try:
         return Round(setting, state, executor).near_optimum()
     except StateLostError:
@@ -99,6 +109,7 @@ def near_optimum_of(
 def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
     """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
     n_features, k = problem.shape
+    # A copy exists while columns are put together, and the matrix is never larger than the data.
     columns = 2 * int(shards.decoded_bytes.sum())
     # sweeps for a certificate extrapolate from copies of the weights
     return min(2 * active_mib * MIB, columns + KEPT * 8 * n_features * k)
@@ -107,7 +118,9 @@ def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int)
 def target_bytes(meta: DatasetMeta) -> int:
     """Return the bytes per row of the targets that a worker keeps: a class, or a set of labels and its offset."""
     if meta.target == "class":
+        # A class code is an int32.
         return 4
+    # Offsets, and the mean number of labels of a row, rounded up, of 4 bytes each.
     return 16 + 4 * -(-sum(meta.label_counts) // max(meta.n_rows, 1))
 
 

@@ -99,8 +99,10 @@ class Proximal(Solver[ProximalState]):
 
     def _planned(self, memory: MemoryBudget) -> BlockReader:
         dataset, (n_features, k) = self.problem.dataset, self.problem.shape
+        # FISTA and SpaRSA work on float64 weights in the driver, whatever the type of the data.
         one = 8 * k * (n_features + self._first)
         # scores of a row; those of the subspace are beside the scores of one point
+        # Subspace iteration needs products with a few columns beside the scores of one point.
         columns = max(self.points * k, k + _COLUMNS * self._constant)
         work = PointTask.work_bytes(dataset, self.problem.dtype, columns)
         ranking = threshold_bytes(k) if self.problem.ranks else 0
@@ -145,6 +147,7 @@ class Proximal(Solver[ProximalState]):
             theta[self._first :] = initial_weights(self._initial, self.problem)
             theta[: self._first] = self._initial.intercept
         state = ProximalState(point=theta, base=theta, candidate=theta, lipschitz=self._lipschitz())
+        # The constant step needs a bound of L before the first step: reads for the norm of Sigma come first.
         if self._constant and self.params["lipschitz"] in (None, "norm"):
             return replace(state, stage=_NORM, vectors=_general_basis(len(theta)))
         return state
@@ -154,17 +157,21 @@ class Proximal(Solver[ProximalState]):
         given = self.params["lipschitz"]
         if isinstance(given, float):
             return given
+        # The trace bounds the norm, often by far: a line search may start well below it, as it raises L where
+        # that fails.
         return self.safe / (1.0 if self._constant else _START_SHARE)
 
     @property
     def safe(self) -> float:
         """A bound of L: the trace of Sigma is at least its norm."""
+        # With class weights the rows of the heaviest class bound all others.
         largest = 1.0 if self._reader.class_weight is None else float(self.problem.row_weight_by_class.max())
         square = self.problem.dataset.meta.mean_square_norm + self._first
         return self._sharp * max(largest * square, float(np.finfo(float).tiny))
 
     def step(self, state: ProximalState, executor: Executor) -> tuple[ProximalState, RoundReport]:
         """Do one read, then the step that it allows."""
+        # Every round is one read of all rows, so rounds and passes are the same number.
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         read = self._read_sigma if state.stage == _NORM else self._read_points
         sums = read(state, executor)
@@ -184,6 +191,7 @@ class Proximal(Solver[ProximalState]):
     # -- reads
 
     def _points(self, thetas: list[Array]) -> StackedWeights:
+        # Points lie side by side as columns, so that one product of the rows serves all of them.
         flat = np.concatenate(thetas, axis=1) if len(thetas) > 1 else thetas[0]
         intercept = flat[0].copy() if self._first else np.zeros(flat.shape[1])
         return StackedWeights(
@@ -192,6 +200,7 @@ class Proximal(Solver[ProximalState]):
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         points = self._points([state.candidate, state.ahead] if state.ahead.size else [state.candidate])
+        # Where few rows of the weights are nonzero, only those are sent and multiplied.
         return self._reader.reduce(
             executor, self._reader.of_points(PointTask), SparsePoints.of(points) or points
         )
@@ -208,11 +217,15 @@ class Proximal(Solver[ProximalState]):
         product = self._products(sums.folds[0])
         if not np.isfinite(product.sum()):
             return diverged(state), "diverged"
+        # Rayleigh-Ritz: the projection onto a subspace gives estimates of the leading eigenvalues from one
+        # product.
         values, rotation = np.linalg.eigh(state.vectors.T @ product)
         leading = product @ rotation[:, -1] - values[-1] * (state.vectors @ rotation[:, -1])
+        # The residual of the leading pair bounds the error of its eigenvalue, because Sigma is symmetric.
         residual = float(np.sqrt(leading @ leading))
         # an eigenvalue of Sigma lies within the residual of the estimate
         state = replace(state, lipschitz=self._sharp * (float(values[-1]) + residual))
+        # Where the reads run out, the estimate plus its residual has to do.
         if residual > _RESIDUAL * values[-1] and state.round < _NORM_READS:
             return replace(state, vectors=np.linalg.qr(product)[0]), "norm"
         return replace(state, stage=_START, vectors=NONE.copy()), "norm"
@@ -221,7 +234,9 @@ class Proximal(Solver[ProximalState]):
         """Accept or reject the candidate by what was read, then propose the next one."""
         moments = sums.folds[0]
         assert isinstance(moments, PointMoments)
+        # Sums over rows are divided once, at the end: every lane's sums are of the same scale.
         values, gradient = moments.losses / moments.weight_sum, self._products(moments)
+        # The sum of the gradient is NaN or infinite as soon as any element is.
         if not np.isfinite([*values, gradient.sum()]).all():
             return diverged(state), "diverged"
         return self._steps.advance(state, Read(float(values[0]), float(values[-1]), gradient))
@@ -274,6 +289,7 @@ class Sparsa(Proximal):
 
 def _general_basis(m: int) -> Array:
     """Return orthonormal columns in general position, always the same."""
+    # A fixed basis instead of a random one: the bound, and so every step, is the same in every fit.
     waves = np.cos(np.outer(np.arange(1.0, m + 1.0), np.sqrt(np.arange(2.0, 2.0 + min(_COLUMNS, m)))))
     waves[:, 0] = 1.0  # not orthogonal to the leading direction of rows that are not negative
     with single_threaded_blas():

@@ -1,4 +1,7 @@
-"""The steps of FISTA and SpaRSA between two reads; nothing is changed in place: each function returns a new state."""
+"""The steps of FISTA and SpaRSA between two reads; nothing is changed in place: each function returns a new state.
+
+FISTA is that of Beck and Teboulle (2009), SpaRSA that of Wright, Nowak and Figueiredo (2009).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ Array = NDArray[np.float64]
 
 # An array that stands for none in a state.
 NONE = np.empty((0, 0))
+# The slack avoids a rejected step, which costs a read, after each small rise of the curvature.
 # L is the curvature along a step times the slack; a step lowers it at most by the second factor.
 _SLACK, _DOWN = 1.5, 0.8
 # Differences of the objective below this many roundings of it are noise.
@@ -94,6 +98,7 @@ class ProximalSteps(ABC):
             and state.lipschitz < self._safe
             and not self._accepts(state, curvature, objective)
         ):
+            # Twice L at the least: each rejection costs a read, so L must not creep up.
             raised = min(max(_SLACK * curvature, 2.0 * state.lipschitz), self._safe)
             return replace(state, lipschitz=raised), "rejected"
         state = replace(state, ratio=state.moved / state.first if state.first > 0.0 else 0.0)
@@ -104,7 +109,11 @@ class ProximalSteps(ABC):
         """Return the least L that would have done for the step; L itself where that is lost in rounding."""
         step = state.candidate - state.base
         square = float(np.vdot(step, step))
+        # The quadratic model is exact in the gradient term; what the loss adds above it is the curvature
+        # seen.
         over = read.candidate - state.value - float(np.vdot(state.gradient, step))
+        # The difference of two losses has lost all digits here: dividing it by a tiny square would give a
+        # random L.
         if not square * state.lipschitz > 2.0 * self._rounding * abs(state.value):
             return state.lipschitz
         return 2.0 * over / square
@@ -113,6 +122,7 @@ class ProximalSteps(ABC):
         return replace(
             state,
             point=state.candidate,
+            # The gradient that was read is at the point ahead, so the next step is taken from there.
             base=state.ahead if state.ahead.size else state.candidate,
             value=read.value,
             gradient=read.gradient,
@@ -121,8 +131,12 @@ class ProximalSteps(ABC):
 
     def _propose(self, state: ProximalState) -> ProximalState:
         """Step from the base, and look ahead from where that leads."""
+        # The proximal step of L: argmin of the linearized loss plus L/2 of the squared distance plus the
+        # penalty.
         candidate = self._prox(state.base - state.gradient / state.lipschitz, state.lipschitz)
         step = candidate - state.base
+        # The sum of row norms, as in Eq. 9 and 10 of the BCD paper: a column counts once, whatever its
+        # outputs.
         moved = state.lipschitz * float(np.sqrt(np.square(step).sum(axis=1)).sum())
         state = replace(state, candidate=candidate, moved=moved)
         state = replace(state, ahead=self._look_ahead(state))
@@ -133,6 +147,7 @@ class ProximalSteps(ABC):
 
     def _prox(self, theta: Array, lipschitz: float) -> Array:
         out, problem = theta.copy(), self._problem
+        # The prox of the penalty at strength alpha / L; the intercept is not penalised.
         out[self._first :] = prox_rows(
             problem.penalty, theta[self._first :], problem.alpha / lipschitz, problem.l1_ratio
         )
@@ -160,7 +175,9 @@ class FistaSteps(ProximalSteps):
     def _followed(self, state: ProximalState, read: Read, curvature: float) -> tuple[ProximalState, str]:
         lipschitz = state.lipschitz
         if not self._constant:
+            # L may fall slowly only: FISTA's rate needs it not to decrease, and a rejected step costs a read.
             lipschitz = max(_DOWN * lipschitz, min(lipschitz, _SLACK * curvature))
+        # No point ahead was proposed although momentum had built up: the momentum was dropped.
         restarted = state.momentum > 1.0 and not state.ahead.size
         momentum = next_momentum(state.momentum if state.ahead.size else 1.0)
         return replace(
@@ -171,6 +188,8 @@ class FistaSteps(ProximalSteps):
         """Return the point from which the next step is taken; the candidate where momentum would lead back."""
         change = state.candidate - state.point
         weight = (state.momentum - 1.0) / next_momentum(state.momentum)
+        # Gradient-based restart (O'Donoghue and Candes 2015): the momentum points against the step just
+        # proposed.
         if weight == 0.0 or float(np.vdot(state.base - state.candidate, change)) > 0.0:
             return NONE.copy()
         return state.candidate + weight * change
@@ -181,6 +200,7 @@ class SparsaSteps(ProximalSteps):
 
     def _accepts(self, state: ProximalState, curvature: float, objective: float) -> bool:
         step = state.candidate - state.base
+        # The largest of the last objectives, not the newest: nonmonotone descent, as SpaRSA asks for.
         worst = float(state.objectives.max())
         least = 0.5 * _SIGMA * state.lipschitz * float(np.vdot(step, step))
         return objective <= worst - least + self._rounding * abs(worst)
@@ -190,6 +210,7 @@ class SparsaSteps(ProximalSteps):
         square = float(np.vdot(step, step))
         if not square > 0.0:
             return state, "accepted"
+        # The Barzilai-Borwein value: the curvature along the last step.
         seen = float(np.vdot(step, read.gradient - state.gradient)) / square
         return replace(state, lipschitz=min(max(seen, _LEAST * self._safe), self._safe)), "accepted"
 

@@ -1,4 +1,7 @@
-"""One-versus-rest by blocks of classes: each block is trained to its end by one worker, and stored at once."""
+"""One-versus-rest by blocks of classes: each block is trained to its end by one worker, and stored at once.
+
+Each class is trained by SDCA (Shalev-Shwartz and Zhang 2013).
+"""
 
 from __future__ import annotations
 
@@ -85,6 +88,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         dataset = problem.dataset
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self.reads = self.plan.lanes  # of all rows in a pass
+        # A block is one task from start to end, so it reads all partitions itself, and needs no other lane.
         self.lanes = [tuple(range(len(dataset)))] * self.plan.lanes  # every block reads all partitions
 
     # ---- memory
@@ -97,10 +101,12 @@ class ClassBlockSolver(Solver[ClassBlockState]):
     def _planned(self, budget: MemoryBudget) -> tuple[int, Plan]:
         """Return the classes of a block and the plan of a fit; raise MemoryPlanError if not even a few fit."""
         (_, k), given = self.problem.shape, self.params["class_block"]
+        # Kernels work on vectors of a fixed width, so arrays are rounded up to it.
         most = -(-k // _WIDTH) * _WIDTH
         if given is not None:
             width = min(-(-given // _WIDTH) * _WIDTH, most)
             return min(given, k), self._plan_of(width, min(given, k), budget)
+        # At least one block for each thread, so that none is idle from the start.
         width = min(_LARGEST, most, -(-k // (_WIDTH * self._slots)) * _WIDTH)
         # a plan of the smallest block says what everything else takes, or that there is no room
         smallest = self._plan_of(_WIDTH, min(_WIDTH, k), budget)
@@ -110,6 +116,8 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         room = int(budget.worker_limit * SAFE_FRACTION) - rest
         data = int(self.problem.dataset.decoded_bytes.sum() * SLACK)
         each = self._class_bytes() * budget.threads
+        # Decoded partitions beside the blocks save a decoding in every sweep; with very narrow blocks they
+        # are not worth it.
         beside = (room - data) // each
         fits = beside if beside >= _WORTH_IT else room // each
         width = max(min(width, fits // _WIDTH * _WIDTH), _WIDTH)
@@ -149,11 +157,13 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         k, ledger, stored = self.problem.shape[1], Ledger(), self._stored(int(state.stops[-1]))
         spans = self._next_spans(int(state.stops[-1]), stored)
         missing = [span for span in spans if span not in stored]
+        # Blocks are independent of each other, so their order of completion does not change any weight.
         results: dict[tuple[int, int], BlockResult] = {
             (one.first, one.stop): one for one in executor.map(self.task(), missing)
         }
         following, sums = replace(state), np.zeros(len(SUMS))
         following.intercept = state.intercept.copy()
+        # In the order of classes, also for those of an earlier process: the sums are the same after a resume.
         for span in spans:
             arrays = self._small_arrays(*span)
             sums += arrays["sums"]
@@ -172,6 +182,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         while first < k and len(spans) < wanted:
             own = [stop for begin, stop in stored if begin == first]
             later = [begin for begin, _ in stored if begin > first]
+            # A stored block that begins later must stay whole, so a new one ends there.
             stop = max(own) if own else min([first + self.width, k, *later])
             spans.append((first, stop))
             first = stop
@@ -188,6 +199,8 @@ class ClassBlockSolver(Solver[ClassBlockState]):
                 continue
             span = int(name[1]), int(name[2])
             with contextlib.suppress(CorruptDataError, FormatError):
+                # Reading checks length and checksum: a block cut off by a crash is trained again, not
+                # published.
                 if span[0] < span[1] <= self.problem.shape[1]:
                     self._block(*span).load().check(
                         span[1], self.problem.shape[0], self.problem.dtype, str(path)
@@ -195,6 +208,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
                     self._small_arrays(*span)
                     found.add(span)
                     continue
+            # A damaged folder must go, since its block will be stored under the same name.
             remove_tree(path)
         return found
 
@@ -253,6 +267,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
 
     def status(self, state: ClassBlockState) -> Status:
         """Return RUNNING until all classes are trained."""
+        # One number that is not finite in any class makes the sums so.
         if not np.isfinite(state.sums).all():
             return Status.DIVERGED
         if state.stops[-1] < self.problem.shape[1]:

@@ -65,6 +65,7 @@ class DualSearch:
         prove: Proof,
     ) -> tuple[float, int]:
         """Return a lower bound of the optimum, at least `bound`, and the bytes read for it."""
+        # Bounds from any dual point of the same problem hold for every primal point, so the best one is kept.
         self._bound = max(self._bound, bound)
         goal = largest_certificate(self._limits, objective)
         # no bound helps a fit that is further from the optimum than its tolerance
@@ -77,6 +78,8 @@ class DualSearch:
         try:
             read = self._search(solver, fitted.predictor, objective, executor, prove)
         finally:
+            # Removed on any exit: duals of a search are of no use to a later one, which starts from other
+            # weights.
             remove_tree(self._folder)
         return self._bound, read
 
@@ -91,6 +94,7 @@ class DualSearch:
         except (ParameterError, MemoryPlanError):
             return None
         # the fit and the search share what workers keep
+        # Otherwise the two together would hold more decoded partitions than was planned.
         cached = min(solver.data.cache_bytes, data.cache_bytes)
         solver.data = replace(solver.data, cache_bytes=cached)
         return solver
@@ -111,6 +115,8 @@ class DualSearch:
             found = prove(fitted)
             read += own + int(found["eval_bytes_read"])
             value, gap = found["objective"], found["certificate"]["value"]
+            # Weak duality: value minus gap is the value of the dual point, whatever weights it was proven
+            # with.
             self._bound = max(self._bound, value - gap)
             self.reached = value if self.reached is None else min(value, self.reached)
             met = gap <= _GOAL * goal or objective - self._bound <= goal
@@ -127,5 +133,7 @@ def _ascended(solver: Sdca, state: SdcaState, executor: Executor, target: float)
         read += report.bytes_read
         estimate = report.gap_estimate
         ended = solver.status(state) != Status.RUNNING or state.passes >= _MOST_PASSES
+        # A point between two parts of a pass has rows that were not visited since the last change of the
+        # spread.
         if state.part == 0 and (ended or (estimate is not None and estimate <= target)):
             return state, read

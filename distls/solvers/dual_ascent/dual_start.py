@@ -61,11 +61,14 @@ class DualStarter:
         if self._form.free_intercept:
             center[:] = predictor.intercept
         started, sums = self._made(replace(state, center=center), every, predictor, source, _SHARES)
+        # Any multiple in [0, 1] stays in the domain: it is convex and holds zero.
         share, conjugate = self._best_share(started, sums)
         if share == 1.0:
             return started
         return replace(
             started,
+            # Duals on disk stay unscaled, and `mix` scales them on reading, which saves a read and a write of
+            # all rows.
             u=started.u * started.u.dtype.type(share),
             up=share * started.up,
             down=share * started.down,
@@ -75,6 +78,7 @@ class DualStarter:
 
     def renewed(self, state: SdcaState, predictor: LinearPredictor) -> SdcaState:
         """Return the state with the duals of partitions that were lost made from the gradients at its weights."""
+        # Only what is lost is recomputed: the duals of other partitions are still those of the state.
         lost = lost_duals(self._point_of(state), self._problem.dataset.table.rows)
         at = self._form.reduced(predictor.coefficients, predictor.intercept)
         made, _ = self._made(state, np.array(lost, np.int64), at, None)
@@ -89,6 +93,7 @@ class DualStarter:
             self._form.split > 0.0,
         )
         theirs = initial.dataset_fingerprint, source.loss, source.n_outputs, source.binary
+        # Duals of other rows, of another loss or type could lie outside the domain, and prove nothing.
         return own == theirs and source.dtype == self._problem.dtype.name
 
     def _made(
@@ -101,6 +106,8 @@ class DualStarter:
     ) -> tuple[SdcaState, NDArray[np.float64]]:
         """Return the state with new duals of some partitions, all sums from what is stored, and those at `shares`."""
         versions, before, mix = state.versions.copy(), state.before.copy(), state.mix.copy()
+        # Three versions a round: before it, recomputed, mixed. Resumes never find an older file under a new
+        # name.
         versions[blocks], before[blocks], mix[blocks] = 3 * state.round + 1, 0, 1.0
         state = replace(state, versions=versions, before=before, mix=mix)
         task = DualTask(
@@ -114,6 +121,7 @@ class DualStarter:
         total: DualSum = reduce_rows(self._executor, self._problem.dataset, DualStart(at=at), task)
         n = self._problem.dataset.meta.n_rows
         made = replace(
+            # The image belongs to all duals at once, so it is summed anew rather than corrected.
             state,
             u=(total.image / (self._form.alpha * n)).astype(state.u.dtype),
             up=total.up,
@@ -130,6 +138,7 @@ class DualStarter:
         rows alike takes longer.
         """
         n = self._problem.dataset.meta.n_rows
+        # The dual along a ray is piecewise: linear bounds of the conjugates minus a quadratic term.
         t = (state.up - state.down) / (self._form.alpha * n)
         pull = self._form.alpha * float(state.center @ t) * (self._form.intercept_square > 0.0)
         own = self._form.conjugate_penalty(state.u) + 0.5 * self._form.intercept_square * float(t @ t)
@@ -140,6 +149,7 @@ class DualStarter:
         shares = np.array([0.0, *_SHARES, 1.0])
         conjugates = np.array([0.0, *(sums / n), state.conjugate])
         slopes = np.diff(conjugates) / np.diff(shares)
+        # Each piece is a concave quadratic, maximised in closed form within its interval.
         best = np.clip((-slopes - pull) / curvature, shares[:-1], shares[1:])
         dual = -np.interp(best, shares, conjugates) - pull * best - 0.5 * curvature * best**2
         share = float(best[np.argmax(dual)]) ** _CAUTION

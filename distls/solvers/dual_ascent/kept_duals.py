@@ -26,9 +26,11 @@ class KeptDuals:
         if self._files is None:
             return
         if self._resumed:  # a resumed fit starts from its newest checkpoint
+            # Its duals may be read again if this process stops before the next checkpoint.
             self._resumed = False
             self.pin(state)
         # listed anew: a round may have stored duals that the next state does without
+        # A killed task may have written files of a version that no state knows.
         for index, version in self._files.stored() - _files_of(state).union(*self._pinned):
             self._files.drop(index, version)
 

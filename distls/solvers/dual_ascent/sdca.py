@@ -1,4 +1,4 @@
-"""Stochastic dual coordinate ascent over lanes: every problem with l2 in its penalty, with a duality gap.
+"""Stochastic dual coordinate ascent over lanes (Shalev-Shwartz, Zhang 2013): problems with l2, with a duality gap.
 
 A lane maximises the dual over the duals of its rows, one row after the other, and the lanes' changes are added
 (CoCoA+, Ma et al. 2015). Partitions go to other lanes in every pass, and lanes are added several times a pass. How much
@@ -169,6 +169,8 @@ class Sdca(Solver[SdcaState]):
         try:
             result = self._ascend(state, executor)
         except StateLostError:
+            # Gradients at the current weights are feasible duals near those lost; their dual is compared
+            # anew.
             state = self._starter(executor).renewed(state, self.weights(state).predictor)
             result = self._ascend(state, executor)
         following, share = self._advanced(state, result)
@@ -212,8 +214,12 @@ class Sdca(Solver[SdcaState]):
         n, group = len(self.problem.dataset), state.part // self._slices
         order = np.arange(n)
         if self.params["shuffle"]:
+            # Drawn from the seed and the number of the pass, not from a running generator: a resumed fit
+            # deals the same lanes.
             rng(self.problem.seed, Purpose.ORDER, state.round // self._rounds).shuffle(order)
         chosen = order[n * group // self._groups : n * (group + 1) // self._groups]
+        # Dealt one by one after shuffling, so that rows of every two partitions meet in some lane in some
+        # pass.
         dealt = [chosen[lane :: len(self.lanes)] for lane in range(len(self.lanes))]
         return [Lane(i, tuple(blocks.tolist())) for i, blocks in enumerate(dealt) if len(blocks)]
 
@@ -231,6 +237,7 @@ class Sdca(Solver[SdcaState]):
             seed=self.problem.seed,
             mixing=self._mixing(state),
             round=state.round,
+            # New names for new duals: a task that is run twice never overwrites what a checkpoint needs.
             version=3 * state.round + 3,  # the two before it: duals recomputed, and those that were mixed
             part=state.part % self._slices,
             parts=self._slices,
@@ -251,6 +258,7 @@ class Sdca(Solver[SdcaState]):
         result: AscentResult = executor.reduce(task, lanes, merge=task.merge, shared=image)
         blocks = [block for lane in lanes for block in lane.blocks]
         counts = self.problem.dataset.table.rows
+        # The number of rows is recomputed here: a lane that skipped a run would go unnoticed.
         visited = sum(
             len(rows_of_runs(runs_of(int(counts[p]), task, p), int(counts[p]), task.parts)) for p in blocks
         )
@@ -280,6 +288,7 @@ class Sdca(Solver[SdcaState]):
         self._check_ascent(state.round, old, dual)
         following.versions, following.before, following.mix = (
             state.versions.copy(), state.before.copy(), state.mix.copy(),
+        # The arrays of the state before stay as they are, for the checkpoints that refer to them.
         )  # fmt: skip
         # lanes have stored as one what they found mixed
         following.before[blocks] = np.where(
@@ -295,6 +304,8 @@ class Sdca(Solver[SdcaState]):
         ratio = square_sum(result.change) / result.square if several else 1.0
         part = following.part
         following.ratios, following.gaps = following.ratios.copy(), following.gaps.copy()
+        # A share below 1 says that the lanes overshot: the next pass holds back as much as the theory asks
+        # for.
         following.ratios[part] = ratio if share == 1.0 else len(self.lanes)
         following.gaps[part] = result.totals[_T.gap]
         following.round += 1
@@ -303,7 +314,9 @@ class Sdca(Solver[SdcaState]):
         rows = result.ledger.n_rows / self.problem.dataset.meta.n_rows
         following.passes += rows
         if following.part == 0:
+            # Fractions of rows add up with rounding, and a limit of whole passes must be met exactly.
             following.passes = float(round(following.passes))  # whole passes are whole numbers
+            # The sum of the row gaps over a pass is an estimate: rows were visited at different weights.
             total, last = float(following.gaps.sum()), following.last_gap
             following.decline = min(1.0, total / last) if last and math.isfinite(total) else 1.0
             following.last_gap = total if math.isfinite(total) else None
@@ -342,6 +355,7 @@ class Sdca(Solver[SdcaState]):
         )
         gap = float(following.gaps.sum()) / self.problem.dataset.meta.n_rows
         report.gap_estimate = self._form.factor * gap
+        # The decline from pass to pass extrapolates the gap to the end of the pass that follows.
         report.gap_expected = report.gap_estimate * following.decline
         dual = self._dual(following) if following.dual is None else following.dual
         report.objective_estimate = self._form.factor * (dual + gap)

@@ -33,6 +33,7 @@ class DesignState(State):
     def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """See `State.split`; the arrays of the features are arrays of their own."""
         scalars, arrays = super().split()
+        # A prefix keeps the arrays of the features apart from the fields of the state in one checkpoint.
         own = {f"{_PREFIX}{name}": array for name, array in scalars.pop("arrays").items()}
         return scalars, arrays | own
 
@@ -47,6 +48,7 @@ class DesignState(State):
     @property
     def design(self) -> Design:
         """The design of stage 0, from which those of all stages follow."""
+        # Columns need no fitted arrays: seed and stage determine the block.
         if self.recipe.get("kind") == "columns":
             return Design(**{name: self.recipe[name] for name in ("kind", "size", "seed", "n_features")})
         return design_of(self.recipe, self.arrays)[0] if self.recipe else Design()
@@ -131,6 +133,7 @@ class StageBlocks(OneBlock):
         if kind not in generator_parameters.RANKED:
             return float(kind == generator_parameters.FREQUENCY)
         per_pass = generator_parameters.stages_per_pass(self._params, self._n_features)
+        # The gradient of a pass or block is a read of its own before its first stage.
         return float(-(-stages // (1 if kind == generator_parameters.BLOCK_GRADIENT else per_pass)))
 
     @property

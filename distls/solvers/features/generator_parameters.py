@@ -87,6 +87,8 @@ def image_shape(params: Mapping[str, Any], n_features: int) -> tuple[int, int, i
     """Return (channels, height, width); raise ParameterError if rows cannot be such images."""
     image = params.get("image")
     if image is None:
+        # Guess by the size: three channels first, as a square of a third of the features is rarely a
+        # coincidence.
         for channels in (3, 1):
             side = math.isqrt(n_features // channels)
             if channels * side * side == n_features:
@@ -134,6 +136,7 @@ def filters_per_stage(params: Mapping[str, Any], n_features: int) -> int:
             f"mask_side={side}, pool={pool}: an image of {shape[1]} x {shape[2]} pixels has no {pool} x {pool} "
             "regions of positions of a filter; make them smaller"
         )
+    # Each filter gives one feature for every pooling region, and two where both signs are kept.
     per_filter = pool**2 * (2 if given_or_default(params, "rectify") == "two-sided" else 1)
     size, expand = params["block_size"], given_or_default(params, "expand")
     if size - expand < per_filter or (size - expand) % per_filter:
@@ -156,6 +159,7 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
     """Return the bytes of a task for computing the features of a chunk of rows, and for fitting their map."""
     n_features = problem.shape[0]
     making = probe_design(params, n_features, problem.seed).work_bytes(n_features, problem.dtype)
+    # The samples of the median trick, or of patches, are dense float64 rows in the driver.
     fitting = 8 * SAMPLE_ROWS * n_features if params["features"] in (*RANDOM, *MASKS) else 0
     if params["features"] in MASKS:
         n_filter_features = (
@@ -165,6 +169,7 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
         )
         fitting += 8 * 2 * SCALE_ROWS * n_filter_features
     if params["features"] in ORIGINAL:
+        # Sparse columns are cut out of the rows, so at most another copy of them.
         # columns of a partition's sparse rows are copied
         making += int(problem.dataset.decoded_bytes.max(initial=0))
     # a partition's rows after the projection, which two blocks share
@@ -187,6 +192,8 @@ def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Desig
     """Return a design of the same cost as those of the stages, without reading data."""
     kind, size = params["features"], block_width(params, n_features)
     if kind in ORIGINAL:
+        # Spread evenly over the columns: the first ones of text are often the densest, which would mislead
+        # the timing.
         columns = np.arange(size, dtype=np.int64) * n_features // size
         return Design("columns", size, seed, columns=columns, n_features=n_features)
     if kind in MASKS:

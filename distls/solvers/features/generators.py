@@ -60,6 +60,7 @@ def design_for(params: Mapping[str, Any], reader: BlockReader, executor: Executo
     if kind in MASKS:
         images = _dense(_sample(reader, executor, seed), n_features)
         with single_threaded_blas():
+            # Filters are fitted on a sample in the driver; the data are not read again for them.
             own = _fitted_filters(params, images, n_features, seed)
         design = filter_design(params, own, seed)
         return replace(design, bandwidth=_expansion_bandwidth(params, images, design))
@@ -88,19 +89,24 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
     total: RowMoments = reduce_rows(executor, reader.problem.dataset, None, task, _lanes(reader))
     mean = total.sums / total.weight_sum
     covariance = unpacked(total.gram, np.empty((n_features, n_features))) / total.weight_sum
+    # E[xx^T] - mean mean^T in place: a second read of centred rows is not worth it for leading components.
     covariance -= np.outer(mean, mean)
     with single_threaded_blas():
+        # Only the leading eigenvectors are computed.
         variances, vectors = linalg.eigh(
             covariance, lower=False, subset_by_index=(n_features - n_components, n_features - 1)
         )
+    # LAPACK sorts eigenvalues ascending.
     variances, vectors = variances[::-1], vectors[:, ::-1]
     n_varying = int(
+        # Relative to the raw mean squares: after centring, a constant feature leaves rounding of that size.
         (variances > 1e-12 * max(variances[0], diagonal(total.gram).max() / total.weight_sum)).sum()
     )
     if n_varying < n_components:
         raise ParameterError(
             f"pca={n_components}: rows vary in {n_varying} directions only; set pca to at most that"
         )
+    # The sign of an eigenvector is arbitrary; fixing it makes the model the same on every machine.
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
     return Projection(mean, np.ascontiguousarray(vectors * np.sign(largest)))
 
@@ -132,8 +138,10 @@ def median_distance(x: Rows, design: Design) -> float:
     products = _inner_products(x, design)
     squares = np.diag(products)
     first, second = np.triu_indices(len(products), 1)
+    # The squared distance, not the distance, takes the place of s in exp(-d^2/s).
     distances = squares[first] + squares[second] - 2.0 * products[first, second]
     s = float(np.median(distances)) if len(distances) else 0.0
+    # Differences of rounding size count as zero: s divides the squared distances.
     if not s > 1e-12 * float(squares.max(initial=0.0)):
         raise ParameterError(
             "bandwidth: the median distance of rows is 0; give a number, such as bandwidth=1"
@@ -147,6 +155,7 @@ def unit_scale(x: Rows, design: Design) -> float:
     if not squares.any():
         raise ParameterError("bandwidth: all rows are zero; give a number, such as bandwidth=1")
     # the mean square, mean (|x|^2 / s + 1/2)^degree, falls from above one to below one in this interval
+    # The moments fall monotonically in s, so bisection needs no derivative, and converges for any degree.
     largest = float(squares.max())
     low, high = 1e-9 * largest, 1e9 * largest
     for _ in range(200):  # bisection in the logarithm of s
@@ -163,6 +172,7 @@ def _inner_products(x: Rows, design: Design) -> Floats:
             sparse = _matrix(x, design.n_features)
             return np.asarray((sparse @ sparse.T).toarray())
         values = np.concatenate([chunk.copy() for chunk in _dense_chunks(design, x)])
+        # Copies: the generator of chunks uses its buffer again.
         return np.asarray(values @ values.T)
 
 
@@ -179,6 +189,7 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
     n_filters = n_stages * filters_per_stage(params, n_features)
     shape, side = image_shape(params, n_features), given_or_default(params, "mask_side")
     patches, floor = sample_patches(images, shape, side, seed, contrast=given_or_default(params, "contrast"))
+    # Whitening is folded into the filters (masks and offsets), so that images are convolved once.
     white = whitening_of(patches, floor)
     if params["features"] == "kmeans-masks":
         chosen = kmeans((patches - white.mean) @ white.matrix, n_filters, seed)
@@ -195,6 +206,7 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
             "threshold too high?"
         )
     # a constant feature becomes 0
+    # Infinity as a divisor: a feature without variance must not be blown up to unit variance.
     scales = 1.0 / np.where(spreads > 1e-9 * spreads.max(), spreads, np.inf)
     return replace(own, means=features.mean(axis=0), scales=scales)
 
@@ -228,16 +240,19 @@ def column_order(
 
 def frequency_order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return columns by the number of rows in which they are not zero, descending; ties by column."""
+    # A stable sort breaks ties by column, so the order does not depend on the sorting algorithm.
     return np.argsort(-counts, kind="stable")
 
 
 def gradient_order(cross: Floats) -> NDArray[np.int64]:
     """Return columns by the norm of their row of the gradient (n_features, k), descending; ties by column."""
+    # The norm over classes: an order must be the same for all outputs of a block.
     return np.argsort(-np.square(cross).sum(axis=1), kind="stable")
 
 
 def stage_columns(order: NDArray[np.int64], stage: int, block_size: int) -> NDArray[np.int64]:
     """Return the columns of a stage: the slice number ``stage % ceil(n / block_size)`` of an order, ascending."""
+    # Passes repeat the slices of one order; ascending columns make the access to sparse rows sequential.
     place = stage % -(-len(order) // block_size) * block_size
     return np.sort(order[place : place + block_size])
 

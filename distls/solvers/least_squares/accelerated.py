@@ -72,6 +72,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
 
     def init(self) -> GlsState:
         """Return zero weights, or those of the initial model."""
+        # float64 throughout: a step is a solve in Sigma, which amplifies rounding by its condition number.
         theta = np.zeros(self._shape)
         if self._initial is not None:
             check_initial(self._initial, self.problem, self.params["init"])
@@ -84,6 +85,8 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         """Do one read, then the step of Algorithm 1 that it allows."""
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         details: dict[str, Any] = {}
+        # A round does one read; which one follows from the arrays of the state alone, so a resume needs
+        # nothing else.
         if not len(state.basis):
             # "Define": Sigma, with the loss and the gradient at W_0
             sums = self._read_start(state, executor)
@@ -108,6 +111,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
             and np.isfinite(best.value)
         ):
             report.objective_estimate = best.value
+            # Strong convexity with an l2 penalty on all weights: F - F* <= |gradient|^2 / (2 alpha).
             report.gap_estimate = float(np.square(best.gradient).sum()) / (2.0 * self.problem.alpha)
         return following, report
 
@@ -126,6 +130,8 @@ class Accelerated(GlsPasses, Solver[GlsState]):
     def _enter(self, state: GlsState, sigma: Array) -> GlsState:
         """Use Sigma as the metric at the state's alpha, or ask for it in another basis."""
         metric = self._scaled_metric(sigma, state.alpha)
+        # Solves that lose more than half of the digits would make the direction depend on the scales of the
+        # features.
         if self._needs_basis(metric, state.alpha):
             return replace(state, basis=metric.next_basis(), gram=np.empty((0, 0)))
         return self._begin(state, metric)
@@ -156,6 +162,8 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         if not iterate.running or not np.isfinite(iterate.base.value):
             return [iterate]  # ended, or its base is read next
         if self._first and self._initial is None and not iterate.accepted:
+            # Some losses know the best intercept at zero weights in closed form, a better first step than any
+            # metric's.
             start = loss_named(self.problem.loss).start_at(iterate.base.gradient[0])
             if start is not None and not iterate.base.theta.any():
                 return [iterate.move(*start)]
@@ -173,6 +181,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         self, iterates: Sequence[Iterate], sums: Moments, weights: Sequence[float], alphas: Sequence[float]
     ) -> list[tuple[Evaluated, Evaluated | None]]:
         """Return the candidate of each running iterate and the point ahead of it, as a read found them."""
+        # Candidates come first in the columns of a read, then the points ahead, in the same order.
         moving = [iterate for iterate in iterates if iterate.running]
         found: list[tuple[Evaluated, Evaluated | None]] = []
         for place, iterate in enumerate(moving):
@@ -197,6 +206,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         """Return weights some rounds ahead, whose gradient gives a better bound, and the bytes read."""
         own, read = self._published(state), 0
         # the rounds of a path may be those of other alphas
+        # Extra rounds for the certificate do not change the fit: only what they prove is kept.
         for _ in range(0 if self._follows_path else _NEARER):
             if not state.running:
                 break
@@ -212,10 +222,12 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         iterate = state.iterates[0]
         if not len(state.gram) or not iterate.running or not np.isfinite(iterate.best.value):
             return iterate.best.theta
+        # L is at its bound, so the candidate's objective is below the model's without another read.
         if iterate.lipschitz >= iterate.safe and iterate.bound <= iterate.best.value:
             return iterate.candidate
         if iterate.accepted or not math.isfinite(iterate.safe):
             return iterate.best.theta
+        # Before the first accepted step, one at the safe L is sure to descend.
         with single_threaded_blas():
             step = self._metric(state).steps(iterate.best.gradient, iterate.safe)
         return iterate.best.theta - step

@@ -35,8 +35,10 @@ def grid_size(given: str | None) -> int:
 def alpha_grid(given: str | None, total: Moments) -> Array:
     """Return the alphas of a path, decreasing, from colon-separated values."""
     if given is not None:
+        # Decreasing: strong penalties first, as in any path, whose fits are easier.
         return np.array(sorted({float(value) for value in given.split(":")}, reverse=True))
     # log-spaced from 10 to 1e-6 times the mean diagonal of Sigma
+    # Sigma's mean diagonal is the scale of alpha: the grid moves with the units of the features.
     mean_square = float(diagonal(total.gram).mean()) / total.weight_sum
     return (mean_square or 1.0) * np.logspace(*_GRID_DECADES, _GRID_SIZE)
 
@@ -45,6 +47,7 @@ def total_of(folds: Sequence[Moments]) -> Moments:
     """Return the sums over all folds."""
     first = folds[0]
     total = Moments.zero(*first.cross.shape, with_gram=first.gram.size > 0)
+    # Added in the order of folds, so that the rounding is always the same.
     for fold in folds:
         total.add(fold)
     return total
@@ -52,6 +55,7 @@ def total_of(folds: Sequence[Moments]) -> Moments:
 
 def check_folds(weights: Sequence[float]) -> None:
     """Raise ParameterError for folds, given the weight of their rows, that leave nothing to fit or to validate on."""
+    # A fold with all the weight leaves nothing to fit, one without any nothing to judge by.
     if any(not 0.0 < weight < sum(weights) for weight in weights):
         raise ParameterError(
             f"folds={len(weights)}: a fold has no rows of any weight; ask for fewer, or ingest with a larger "
@@ -102,6 +106,7 @@ class Grid(NamedTuple):
 
     def fits_of(self, alpha: float) -> list[int]:
         """Return the fits of one alpha, one for each fold."""
+        # Exact comparison is meant: alphas are copied, never recomputed.
         a = int(np.flatnonzero(self.alphas == alpha)[0])
         return [a + len(self.alphas) * fold for fold in range(self.folds)]
 

@@ -60,6 +60,7 @@ class ClosedForm(GlsPasses, Solver[ClosedFormState]):
             # Algorithm 1, "Define": Sigma, and the gradient at W_0 = 0
             sums = self._read_sigma(executor, None, self._folds)
             with single_threaded_blas():
+                # Folds partition the rows, so the sum of their moments is Sigma of all rows, in one read.
                 following = self._define(following, sums.folds, executor)
         else:
             sums = self._read_in_basis(executor, state.theta, state.basis)
@@ -98,6 +99,7 @@ class ClosedForm(GlsPasses, Solver[ClosedFormState]):
     ) -> ClosedFormState:
         """Choose alpha by cross-validation from the sums of each fold, which suffice for the squared loss."""
         errors = cross_validated(executor, folds, alphas, intercept=bool(self._first), eps=self._eps)
+        # The first minimum: alphas decrease, so ties go to the stronger penalty.
         alpha = float(alphas[np.argmin(errors)])
         note = choice_note(alpha, alphas, self._folds, "squared error", float(errors.min()))
         path = [{"alpha": float(a), "cv_mse": float(error)} for a, error in zip(alphas, errors, strict=True)]
@@ -126,6 +128,7 @@ def cross_validated(
     """
     weights = [fold.weight_sum for fold in folds]
     check_folds(weights)
+    # A fold's fit needs the sums alone: total minus its own.
     job = PathJob([FoldSums.of(fold) for fold in folds], alphas, intercept, eps)
     squares = sum(executor.map(held_out, range(len(folds)), shared=job))
     return np.asarray(squares) / (sum(weights) * folds[0].cross.shape[1])

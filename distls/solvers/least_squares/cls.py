@@ -102,6 +102,7 @@ class Cls(Solver[ClsState]):
         self.problem, self.params = problem, params
         self._initial = initial
         self.basis = Basis.parsed(params["basis"])
+        # G has a column for each output and basis function; its width does not depend on the data.
         self._columns = self.basis.width(problem.shape[1])
         self.onto = "cube" if problem.target == "multilabel" else "simplex"
         self._folder = state
@@ -110,6 +111,7 @@ class Cls(Solver[ClsState]):
         if initial is not None:
             self._check_initial(initial)
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
+        # Two reads a round: the residual fit, then the calibration.
         reads = 2.0 * params["rounds"] + self._block.reads
         self.plan = replace(self._reader.plan, passes=reads)
         self.data, self.lanes = self._reader.data, self._reader.lanes
@@ -189,9 +191,11 @@ class Cls(Solver[ClsState]):
         design = self._design(state, state.fitted)
         own = self._summed(design, state.fitted, with_gram=self._metric is None), self.basis, self.onto
         before = state.calibrations[-1] if state.fitted else None
+        # Predictions are row state on the workers' disks; a lost partition is recomputed from all rounds.
         rebuild = partial(self._rebuild, state, executor)
         residuals = self._reader.reduce(executor, ResidualFit(*own), before, rebuild=rebuild)
         loss = _mean_loss(residuals)
+        # The calibration contains the identity, so it cannot raise the error but by rounding.
         self._check_fall(state.fitted, "calibration", state.last, loss, state.first)
         fit = self._fit(residuals.folds[0], state, design)
         start = FittedRound(fit, before)
@@ -199,6 +203,7 @@ class Cls(Solver[ClsState]):
         first = loss if state.first is None else state.first
         given = self._starts_from_model(state)
         if not given:
+            # The initial model is no minimiser of the residuals, and may well raise the error.
             self._check_fall(state.fitted + 1, "residual fit", loss, _mean_loss(fitted), first)
         following = replace(
             state,
@@ -210,6 +215,7 @@ class Cls(Solver[ClsState]):
             first=first,
             before=None if given else loss,
             last=_mean_loss(fitted) if np.isfinite(_mean_loss(fitted)) else None,
+            # What the whole round before has gained, the residual fit and the calibration.
             fixed=state.before is not None and state.before - loss <= self._rounding * first,
         )
         return following, self._report(residuals, fitted)
@@ -238,6 +244,7 @@ class Cls(Solver[ClsState]):
 
     def _design(self, state: ClsState, number: int) -> Design:
         """Return the features of the round of that number."""
+        # The features do not change between the rounds of one block.
         return state.design
 
     def _full(self, weights: NDArray[Any]) -> NDArray[Any]:
@@ -254,6 +261,8 @@ class Cls(Solver[ClsState]):
         with single_threaded_blas():
             if self._metric is None:
                 sigma = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
+                # Gram matrices are summed in the type of the data, whose rounding decides which directions
+                # are noise.
                 eps = float(np.finfo(self.problem.dtype).eps)
                 self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
             slopes = [sums.slopes[None]] if intercept else []
@@ -261,6 +270,7 @@ class Cls(Solver[ClsState]):
                 weights = self._initial.weights.astype(self.problem.dtype)
                 return Block(design, weights, self._initial.intercept.astype(np.float64))
             gradients = np.concatenate([*slopes, sums.cross]) / sums.weight_sum
+            # For the squared loss L = 1, and one step from zero leads to the minimiser.
             fit = -self._metric.steps(gradients, 1.0)
         constant = fit[0] if intercept else np.zeros(fit.shape[1])
         weights = np.ascontiguousarray(fit[int(intercept) :]).astype(self.problem.dtype)
@@ -292,6 +302,7 @@ class Cls(Solver[ClsState]):
     def _rebuild(self, state: ClsState, executor: Executor) -> None:
         """Recompute predictions that are lost."""
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
+        # The predictions are a function of all rounds in turn, since each projects onto the simplex.
         # each round has the features of its own fit
         task = Rebuild(self._summed(Design(), state.fitted, with_gram=False), self.basis, self.onto)
         executor.reduce(task, lanes, merge=task.merge, shared=self._rounds(state))
@@ -338,9 +349,11 @@ class Cls(Solver[ClsState]):
 
 def _solve_in_span(gram: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``gram^-1 @ right`` in the span of the eigenvectors that are known well, at unit diagonal."""
+    # Unit diagonal first: the threshold on eigenvalues then does not depend on the scales of the functions.
     scale = np.sqrt(np.diag(gram))
     scale[scale == 0.0] = 1.0
     values, vectors = linalg.eigh(gram / scale / scale[:, None], check_finite=False)
+    # Truncated, not regularised: in the span that is kept the fit is exact, and the error cannot rise.
     kept = values > _KNOWN_WELL * values[-1]
     inner = vectors[:, kept].T @ (right / scale[:, None])
     return np.asarray((vectors[:, kept] @ (inner / values[kept][:, None])) / scale[:, None])

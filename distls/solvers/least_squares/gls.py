@@ -47,6 +47,7 @@ def generalized_least_squares(
     """
     _check_combination(problem, params)
     reader = _planned_reader(problem, params, memory or MemoryBudget(workers=slots))
+    # The quadratic loss needs one solve, all other links an iteration.
     if loss_named(problem.loss).quadratic:
         return ClosedForm(problem, params, reader)
     iteration = Path if params["alpha"] == "path" else Accelerated
@@ -88,10 +89,12 @@ def _planned_reader(problem: Problem, params: dict[str, Any], memory: MemoryBudg
     try:
         return _reader(problem, lanes, _Sizes(n_features, folds, alphas), memory)
     except MemoryPlanError as error:
+        # A single fit fits, so the path is what is too large.
         if alphas and _fits(problem, lanes, _Sizes(n_features, 1, 0), memory):
             raise MemoryPlanError(
                 f"{error}, or try fewer alphas or folds: -p alphas=1:0.1:0.01 -p folds=2"
             ) from None
+        # The largest block that fits is the best: fewer stages, and better ones.
         for size in (size for size in _PROPOSED_SIZES if size < n_features):
             if _fits(problem, lanes, _Sizes(size, 1, 0), memory):
                 raise MemoryPlanError(
@@ -120,12 +123,14 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
     closed, k, size = loss_named(problem.loss).quadratic, problem.shape[1], problem.dtype.itemsize
     m = sizes.width + problem.fit_intercept
     gram, half, sums = 8 * m * m, 8 * packed_size(m), 8 * m * k
+    # A second Gram matrix, in another basis, is held only where alpha is too small to regularise the first.
     in_another = bool(sizes.alphas) or may_need_basis(problem.dataset.meta.mean_square_norm, problem.alpha)
     # Gram matrices of every fold at one read, or weights of every fold and alpha at each
     grams = sizes.folds if closed else 1
     fits = 1 if closed or not sizes.alphas else sizes.folds * sizes.alphas
     rows = PIECE_ROWS * m * (size + 16 * in_another)
     work = grams * gram_work_bytes(m, problem.dtype) + 2 * gram * in_another
+    # Cross-validation in the workers holds a fold's eigenvectors, more than the read itself.
     if closed and sizes.alphas:
         # what is sent then is less than what is held while reading
         work = max(work, held_out_bytes(m, sizes.alphas * k))

@@ -61,6 +61,7 @@ class GlsPasses:
         self._first = int(problem.fit_intercept)
         self._follows_path = params["alpha"] == "path"
         self._folds = fold_count(params)
+        # Products of rows are made in the type of the data: that sets the relative rounding error of Sigma.
         self._eps = float(np.finfo(problem.dtype).eps)
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
@@ -97,6 +98,8 @@ class GlsPasses:
     @property
     def _can_balance(self) -> bool:
         """Whether an intercept can be made so good that it is no obstacle to a bound: not in single precision."""
+        # float32 scores change by less than their rounding before the intercept's gradient is small enough
+        # for a bound.
         return self.problem.fit_intercept and self.problem.dtype == np.float64
 
     def _with_best_intercept(
@@ -125,6 +128,7 @@ class GlsPasses:
             # of the softmax they are below the mean probabilities, at the optimum the shares of the classes
             shares = np.asarray(self.problem.dataset.meta.label_weights, np.float64)
             shares = shares * (1.0 if self._reader.class_weight is None else self._reader.class_weight)
+            # A class without rows would have no curvature, and its first step no bound.
             return np.maximum(shares / shares.sum(), 1e-9)
         bound = loss.lipschitz(2)
         return np.full(k, bound if np.isfinite(bound) else 1.0)
@@ -158,6 +162,7 @@ class GlsPasses:
 
     def _read_in_basis(self, executor: Executor, theta: Array, basis: Array) -> BlockSums:
         """Sum Sigma of the rows times the inverse of a basis."""
+        # The basis is triangular, and rows times its inverse have the scores of the weights times the basis.
         sent = StackedWeights(basis @ theta, np.zeros(theta.shape[1]), basis)
         return self._reader.reduce(executor, self._reader.of_points(BasisTask), sent)
 
@@ -178,6 +183,7 @@ class GlsPasses:
         self, theta: Array, sums: Moments, weight: float, alpha: float, place: int = 0
     ) -> Evaluated:
         """Return objective and gradient at the `place`-th weights of a read, over rows of total weight `weight`."""
+        # Points of a read are side by side; each has its own columns of the gradient.
         k = theta.shape[1]
         own = slice(place * k, (place + 1) * k)
         loss, held_out = sums.loss_sum, np.zeros(2)
@@ -185,6 +191,7 @@ class GlsPasses:
             loss = sums.losses[place]
             held_out = np.array([sums.held_losses[place], float(sums.wrong[place])])
         penalised = theta[self._first :]
+        # The row of the intercept comes first in theta, and carries no penalty.
         gradient = np.empty_like(theta)
         gradient[: self._first] = sums.slopes[own] / weight
         # E[(yhat - y) x^T] of Algorithm 1, and the gradient of the ridge, which the paper does not have
@@ -201,6 +208,7 @@ class GlsPasses:
 
     def _needs_basis(self, metric: Metric, alpha: float) -> bool:
         """Return whether solves in the metric lose so many digits that Sigma must be read again in another basis."""
+        # Only where a small alpha leaves the conditioning to the data is another read worth it.
         return not metric.is_sound and may_need_basis(self.problem.dataset.meta.mean_square_norm, alpha)
 
     def _metric_in_basis(self, basis: Array, sums: Moments, alpha: float) -> Metric:
@@ -213,6 +221,7 @@ def rank_notes(metric: Metric) -> list[str]:
     """Return the note on the null space that steps leave out, if any."""
     left_out = metric.size - metric.rank
     if not left_out:
+        # Reported, since a minimum-norm solution is a choice that the user has not made.
         return []
     return [
         f"the second-moment matrix has rank {metric.rank} of {metric.size}; its {left_out} null directions were "

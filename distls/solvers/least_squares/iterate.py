@@ -58,6 +58,7 @@ class Iterate:
 
     def accept(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> Self:
         """Accept the candidate; the next step starts from `ahead` if given, else from the candidate."""
+        # Nesterov's t grows with every accepted step only.
         momentum = next_momentum(self.momentum) if accelerated else 1.0
         return replace(
             self, best=candidate, base=ahead or candidate, accepted=self.accepted + 1, momentum=momentum
@@ -69,14 +70,18 @@ class Iterate:
         accepted; rejected: L was too low; restarted: the momentum increased the objective and is dropped; rounding:
         without momentum no step helps any more.
         """
+        # The objective is known up to rounding; below it a difference proves nothing.
         rounding = ROUNDING * abs(self.bound if np.isfinite(self.bound) else 0.0)
         # L Sigma + alpha P majorises the Hessian from `safe` on: below, an objective above the bound disproves L
         if self.lipschitz < self.safe and candidate.value > self.bound + rounding:
             return replace(self, lipschitz=min(2.0 * self.lipschitz, self.safe)), "rejected"
+        # "not greater": a NaN passes here, and is the loop's to report.
         if not candidate.value > self.best.value:
             return self.accept(candidate, ahead, accelerated=accelerated), "accepted"
+        # The step came from the best point itself: there is no momentum left to blame.
         if self.base.value == self.best.value:
             return replace(self, running=False), "rounding"
+        # The function-value restart of O'Donoghue and Candes (2015).
         return replace(self, base=self.best, momentum=1.0), "restarted"
 
     def move(self, intercept: Array, lipschitz: float) -> Self:
@@ -87,16 +92,19 @@ class Iterate:
 
     def descend(self, step: Array, settled: float) -> Self:
         """Step from the base, or end there if the step cannot lower the objective noticeably."""
+        # Half of gradient times step: the decrease of the quadratic model at its minimum.
         decrease = 0.5 * float(np.einsum("ik,ik->", self.base.gradient, step))
         if decrease > settled * abs(self.base.value):
             return replace(
                 self, candidate=self.base.theta - step, ahead=None, bound=self.base.value - decrease
             )
+        # The base has been read, and may be better than the last accepted point.
         best = self.base if self.base.value <= self.best.value else self.best
         return replace(self, best=best, running=False)
 
     def look_ahead(self) -> Self:
         """Return the iterate with the point from which the step after the candidate's is taken."""
+        # (t_k - 1) / t_{k+1}, as in FISTA.
         weight = (self.momentum - 1.0) / next_momentum(self.momentum)
         return replace(self, ahead=self.candidate + weight * (self.candidate - self.best.theta))
 
@@ -165,6 +173,7 @@ def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
         arrays[f"{name}_gradient"] = np.stack([point.gradient for point in points], axis=1)
         arrays[f"{name}_value"] = np.array([point.value for point in points])
         arrays[f"{name}_held"] = np.array([point.held_out for point in points])
+    # Arrays need every iterate to have a point ahead; for those without one the candidate stands in.
     ahead = [i.candidate if i.ahead is None else i.ahead for i in iterates]
     leads = any(i.running and i.ahead is not None for i in iterates)
     arrays["candidate"] = np.stack([i.candidate for i in iterates], axis=1)

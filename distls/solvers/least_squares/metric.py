@@ -32,6 +32,7 @@ def second_moments(gram: Array, sums: Array, weight_sum: float, *, intercept: bo
     ``sum_i s_i x_i``.
     """
     first = int(intercept)
+    # Both triangles, because LAPACK routines differ in which one they read.
     sigma = np.empty((len(sums) + first, len(sums) + first))
     unpacked(gram, sigma[first:, first:])
     if intercept:
@@ -52,6 +53,8 @@ class _Factor:
     def solve(self, right: Array) -> Array:
         """Return ``A^-1 @ right``; in the span of the kept eigenvectors where some are left out."""
         if self.inverse_roots is None:
+            # `check_finite` is off: divergence is the loop's to report, and the check reads the matrix once
+            # more.
             return np.asarray(linalg.cho_solve((self.triangle, True), right, check_finite=False))
         half = self.inverse_roots[:, None] * (self.triangle.T @ right)
         return np.asarray(self.triangle @ (self.inverse_roots[:, None] * half))
@@ -71,6 +74,7 @@ class Metric:
     ) -> None:
         self.basis, self.gram, self.eps = basis, gram, eps
         self._alpha, self._intercept = alpha, intercept
+        # Features that no row has: their rows and columns are zero, and would make the matrix singular.
         self._zero = np.diag(gram) == 0.0
         self._factors: dict[float, _Factor] = {}
         self._penalty = self._penalty_in_basis() if alpha else None
@@ -84,7 +88,9 @@ class Metric:
         """Return the metric of Sigma in coordinates of unit mean square; reuses the memory of `sigma`."""
         square = np.diag(sigma).copy()
         square[int(intercept) :] += alpha
+        # A coordinate of all zeros keeps its scale, and is left alone.
         scale = np.where(square > 0.0, np.sqrt(square), 1.0)
+        # In place: Sigma is the largest matrix of the driver.
         sigma /= scale
         sigma /= scale[:, None]
         return cls(scale, sigma, alpha, intercept=intercept, eps=eps)
@@ -125,11 +131,13 @@ class Metric:
         rows times its inverse have a Gram matrix whose Cholesky factor is good to half of all digits, so that steps do
         not depend on the basis in which the features are given.
         """
+        # A shift of the order of rounding, with which the factorisation succeeds in spite of it.
         shift = _NOISE * self.size * self.eps
         matrix = self._matrix(1.0)
         while True:
             shifted = matrix + np.diag(np.full(self.size, shift))
             factor, info = _cholesky(shifted)
+            # Not yet definite: the shift was below the rounding errors of the factorisation.
             if not info:
                 triangle = np.ascontiguousarray(factor.T)
                 return triangle * self.basis if self.basis.ndim == 1 else triangle @ self.basis
@@ -145,6 +153,7 @@ class Metric:
 
     def _factor(self, lipschitz: float) -> _Factor:
         """Return the factor at L, the last one used again; at alpha = 0 one serves every L."""
+        # At alpha = 0 the factor of Sigma serves every L, which only scales the step.
         key = lipschitz if self._alpha else 1.0
         if key not in self._factors:
             self._factors = {key: self._factorise(self._matrix(key))}
@@ -153,6 +162,7 @@ class Metric:
     def _matrix(self, lipschitz: float) -> Array:
         matrix = lipschitz * self.gram
         if self._penalty is None:
+            # A unit pivot keeps the factorisation alive; the step of such features is set to zero afterwards.
             matrix[self._zero, self._zero] = 1.0
         elif self._penalty.ndim == 1:
             matrix.flat[:: self.size + 1] += self._penalty
@@ -172,6 +182,7 @@ class Metric:
     def _try_cholesky(self) -> tuple[float, _Factor]:
         """Return the reciprocal condition number at L = 1, and the factor that it was found with."""
         matrix = self._matrix(1.0)
+        # dlange is given the transpose, since LAPACK reads columns; the matrix is symmetric.
         norm = float(linalg.lapack.dlange("1", matrix.T))
         triangle, info = _cholesky(matrix)
         estimate = 0.0 if info else linalg.lapack.dpocon(triangle, norm, uplo="L")[0]
@@ -189,6 +200,7 @@ class Metric:
             if not info:
                 return _Factor(factor, None, 0)
         values, vectors = linalg.eigh(matrix, check_finite=False)
+        # Directions of noise are left out of the step, which amounts to the minimum-norm solution.
         kept = values > _NOISE * max(self.size * _EPS, self.eps) * values[-1]
         return _Factor(
             np.ascontiguousarray(vectors[:, kept]), 1.0 / np.sqrt(values[kept]), int(np.sum(~kept))
@@ -203,6 +215,7 @@ class PathMetric:
     """
 
     def __init__(self, sigma: Array, *, intercept: bool, eps: float) -> None:
+        # Eliminating the constant column leaves the covariance, which has no large common part to cancel.
         self._first = int(intercept)
         self._mean = sigma[:1, self._first :][: self._first]
         covariance = sigma[self._first :, self._first :] - self._mean.T @ self._mean
@@ -228,6 +241,7 @@ class PathMetric:
 
 def _cholesky(matrix: Array) -> tuple[Array, int]:
     """Return the lower triangle of a factor, and 0 where there is one; the matrix's memory is used again."""
+    # The transposed view of a C-ordered symmetric matrix is Fortran-ordered, so LAPACK works in place.
     factor, info = linalg.lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
     return factor, int(info)
 

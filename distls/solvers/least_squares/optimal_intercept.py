@@ -1,4 +1,4 @@
-"""The intercept that is optimal for given weights, from reads of the gradient alone."""
+"""The intercept that is optimal for given weights, from reads of the gradient alone (Anderson 1965)."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def optimal_intercept(
     best, least = start, float(np.abs(gradient).sum())
     points, gradients = [start], [gradient]
     for _ in range(_READS - 1):
+        # A NaN ends the search with the best intercept so far.
         if least <= _ENDED or not np.isfinite(gradient).all():
             break
         step = (_secant if separable else _combined)(points[-_KEPT:], gradients[-_KEPT:], curvature)
@@ -48,6 +49,7 @@ def optimal_intercept(
         size = float(np.abs(gradient).sum())
         if size < least:
             best, shortest, least = point, gradient, size
+        # A secant over a kink, or across saturated rows, can point anywhere.
         if size > _WORSE * least:  # the changes that were seen mislead
             points, gradients = [best], [shortest]
         else:
@@ -74,5 +76,8 @@ def _combined(points: list[Array], gradients: list[Array], curvature: Array) -> 
         return -gradient / curvature
     moves, changes = (np.diff(np.stack(each, axis=1), axis=1) for each in (points, gradients))
     with single_threaded_blas():
+        # The tolerance drops nearly parallel changes, whose combination would amplify rounding.
         shares = np.linalg.lstsq(changes, gradient, rcond=1e-12)[0]
+        # Anderson: the combination's point, then a step from there by the diagonal for what the changes do
+        # not explain.
         return np.asarray(-(moves @ shares) - (gradient - changes @ shares) / curvature)

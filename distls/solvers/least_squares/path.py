@@ -46,6 +46,7 @@ class Path(Accelerated):
 
     def step(self, state: GlsState, executor: Executor) -> tuple[GlsState, RoundReport]:
         """Do one read, and a step of Algorithm 1 of every fit; once an alpha is chosen, of that one alone."""
+        # The alpha is chosen, and what remains is one ordinary fit.
         if len(state.alphas) and not _searches(state):
             return super().step(state, executor)
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
@@ -58,6 +59,7 @@ class Path(Accelerated):
         else:
             held_out = self._grid(state).fold_of(state.running).tolist()
             points = points_of(state.iterates)
+            # Candidates come first, then the points ahead: both of the same fits, in the same order.
             folds = held_out * (len(points) // len(held_out))
             sums = self._read_points(executor, points, folds)
             with single_threaded_blas():
@@ -77,6 +79,7 @@ class Path(Accelerated):
         first = float(alphas[0])
         return replace(
             state,
+            # All fits start at the same point, so the first read serves them all.
             iterates=[start] * Grid(alphas, self._folds).size,
             alphas=alphas,
             alpha=first,
@@ -89,6 +92,7 @@ class Path(Accelerated):
         assert isinstance(sums, PointMoments)
         check_folds(sums.fold_weights.tolist())
         grid, running = self._grid(state), state.running
+        # The weight of the rows that a fit is made of.
         weights = sums.weight_sum - sums.fold_weights[grid.fold_of(range(grid.size))]
         # S / (S - S_f) times the bound of Theorem 1: safe for the rows of the other folds
         safe = (self._safe * sums.weight_sum / weights).tolist()
@@ -106,6 +110,7 @@ class Path(Accelerated):
         held_out = np.array([iterate.best.held_out for iterate in iterates])
         n_rows = self.problem.dataset.meta.n_rows
         verdict = self._grid(state).verdict(held_out, weight_sum, n_rows)
+        # The first minimum: alphas decrease, so a tie goes to the stronger penalty.
         alpha = float(state.alphas[np.argmin(verdict.losses)])
         note = choice_note(alpha, state.alphas, self._folds, "loss", float(verdict.losses.min()))
         return replace(state, alpha=alpha, path=verdict.to_json(state.alphas), notes=[note])
@@ -115,6 +120,7 @@ class Path(Accelerated):
         running = [number for number, iterate in enumerate(iterates) if iterate.running]
         if not running or not all(np.isfinite(iterate.base.value) for iterate in iterates):
             return iterates
+        # Gradients stand side by side, so one reduction serves all running fits.
         moving = [iterates[number] for number in running]
         steps = self._metric_of_path(state).steps(
             np.stack([iterate.base.gradient for iterate in moving], axis=1),
@@ -128,6 +134,7 @@ class Path(Accelerated):
         return following
 
     def _metric_of_path(self, state: GlsState) -> PathMetric:
+        # Identity, not equality: a resumed state has another array, and reduces it anew.
         if self._path_metric is None or self._path_metric[0] is not state.gram:
             metric = PathMetric(state.gram, intercept=bool(self._first), eps=self._eps)
             self._path_metric = state.gram, metric
@@ -136,8 +143,10 @@ class Path(Accelerated):
     def _fit_chosen(self, state: GlsState) -> GlsState:
         """Start the fit to everything at the alpha chosen, from the mean of its folds' weights."""
         fits = [state.iterates[number] for number in self._grid(state).fits_of(state.alpha)]
+        # L of the folds is a good start, though their rows are fewer; more than the bound is never needed.
         lipschitz = min(max(fit.lipschitz for fit in fits), max(self._start, self._safe))
         whole = Iterate.start(_mean(fits), lipschitz, self._safe)
+        # A copy, since scaling the metric overwrites it.
         return self._enter(replace(state, iterates=[whole]), state.gram.copy())
 
     def _preliminary(self, report: RoundReport, state: GlsState, following: GlsState) -> RoundReport:

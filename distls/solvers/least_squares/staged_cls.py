@@ -103,12 +103,15 @@ class StagedCls(Cls):
         state = state if state.recipe else self._prepared(state, executor)
         assert isinstance(state, StagedClsState)
         stage = self._stage(state.fitted)
+        # The first round of a stage: its block is chosen now.
         if stage == len(state.widths):
+            # A pass over the original features is used up, or each block has its own order.
             if self._original and state.orders * self._per_order <= stage:
                 if self._ranked:
                     return self._rank(state, executor)
                 state = self._ordered(state, executor)
             state = self._begun(state, stage)
+        # Another block has another Gram matrix; the one at hand is of the stage before.
         if self._metric_stage != stage:
             self._metric, self._metric_stage = None, stage
         return super().step(state, executor)
@@ -119,6 +122,7 @@ class StagedCls(Cls):
 
     def _ordered(self, state: StagedClsState, executor: Executor) -> StagedClsState:
         """Return the state with an order that takes no round: drawn, or by the number of rows with a feature."""
+        # Frequencies do not change: the next pass takes the same order.
         if self.params["features"] == generator_parameters.FREQUENCY and state.orders:
             return replace(state, orders=state.orders + 1)
         order = generators.column_order(self.params, self._reader, executor, self.problem.seed, state.orders)
@@ -144,6 +148,7 @@ class StagedCls(Cls):
     def _begun(self, state: StagedClsState, stage: int) -> StagedClsState:
         """Return the state with the block of one more stage."""
         design = generators.design_at(state.design, stage, state.order)
+        # Kept for all stages: predictions are recomputed, and the model made, from them.
         columns = state.columns if design.columns is None else np.append(state.columns, design.columns)
         width = design.width(self.problem.shape[0])
         return replace(state, widths=np.append(state.widths, width), columns=columns)
@@ -169,6 +174,7 @@ class StagedCls(Cls):
         k, rounds = self.problem.shape[1], int(self.params["inner_rounds"])
         stages = -(-state.fitted // rounds)
         recipe: dict[str, Any] = {
+            # Every round has its own calibration, which mixes the columns of all stages before it.
             "n_features": self.problem.shape[0],
             "calibration": {**self.basis.recipe(), "onto": self.onto, "stage_rounds": rounds},
         }
@@ -192,5 +198,6 @@ class StagedCls(Cls):
         rounds, k, width = int(self.params["inner_rounds"]), self.problem.shape[1], int(state.widths[stage])
         out = np.zeros((width, rounds, k), self.problem.dtype)
         done = state.fits[stage * rounds : (stage + 1) * rounds, :width]
+        # A model of an interrupted stage has zero columns for its missing rounds.
         out[:, : len(done)] = done.transpose(1, 0, 2)
         return out.reshape(width, rounds * k)

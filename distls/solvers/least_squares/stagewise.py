@@ -89,6 +89,7 @@ class Stagewise(Solver[StagewiseState]):
         self._ordered = params["features"] == "original" and params["order"] != "replacement"
         self._ranked = self.params["features"] in generator_parameters.RANKED
         # stages that take their features from one order
+        # With block-gradient an order serves one block, as every block changes the gradient.
         by_block = self.params["features"] == generator_parameters.BLOCK_GRADIENT
         self._per_order = 1 if by_block else self._per_pass
         self._metric: tuple[int, Metric] | None = None
@@ -167,6 +168,7 @@ class Stagewise(Solver[StagewiseState]):
         """Do one round: reorder the features, or fit a block, or take one step of a logistic block."""
         if not state.recipe:
             state = self._prepared(state, executor)
+        # A stage of several inner steps keeps its block: no reordering in between.
         stage_starts = state.inner == 0
         if stage_starts and self._ordered and state.orders * self._per_order <= state.stage:
             if self._ranked:
@@ -200,6 +202,7 @@ class Stagewise(Solver[StagewiseState]):
         """Fit the residuals by one block: least squares, with the predictions as columns where calibrated."""
         design = generators.design_at(state.design, state.stage, state.order)
         # section 3.1: predictions are columns of a block, but of the first, where all of them are zero
+        # In the first stage all predictions are zero, and would make Sigma singular.
         has_predictions = self._calibrated and (state.has_base or not self._starts_model(state))
         result = self._read(state, executor, design, with_predictions=has_predictions)
         sums = result.folds[0]
@@ -213,14 +216,17 @@ class Stagewise(Solver[StagewiseState]):
         design = generators.design_at(state.design, state.stage, state.order)
         first = state.inner == 0
         current = None if first else self._block(design, state.point)
+        # Sigma of a block is summed in the first inner step only: the rows do not change.
         result = self._read(state, executor, design, current, with_gram=first)
         sums = result.folds[0]
         gradient = self._gradient(sums)
         point = np.zeros_like(gradient) if first else state.point
+        # The gradient of the ridge; the paper has no regulariser.
         gradient[int(self.problem.fit_intercept) :] += (
             self.problem.alpha * point[int(self.problem.fit_intercept) :]
         )
         sigma = self._sigma(sums) if first else state.sigma
+        # A resumed fit factorises Sigma again; it is part of the state.
         with single_threaded_blas():
             own = self._metric_of(state.stage, sigma)
             state = self._noted(state, own) if first else state
@@ -228,6 +234,7 @@ class Stagewise(Solver[StagewiseState]):
         if state.inner + 1 == self.params["inner_rounds"]:
             return self._reported(self._appended(state, design, iterate), result)
         accelerated = self.params["accelerate"] == "nesterov"
+        # (t - 1)/(t + 2) with t = inner + 1: Nesterov's sequence in its simple form.
         momentum = state.inner / (state.inner + 3.0) if accelerated else 0.0
         before = point if first else state.iterate
         following = self._after(
@@ -262,7 +269,9 @@ class Stagewise(Solver[StagewiseState]):
         **options: bool,
     ) -> BlockSums:
         """Read the data once, after the newest block was added to the predictions if it was not yet."""
+        # The newest block is not yet in the kept predictions; this read adds it before it sums.
         behind = state.version < state.blocks
+        # A new model of an average starts again from the initial model or zero, not from the model before it.
         from_zero = behind and self._starts_model(state)
         task = self._task(design, version=state.version, from_zero=from_zero, **options)
         fitted = base_of(state) if from_zero else [block_of(state, state.stage - 1)] if behind else []
@@ -287,6 +296,7 @@ class Stagewise(Solver[StagewiseState]):
         """Recompute predictions of `state.version` that are lost."""
         assert self._kept is not None
         stages = state.version - state.has_base
+        # Predictions of a model follow from its own blocks alone, so replay begins there.
         first = stages // self.params["stages"] * self.params["stages"]
         fitted = [*base_of(state), *(block_of(state, stage) for stage in range(first, stages))]
         task = ReplayTask(self.data, self._k, self.problem.dtype.name, self._kept, state.version)
@@ -311,6 +321,7 @@ class Stagewise(Solver[StagewiseState]):
     def _metric_of(self, stage: int, sigma: Array) -> Metric:
         """Return the metric of a stage under way, factorised once."""
         if self._metric is None or self._metric[0] != stage:
+            # A copy, since scaling works in place and the state keeps Sigma.
             self._metric = stage, self._new_metric(sigma.copy())
         return self._metric[1]
 
@@ -334,6 +345,7 @@ class Stagewise(Solver[StagewiseState]):
     def status(self, state: StagewiseState) -> Status:
         """Return CONVERGED after all stages, DIVERGED if the newest weights are not finite."""
         newest = int(state.widths[-1]) if state.stage else 0
+        # Earlier blocks were finite, or the fit would have ended then.
         values = state.coefficients[len(state.coefficients) - newest :], state.intercepts[-1:], state.point
         if not all(np.isfinite(array).all() for array in values):
             return Status.DIVERGED

@@ -29,6 +29,7 @@ def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
     Raises ParameterError for a parameter that the setting does not use.
     """
     original, inner = params["features"] == "original", params["inner"]
+    # Refuse what has no effect: a typing error in an option must not go unnoticed.
     calibrates = inner == ALGORITHM_2
     _refuse(params, "order", "features=original", used=original)
     _refuse(params, "models", "random features", used=not original)
@@ -43,6 +44,7 @@ def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
     chosen["basis"] = params["basis"] or _BASIS
     chosen["models"] = params["models"] or 1
     per_pass = generator_parameters.stages_per_pass(chosen, n_features)
+    # By default a pass over the original features; random ones have no end.
     chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
     return chosen
 

@@ -76,6 +76,7 @@ def base_of(state: StagewiseState) -> list[Block]:
 
 def block_of(state: StagewiseState, stage: int) -> Block:
     """Return the block that was fitted in a stage: weights on its features, then on the predictions before it."""
+    # Columns of different blocks may differ in number, so their places are sums of widths.
     first = int(state.widths[:stage].sum())
     rows = slice(first, first + int(state.widths[stage]))
     if len(state.columns):
@@ -97,6 +98,7 @@ def append_block(
     weights = weights.astype(state.coefficients.dtype)
     calibrations = state.calibrations
     if calibrations.shape[1:] == (k, k):
+        # The first block of a model has no predictions before it: its calibration is zero.
         own = weights[width:] if len(weights) > width else np.zeros((k, k), weights.dtype)
         calibrations = np.concatenate([calibrations, own[None]])
     columns = state.columns if design.columns is None else np.append(state.columns, design.columns)
@@ -120,12 +122,14 @@ def assemble(state: StagewiseState, n_features: int, per_model: int) -> LinearPr
 
     Scores are the mean over models of `per_model` stages each.
     """
+    # An incomplete model of an average would be far from the others; a single one is published as it stands.
     n_stages = max(state.stage // per_model * per_model, min(state.stage, per_model))
     n_models = max(1, n_stages // per_model)
     ends = np.cumsum(state.widths)[:n_stages]
     total = np.empty((int(ends[-1]) if n_stages else 0, state.coefficients.shape[1]))
     intercept, base = np.zeros(total.shape[1]), np.zeros(state.base.shape)
     # calibrations are multiplied out, V_t = W_t (I + C_t+1) ... (I + C_T): scores are linear in all features
+    # From the last stage back, since each stage's calibration acts on all predictions before it.
     for stage in reversed(range(n_stages)):
         if (stage + 1) % per_model == 0 or stage == n_stages - 1:
             later = np.eye(total.shape[1])
@@ -149,6 +153,7 @@ def _weights(
     dtype = state.coefficients.dtype
     if len(state.columns) or not len(total):
         plain = base if state.has_base else np.zeros((n_features, total.shape[1]))
+        # `add.at`, since a column may occur in several blocks.
         np.add.at(plain, state.columns[: len(total)], total)
         return LinearPredictor(plain.astype(dtype), intercept)
     features, arrays = recipe_of(state.design, len(total) // int(state.widths[0]))

@@ -1,4 +1,4 @@
-"""Trying candidates for the steps of a stochastic method on some of the rows."""
+"""Trying candidates for the steps of a stochastic method on some of the rows (as the SGD-QN paper, section 6)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ async def try_candidates(
     candidate stays finite.
     """
     table, wanted = problem.dataset.table, trial_rows(problem.dataset.meta.n_rows)
+    # The order of partitions is drawn from the seed, so the same trial comes out on any number of workers.
     order = rng(problem.seed, Purpose.TRIAL).permutation(len(table))
     # partitions with rows enough to learn from, and as many to judge by
     enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1

@@ -76,6 +76,8 @@ class Stochastic(Solver[StochasticState]):
         self.params = params
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"], len(dataset))
+        # Lanes are a property of the data and the parameters, not of the machine: results do not depend on
+        # workers.
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
@@ -85,6 +87,7 @@ class Stochastic(Solver[StochasticState]):
         self.steps = steps(stats, params, n_lanes, warm=initial is not None)
         self.parts, self.longest = self._parts()
         rows = sample_size(dataset, n_lanes * self.parts)
+        # A single lane is not averaged, so there is nothing to compare before and after.
         self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
         self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
@@ -101,6 +104,7 @@ class Stochastic(Solver[StochasticState]):
         """
         stored, longest = self.problem.dataset.stored_bytes, self.params["round_bytes"]
         rounds = rounds_in_pass(self.lanes, stored, longest)
+        # A single lane gains nothing from averaging, so its rounds are as long as allowed.
         if len(self.lanes) == 1:
             return rounds, 1
         weights = self.steps.default.bytes_of(self.shape, self.problem.dtype)
@@ -280,12 +284,14 @@ class Stochastic(Solver[StochasticState]):
         """Return the parts of the next round: fewer if the lanes differ much, more if they agree."""
         if spread > _FAR:
             return max(state.interval // 2, 1)
+        # Halving and doubling with a gap between both thresholds, so that the interval does not oscillate.
         return min(state.interval * 2, self.longest) if spread < _NEAR else state.interval
 
     def _tail_from(self, state: StochasticState, blocks: tuple[int, ...], time: float) -> float:
         """Return when a lane's window starts: half-way through the first round, at the start of later ones."""
         if state.round or self._averages == "all":
             return float(time)
+        # A batch is one step, and the last batch of a partition may be shorter.
         steps = sum(
             math.ceil(n / self.params.get("batch_size", 1))
             for n in self.problem.dataset.table.rows[list(blocks)]
@@ -295,6 +301,7 @@ class Stochastic(Solver[StochasticState]):
     def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
         stored, end = self.problem.dataset.stored_bytes, self._end(state)
         passes = state.passes + float(stored[result.ledger.blocks].sum() / stored.sum())
+        # Byte shares add up with rounding; a limit of whole passes has to be met exactly.
         if end == self.parts:
             passes, end = math.floor(state.passes) + 1.0, 0  # whole passes are whole numbers
         following = replace(
@@ -339,6 +346,7 @@ class Stochastic(Solver[StochasticState]):
         recipe = {"n_features": self.problem.shape[0], "features": state.recipe} if state.recipe else {}
         if not steps:
             return Fitted(LinearPredictor(*update.model(state.lane), recipe, state.arrays))
+        # Sums of windows are float64: thousands of float32 iterates would lose digits.
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
         model = update.model((mean, intercept, *state.lane[2:]))

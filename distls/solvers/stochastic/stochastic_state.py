@@ -45,6 +45,7 @@ class StochasticState(DesignState):
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Rebuild a state from the output of `split`."""
         rest = dict(arrays)
+        # Numbered in the order in which the update returns its arrays.
         lane = tuple(rest.pop(f"lane{i}") for i in range(sum(name.startswith("lane") for name in arrays)))
         return super().join({**scalars, "lane": lane}, rest)
 
@@ -60,11 +61,13 @@ class StochasticState(DesignState):
         """
         if out is None:
             out = np.empty_like(before.tail)
+        # A round may end before its window begins.
         weights, intercept = mean if steps else (np.zeros_like(out), before.tail_intercept)
         add_scaled(out.reshape(-1), before.tail.reshape(-1), weights.reshape(-1), steps)
         self.tail = out
         self.tail_intercept = before.tail_intercept + intercept * steps
         self.tail_steps = before.tail_steps + steps
+        # After rounds 1, 2, 4, 8, ...: the window closes and becomes the one before.
         if doubling and self.round & (self.round - 1) == 0:
             self.before, self.tail = self.tail, np.zeros_like(out)
             self.before_intercept = self.tail_intercept

@@ -65,6 +65,8 @@ class Stream:
         weight, order = row_weights(part, self.class_weight), np.arange(n_rows_of(part.x))
         size, first, loss_sum = self.params.get("batch_size", 1), 0, 0.0
         while first < len(order):
+            # A block that crosses the end of a window is cut there, so that the bits do not depend on the
+            # blocks.
             rows = order[first : first + min(self._updates_left() * size, len(order))]
             loss, _ = self.learner.learn(part.x, part.y, weight, rows)
             loss_sum, first = loss_sum + loss, first + len(rows)
@@ -84,6 +86,7 @@ class Stream:
     def _close_window(self) -> None:
         self.before_steps = self.learner.window_steps
         with np.errstate(over="ignore", invalid="ignore"):
+            # The mean is computed before the window is cleared, and multiplied back by its steps.
             mean, mean_b = self.learner.window()
             self.before, self.before_b = _times(mean, self.before_steps), mean_b * self.before_steps
         self.learner.new_window()
@@ -96,6 +99,7 @@ class Stream:
     def _weights(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         steps = self.learner.window_steps
         if not steps and not self.before_steps:
+            # A snapshot: the learner goes on with the next block.
             return self.update.model(self.learner.snapshot())
         total, total_b = self.before, self.before_b
         if steps:

@@ -83,6 +83,7 @@ def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, in
 
     Return its encoded bytes, checksum included (0 when it is empty and has no chunk), and the crc32c of the payload.
     """
+    # Little-endian, as the metadata says, on any machine.
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     folder.mkdir(parents=True, exist_ok=True)
     metadata = _array_metadata(array.shape, array.dtype, codec)
@@ -92,6 +93,7 @@ def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, in
     encoder = _CODECS[codec]
     flat = array.reshape(-1)
     payload = flat.view(np.uint8) if encoder is None else np.frombuffer(encoder.encode(flat), np.uint8)
+    # Of the encoded bytes: damage is found before anything is decoded.
     checksum = google_crc32c.value(payload)
     path = chunk_path(folder, array.ndim)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,6 +132,7 @@ class BufferPool:
         if buffer is None or len(buffer) < n_bytes:
             # 2 % of slack: partitions differ slightly in size, and growing costs page faults
             raw = np.empty(int(n_bytes * 1.02) + 64, dtype=np.uint8)
+            # Aligned to a cache line, which vector loads of kernels are fastest with.
             buffer = self._buffers[name] = raw[-raw.ctypes.data % 64 :]
         return buffer[:n_bytes]
 
@@ -175,6 +178,7 @@ def read_array(
     encoder = _CODECS[codec]
     raw_size = n_bytes + _CHECKSUM_BYTES if n_bytes else 0
     # encoded data have any size, except those of an empty array
+    # Checked against the table first: the file's own claims are not trusted.
     if (size <= _CHECKSUM_BYTES) if encoder and n_bytes else (size != raw_size):
         raise corrupt(f"{size} bytes recorded, {raw_size} expected for its shape")
     if not n_bytes:
@@ -204,6 +208,7 @@ def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
     described = read_json(folder / "zarr.json", dict[str, Any], within)
     shape, dtype = tuple(described["shape"]), np.dtype(str(described["data_type"]))
     if not all(type(n) is int and n >= 0 for n in shape) or dtype.kind not in "biuf":
+        # An object array or a string would execute or allocate what it likes.
         raise ValueError(f"{folder.name}: shape {str(shape)[:80]}, type {dtype}")
     expected = _array_metadata(shape, dtype, "none")
     if any(described[key] != expected[key] for key in _READ):
@@ -229,6 +234,7 @@ def _matches(content: bytes, n_bytes: int) -> bool:
     return google_crc32c.value(content[:n_bytes]) == int.from_bytes(content[n_bytes:], "little")
 
 
+# The frame's own claim, compared with what the metadata asks for.
 def _zstd_decoded_size(payload: NDArray[np.uint8]) -> int:
     """Return the size that a zstd frame declares (RFC 8878, 3.1.1.1), -1 without one."""
     header = payload[:18].tobytes().ljust(18, b"\0")
@@ -295,6 +301,7 @@ def _read_file(
         return path.read_whole(room)
     with open(open_regular(path, within), "rb", buffering=0) as file:
         encoded = room(os.fstat(file.fileno()).st_size)
+        # A read may return less than asked for.
         view, done = encoded.data, 0
         while done < size:
             got = file.readinto(view[done:])
@@ -320,6 +327,7 @@ def read_arrays(folder: Place, within: Place) -> dict[str, NDArray[Any]]:
 
 def write_arrays(folder: Place, arrays: dict[str, NDArray[Any]]) -> None:
     """Write a group of small arrays, uncompressed, in place of what is there."""
+    # What an earlier attempt left must not mix with the new arrays.
     remove_tree(folder)
     write_group(folder, {})
     for name, array in arrays.items():

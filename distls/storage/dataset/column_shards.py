@@ -121,6 +121,7 @@ class ColumnShards:
 
         Raises CorruptDataError, naming shard and array, if one is missing, truncated, changed or inconsistent.
         """
+        # Negative numbers would count from the end.
         if not 0 <= index < len(self):
             raise IndexError(f"{self.path}: column shard {index} of {len(self)}")
         where, table = f"{self.path}: column shard {index}", self.table
@@ -154,6 +155,7 @@ def _remedy(root: Place) -> str:
 
 def _check_structure(x: CscColumns, n_rows: int, where: str, remedy: str) -> None:
     """Refuse offsets and row numbers that would lead a kernel out of bounds."""
+    # Kernels index without checks, so structure is proven here.
     if not are_offsets(x.indptr, len(x.data), n_rows):
         raise CorruptDataError(f"{where}, array indptr: column offsets are inconsistent; {remedy}")
     if not are_below(x.indices, n_rows):
@@ -189,6 +191,7 @@ def write_shard(folder: Place, index: int, x: Columns, n_rows: int, codec: str) 
             "encoding-version": "0.1.0",
             "shape": [n_rows, n_columns],
         }
+    # Synced once, when the whole group is published.
     with atomic_directory(shard_folder(folder, index), sync=False) as group:
         write_group(group, attributes)
         written = {
@@ -239,9 +242,11 @@ def publish_columns(
         "shard_size": shard_size,
         "codec": codec,
     }
+    # Of attributes and table, and added last, since it cannot be of itself.
     attributes["digest"] = digest_of(attributes, arrays)
     group = {"zarr_format": 3, "node_type": "group", "attributes": {"distls_columns": attributes}}
     write_json(folder / "zarr.json", group)
+    # One rename: readers see the old shards or the new ones.
     replace_directory(folder, root / COLUMNS)
 
 
@@ -259,10 +264,12 @@ def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShar
         # the digest is of the other attributes
         del attributes["digest"]
         if own.digest != digest_of(attributes, table.to_arrays()):
+            # A table that fits its digest may still be one of other data.
             raise ValueError("their table and its digest do not match")
         _check_table(meta, table)
         return ColumnShards(root, meta, own.shard_size, own.codec, table, own.digest)
     except (FileNotFoundError, NotADirectoryError) as error:
+        # Unfinished shards are no error: they are written by a second command.
         if not (folder / "zarr.json").exists():
             return None
         raise _unreadable(root, error) from None

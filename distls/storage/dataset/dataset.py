@@ -188,6 +188,7 @@ def open_dataset(path: str | Place) -> Dataset:
 def _open(root: Place) -> Dataset:
     attributes = _attributes(root)
     stored = attributes.distls
+    # The fingerprint cannot be part of what it is computed from.
     recorded = stored.pop("fingerprint", None)
     meta = DatasetMeta.from_json(stored, str(root))
     try:
@@ -198,6 +199,7 @@ def _open(root: Place) -> Dataset:
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
         raise CorruptDataError(f"{root}: the partition table cannot be read ({why}); {_REMEDY}") from None
+    # Everything that a fit depends on is in the fingerprint.
     if fingerprint != recorded:
         raise CorruptDataError(f"{root}: metadata and fingerprint do not match; {_REMEDY}")
     return Dataset(root, meta, table, fingerprint, exchangeability=_measured(attributes.exchangeability))
@@ -216,6 +218,7 @@ def _attributes(root: Place) -> _Attributes:
     except (FormatError, StorageError):
         raise
     except FileNotFoundError:
+        # Staged files tell an interrupted ingest from a folder of something else.
         if (root / STAGING).exists():
             raise IncompleteError(
                 f"{root}: an ingest into it did not finish; run the same ingest again to resume it, or remove it"
@@ -256,6 +259,7 @@ def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[A
             f"{root}: features cannot be read ({why}); ingest the data set again"
         ) from None
     found = _checksums_of(arrays)
+    # Sorted, so that the same array is named on every machine.
     for name in sorted(found.keys() | checksums.keys()):
         if found.get(name) != checksums.get(name):
             raise CorruptDataError(
@@ -283,6 +287,7 @@ def publish(
     statistics; `origins` those of the rows, one record a partition in its order, as `write_origins` returned them.
     """
     ordered = sorted(records, key=lambda record: record.index)
+    # A missing partition would shift all that follow.
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
     table = PartitionTable.of(ordered)
@@ -294,6 +299,7 @@ def publish(
         write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)
     if origins is not None:
+        # Origins name the fingerprint, so they are written after it is known.
         publish_origins(root, *origins, dataset_fingerprint=fingerprint)
     measured = _exchangeability(meta, ordered)
     attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
@@ -301,6 +307,7 @@ def publish(
         attributes["exchangeability"] = msgspec.to_builtins(measured)
     # last: it makes the dataset complete
     write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    # Only after the metadata: a crash in between leaves the ingest to be resumed.
     remove_tree(root / STAGING)
     return Dataset(root, meta, table, fingerprint, exchangeability=measured)
 
@@ -324,6 +331,7 @@ def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMe
         label_counts=_column_sums([r.label_counts for r in records], len(meta.classes), int),
         label_weights=_column_sums([r.label_weights for r in records], len(meta.classes), float),
         weight_sum=float(sum(r.weight_sum for r in records)),
+        # Over rows, not over weights: it is a fact about the data.
         mean_square_norm=sum(r.square_norm for r in records) / max(n_rows, 1),
     )
 

@@ -58,6 +58,7 @@ def feature_moments(x: Rows) -> dict[str, Any]:
     """Return the moments of SUMS signed sums of the columns over evenly spaced rows."""
     n_rows = n_rows_of(x)
     size = (x.values if isinstance(x, DenseRows) else x.data).size
+    # Evenly spaced rows: cheap, and no random numbers.
     step = max(-(-n_rows // _MOST_ROWS), -(-size // _MOST_VALUES), 1)
     rows = np.arange(0, n_rows, step)
     sums = np.zeros((len(rows), SUMS))
@@ -65,6 +66,7 @@ def feature_moments(x: Rows) -> dict[str, Any]:
     for first in range(0, len(rows), at_once):
         chosen = rows[first : first + at_once]
         place, columns, values = _dense_values(x, chosen) if isinstance(x, DenseRows) else _values(x, chosen)
+        # Random-looking signs by a multiplicative hash: the same everywhere, without a table.
         signs = np.where((columns.astype(np.uint32) * _MULTIPLIER) >> np.uint32(31), -1.0, 1.0)
         key = place * SUMS + columns % SUMS
         found = np.bincount(key, signs * values, len(chosen) * SUMS)
@@ -96,9 +98,11 @@ def largest_deviation(parts: Sequence[dict[str, Any]]) -> Deviation | None:
         np.array([part[name] for _, part in known]) for name in ("mean", "squares", "low", "high")
     )
     centre = (count * mean).sum(axis=0) / count.sum()
+    # The variance of all rows: within the partitions, and between their means.
     variance = (squares + count * np.square(mean - centre)).sum(axis=0) / count.sum()
     span = np.maximum(high.max(axis=0) - centre, centre - low.min(axis=0))
     allowed = _allowed(variance, span, count, mean.size)
+    # A column that never varies cannot deviate.
     ratio = np.divide(np.abs(mean - centre), allowed, out=np.zeros_like(mean), where=allowed > 0)
     return _deviation(ratio.max(axis=1, initial=0.0), [number for number, _ in known])
 
@@ -122,6 +126,7 @@ def label_deviation(counts: Sequence[Sequence[int]], rows: Sequence[int]) -> Dev
 
 def _allowed(variance: NDArray[Any], span: NDArray[Any], count: Any, tests: int) -> NDArray[Any]:
     """Return Bernstein's bound on the distance of a mean of `count` rows drawn without replacement."""
+    # A union bound over all means that are compared.
     chance = math.log(2 * tests / FALSE_ALARMS)
     third = span * chance / (3 * count)
     return np.asarray(third + np.sqrt(np.square(third) + 2 * variance * chance / count))

@@ -18,6 +18,7 @@ def pack_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
     # name k is name_bytes[name_ends[k - 1]:name_ends[k]]; the first starts at 0
     encoded = [name.encode() for name in names]
     return {
+        # Lengths of bytes, not of characters.
         "name_bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8),
         "name_ends": np.cumsum([len(name) for name in encoded], dtype=np.int64),
     }

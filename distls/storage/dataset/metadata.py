@@ -79,6 +79,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{where}: dataset format version {version}, this distls reads version {FORMAT_VERSION}"
             )
         # a writer may leave fields to their defaults, a stored file has them all
+        # Additions would change fingerprints without a new version, so nothing unknown is accepted.
         known = set(cls.__struct_fields__)
         missing, unknown = sorted(known - {"features", *value}), sorted(value.keys() - known)
         if missing or unknown:
@@ -126,11 +127,13 @@ class _StoredTable:
     @property
     def stored_bytes(self) -> NDArray[np.int64]:
         """Encoded bytes of each part, shape (n_parts,)."""
+        # The zeros give the shape where there are no arrays.
         return np.sum([0 * self.nnz, *self.sizes.values()], axis=0, dtype=np.int64)
 
     @classmethod
     def of(cls, records: Sequence[Any]) -> Self:
         """Return the table of records with the fields `counted`, nnz, sizes and checksums, one a part in order."""
+        # Sorted names: the digest goes over them in this order.
         names = sorted(records[0].sizes) if records else []
         return cls(
             np.array([getattr(r, cls.counted) for r in records], dtype=np.int64),
@@ -157,6 +160,7 @@ class _StoredTable:
             raise ValueError(f"unknown arrays {sorted(arrays.keys() - wanted)}")
         length = arrays[cls.counted].shape
         for name in wanted:
+            # Exact types, since the digest is over bytes.
             dtype = np.uint32 if name.endswith(".crc32c") else np.int64
             if len(length) != 1 or arrays[name].shape != length or arrays[name].dtype != dtype:
                 raise ValueError(f"{name}: {arrays[name].dtype} of shape {arrays[name].shape}")
@@ -200,6 +204,7 @@ def fingerprint_of(meta: DatasetMeta, table: PartitionTable) -> str:
 
 def digest_of(attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
     """Return the sha256 of the canonical JSON of `attributes` and then each array's name and elements."""
+    # Canonical text: the same values have the same digest everywhere.
     digest = hashlib.sha256(canonical_json(attributes).encode())
     for name, array in arrays.items():
         digest.update(name.encode())

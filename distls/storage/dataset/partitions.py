@@ -76,6 +76,7 @@ def choose_codecs(partition: Partition, compress: str, *, sample: bool = False) 
     """
     arrays = _arrays_of(partition, 1)
     values = "data" if "data" in arrays else "X"
+    # A sample of the first values, which are shuffled rows, stands for all.
     if compress == "auto":
         tried = arrays[values].reshape(-1)[: _SAMPLE if sample else None]
         compress = "zstd" if decoded_by("zstd", tried) >= WORTHWHILE_RATIO else "none"
@@ -96,6 +97,7 @@ def write_partition(
     n_rows = n_rows_of(partition.x)
     sparse = isinstance(partition.x, CsrRows)
     square_norm = _square_norm(partition.x, f"{root}: partition {index}")
+    # No sync: the partition table is written after all partitions, and ingest can be repeated.
     with atomic_directory(partition_folder(root, index), sync=False) as folder:
         write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
         if isinstance(partition.y, CsrRows):
@@ -122,6 +124,7 @@ def _record(
         square_norm=square_norm,
         label_counts=[int(c) for c in counts],
         label_weights=[float(w) for w in weights],
+        # float64, as millions of float32 weights lose digits.
         weight_sum=float(n_rows if weight is None else weight.sum(dtype=np.float64)),
         features=feature_moments(x),
         targets=moments(y[:, :_TARGETS]) if isinstance(y, np.ndarray) and y.ndim == 2 else {},
@@ -159,6 +162,7 @@ def decoded_bytes(meta: DatasetMeta, table: PartitionTable) -> NDArray[np.int64]
     """Return the bytes of each partition in memory, shape (n_partitions,)."""
     if not len(table):
         return np.zeros(0, dtype=np.int64)
+    # The layout on arrays of rows gives the sizes of all partitions at once.
     return sum(
         (
             (np.prod(shape, axis=0, dtype=np.int64) if len(shape) > 1 else shape[0]) * dtype.itemsize
@@ -187,6 +191,7 @@ def _layout(
     elif meta.target == "multilabel":
         # the number of labels follows from the size of their codes, which are stored raw: uint32 and a checksum
         n_labels = (table.sizes["y/indices"] - 4).clip(0) // 4
+        # Labels per partition are not in the table.
         layout["y/data"] = ((n_labels,), np.dtype(np.float32))
         layout["y/indices"] = ((n_labels,), np.dtype(np.uint32))
         layout["y/indptr"] = ((rows + 1,), np.dtype(np.int64))
@@ -207,6 +212,7 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
         set(table.sizes) == names
         and all(0 <= n <= _MOST_ENTRIES for n in rows + nnz)
         and all(size.min() >= 0 for size in table.sizes.values())
+        # Totals must agree with the metadata, or fits would skip rows.
         and (sum(rows), sum(nnz)) == (meta.n_rows, meta.nnz)
         and (meta.layout == "csr" or all(n == r * meta.n_features for r, n in zip(rows, nnz, strict=True)))
     )
@@ -265,6 +271,7 @@ def are_offsets(indptr: NDArray[np.int64], n_values: int, width: int) -> bool:
 def are_below(numbers: NDArray[Any], n: int) -> bool:
     """Return whether all numbers are 0, ..., n - 1; costs a tenth of their checksum."""
     info = np.iinfo(numbers.dtype)
+    # The type alone may prove the bound.
     if not len(numbers) or (info.min == 0 and info.max < n):
         return True
     return bool(numbers.max() < n and (info.min == 0 or numbers.min() >= 0))

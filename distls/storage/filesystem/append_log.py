@@ -25,6 +25,7 @@ class Lines:
     def append(self, line: str) -> None:
         """Add one line, given without its end."""
         if not isinstance(self.path, StorePath):
+            # Opened for each line: a crash loses at most the line being written.
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
             return
@@ -40,6 +41,7 @@ class Lines:
         if self._unsent and self._lines is not None:
             self.replace(self._lines)
 
+    # Readers of this process must see what was appended.
     def read(self) -> list[str]:
         """Return all whole lines, without their ends; a line cut off by a crash is left out."""
         self.flush()

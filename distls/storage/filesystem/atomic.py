@@ -30,6 +30,7 @@ def write_json(path: Place, value: Any) -> None:
 
 def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> None:
     """Write `parts`, one after the other, to `path` through a temporary name: `path` is either old or whole."""
+    # An object of a store appears whole by itself.
     if isinstance(path, StorePath):
         path.write_parts(*parts)
         return
@@ -43,15 +44,18 @@ def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> N
 @contextlib.contextmanager
 def _replacing(path: Path, mode: str, *, sync: bool = True, **options: Any) -> Iterator[IO[Any]]:
     """Yield a file under a temporary name that becomes `path` when the block ends without error."""
+    # In the same folder: a rename is atomic within one file system only. Random: two writers do not collide.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         with temporary.open(mode, **options) as file:
             yield file
             if sync:
+                # Content before name: after a power failure a rename must not show an empty file.
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
+        # Also for interrupts: partial files would be left behind.
         temporary.unlink(missing_ok=True)
         raise
 
@@ -68,6 +72,7 @@ def atomic_directory(target: Place, *, sync: bool = True) -> Iterator[Place]:
     try:
         yield temporary
         if sync:
+            # Files before the folders that name them.
             for path in sorted(temporary.rglob("*")):
                 (_sync_directory if path.is_dir() else _sync)(path)
             _sync_directory(temporary)
@@ -106,6 +111,7 @@ def _copy_group(source: Place, target: Place) -> None:
         names = [place.relative_to(source) for place in source.objects()]
     else:
         names = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
+    # The metadata last: a group without them does not exist.
     for name in sorted(names, key=lambda name: name == _MARK):
         copy = target / name
         assert isinstance(copy, StorePath)

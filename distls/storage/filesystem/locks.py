@@ -55,6 +55,7 @@ def is_held(path: Place) -> bool:
         return True
     if host != socket.gethostname():
         return True
+    # Signal 0 asks whether the process exists, and does nothing.
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -69,6 +70,7 @@ def _acquired(path: Path, what: str) -> BinaryIO:
         file = os.fdopen(_open_without_links(path), "a+b")
         try:
             _lock(file, path, what)
+            # The holder may have removed the file between opening and locking: then the lock is on no name.
             if _is_there(file, path):
                 _sign(file)
                 return file
@@ -110,6 +112,7 @@ def _is_there(file: BinaryIO, path: Path) -> bool:
 
 def _sign(file: BinaryIO) -> None:
     mine = {"process": os.getpid(), "host": socket.gethostname()}
+    # For messages and `is_held`: the lock itself is the kernel's.
     file.truncate(0)
     file.write(json.dumps(mine).encode())
     file.flush()

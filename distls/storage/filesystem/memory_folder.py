@@ -37,6 +37,7 @@ def temporary_folder(prefix: str, n_bytes: float | None) -> Iterator[Path]:
 
     Only this process, and others on this machine, may need what is in it.
     """
+    # Memory is for small files only, and with room to spare.
     if n_bytes is None or n_bytes > LARGEST_IN_MEMORY or not _has_room(n_bytes):
         home, own = Path(tempfile.gettempdir()), _own_here()
     else:
@@ -76,6 +77,7 @@ def temporary_place(prefix: str, n_bytes: float, *, shared: bool) -> Iterator[Pl
 @contextlib.contextmanager
 def _swept_folder(home: Path, own: str, prefix: str) -> Iterator[Path]:
     # machines that share a folder may not see each other's locks: each sweeps its own
+    # Swept before the own folder is made, which must not be among those found.
     _sweep(home, own)
     path, lock = _locked_folder(home, own + prefix)
     try:
@@ -103,6 +105,7 @@ def _locked_folder(home: Path, prefix: str) -> tuple[Path, int]:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             # without locks nothing is swept either
             with contextlib.suppress(OSError):
+                # A sweep waits for no lock, so this one is soon free.
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_dir():
                 return path, lock
@@ -124,7 +127,9 @@ def _sweep(home: Path, own: str) -> None:
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
+                # The lock is had only if its holder is gone.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Other users may make folders with such a name in a shared place.
                 if os.fstat(lock).st_uid == os.geteuid():
                     shutil.rmtree(path, ignore_errors=True)
             finally:

@@ -33,9 +33,11 @@ def ask(root: str, key: str, request: Callable[[Any, str], Result]) -> Result:
         try:
             return request(store, key)
         except refusals() as error:
+            # A wait that would end after the deadline is not begun.
             if not _may_pass(error) or time.monotonic() + wait >= until:
                 raise explained(root, key, error) from None
         time.sleep(wait)
+        # Doubled up to a few seconds: many workers ask at once.
         wait = min(2 * wait, 5.0)
 
 

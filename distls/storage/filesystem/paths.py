@@ -123,6 +123,7 @@ class StorePath:
 
     def is_dir(self) -> bool:
         """Return whether there are objects below this name."""
+        # One object is enough to know, where a listing of all may be long.
         found: list[Any] = self._ask(
             lambda store, key: next(iter(obstore().list(store, key or None, chunk_size=1)), [])
         )
@@ -162,6 +163,7 @@ class StorePath:
             for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
                 into.data[done : done + len(chunk)] = memoryview(chunk)
                 done += len(chunk)
+            # Short answers happen when connections are cut: retried as lost ones.
             if done != len(into):
                 raise ConnectionError(f"the answer ended after {done} of {len(into)} bytes")
             return into
@@ -195,7 +197,9 @@ class StorePath:
 
     def write_parts(self, *parts: bytes | memoryview) -> None:
         """Write the concatenated parts as one object, atomically."""
+        # Empty parts break requests of several parts.
         views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
+        # A single request is atomic and cheaper.
         if sum(map(len, views)) <= _PART_BYTES:
             content = b"".join(views)
             self._ask(lambda store, key: obstore().put(store, key, content, use_multipart=False))
@@ -236,6 +240,7 @@ class StorePath:
     def remove(self) -> None:
         """Delete everything below this name."""
         # an empty key is a prefix of everything
+        # Nothing is more easily deleted by a wrong key.
         if not self.key:
             raise ValueError(f"{self}: a whole bucket is not removed")
         keys = [place.key for place in self.objects()]

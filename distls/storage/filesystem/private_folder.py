@@ -21,12 +21,14 @@ def private_folder(path: Path) -> Path:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
+    # Checked at the real path: a link may lead anywhere.
     real = path.resolve(strict=True)
     status = real.stat()
     if status.st_uid != os.geteuid():
         raise NotPrivateError(f"{path} belongs to another user")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise NotPrivateError(f"other users can write to {path}")
+    # Whoever can rename a parent can put another folder in its place.
     for parent in real.parents:
         if _anyone_can_replace_in(parent):
             raise NotPrivateError(f"other users can replace {path}: they can write to {parent}")

@@ -35,6 +35,7 @@ def read_with_retries(read: Callable[[], Read], what: Place, *, of_store: bool =
     CorruptDataError.
     """
     failed: Exception | None = None
+    # The last attempt has no wait after it.
     for wait in (*_WAITS, None):
         try:
             result = read()

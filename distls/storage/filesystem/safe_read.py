@@ -45,6 +45,7 @@ def open_regular(path: Path, within: Place | None = None) -> int:
 
     Raises FormatError for a FIFO, a device or the like, or a link out of `within`, which may be a link itself.
     """
+    # Opened first and checked by its descriptor: a check by name could be overtaken by a change.
     descriptor = os.open(path, _FLAGS)
     try:
         _check_regular(descriptor, path)
@@ -98,6 +99,7 @@ def refuse_links(folder: Place, within: Place | None = None) -> None:
         raise _leads_out(folder, within or folder)
     for entry in _entries(folder):
         if entry.is_symlink():
+            # Only where links lead matters, not that they are there.
             if not os.path.realpath(entry.path).startswith(root):
                 raise _leads_out(entry.path, within or folder)
         elif not entry.is_file(follow_symlinks=False):
@@ -126,6 +128,7 @@ def read_bytes(path: Place, within: Place | None = None, *, limit: int | None = 
 
     def read() -> bytes:
         with open(open_regular(path, within), "rb", buffering=0) as file:
+            # Size first: the memory is not allocated for a file that is too large.
             _check_size(path, os.fstat(file.fileno()).st_size, limit)
             return file.read()
 
@@ -219,6 +222,7 @@ def parse_json(content: bytes, kind: type[T]) -> T:
     Raises ValueError if it is no JSON, exceeds a bound, or is not of that type.
     """
     # before memory is allocated for any of them
+    # A cheap upper bound of the number of values, by counting separators.
     if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:
         raise ValueError(f"more than {_MOST_VALUES} JSON values")
     try:
@@ -236,6 +240,7 @@ def _decode(content: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(content, type=kind)
     # msgspec refuses lone surrogates, which stand for the bytes of file names that are not UTF-8
     value = json.loads(content.decode(), parse_constant=_finite, parse_float=_finite)
+    # Encoding proves that the surrogates are those of file names.
     json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     return msgspec.convert(value, kind)
 
@@ -262,6 +267,7 @@ def _one_line(error: Exception) -> str:
 
 def _check_depth(value: Any) -> None:
     level = [value]
+    # Level by level: a recursive check would itself overflow.
     for _ in range(_DEEPEST):
         level = [inner for outer in level for inner in _members(outer) if type(inner) not in _PLAIN]
         if not level:

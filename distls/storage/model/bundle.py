@@ -73,6 +73,7 @@ def write_bundle(
         inside = temporary / content["folder"] if "folder" in content else temporary
         every = itertools.chain(arrays.items(), further)
         content["arrays"] = {name: _write_array(inside, name, array) for name, array in every}
+        # The description last: a bundle without it does not exist.
         write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
     # folders of earlier bundles, which nothing refers to any more
     if isinstance(folder, StorePath):
@@ -87,6 +88,7 @@ def _checksum(content: dict[str, Any]) -> int:
 
 def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
     # little-endian C order: the same bytes on any machine
+    # C order: the checksum is of the file's bytes.
     array = np.asarray(array, order="C")
     if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
         raise ValueError(
@@ -96,6 +98,7 @@ def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any
     header = io.BytesIO()
     npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
     payload = array.reshape(-1).view(np.uint8)
+    # No sync of its own: the folder is synced as a whole before it appears.
     write_bytes(folder / f"{name}.npy", header.getvalue(), payload.data, sync=False)
     checksum = google_crc32c.value(header.getvalue())
     checksum = google_crc32c.extend(checksum, payload) if payload.size else checksum
@@ -127,6 +130,7 @@ def _read(
     folder: Place, kind: str, within: Place, wanted: set[str] | None, leave: str | None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     found = _read_description(folder, kind, within)
+    # A name from a file must not lead out of the bundle.
     if found.folder and not _FOLDER.fullmatch(found.folder):
         raise FormatError(f"{folder}: illegal folder of arrays {found.folder!r}")
     inside = folder / found.folder if found.folder else folder
@@ -171,6 +175,7 @@ def _read_array(folder: Place, name: str, described: dict[str, Any], within: Pla
         content = read_array_file(path, within)
     except FileNotFoundError:
         raise CorruptDataError(f"{path}: missing") from None
+    # Headers are literals that Python parses: untrusted bytes do not get there.
     # the header is parsed only if the whole file matches its checksum
     checksum = google_crc32c.value(content) if content.size else None
     array = parse_npy(content) if checksum == described.get("crc32c") else None
@@ -183,6 +188,7 @@ def parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
     """Return the array in the bytes of an .npy file, sharing their memory; None unless it is one of numbers."""
     header = io.BytesIO(content[: npy.MAGIC_LEN + 2 + 2**16].tobytes())
     try:
+        # One version only, whose header is bounded in size.
         if npy.read_magic(header) != (1, 0):
             return None
         with _ONE_PARSER:

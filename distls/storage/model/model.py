@@ -150,6 +150,7 @@ def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
     """Return the rows of weights that are not all zero, increasing; -0.0 is not zero here."""
     if isinstance(weights, ClassBlocks):
         return weights.used_rows()
+    # As bits, so that -0.0 and NaN count as values.
     bits = weights.view(f"u{weights.itemsize}")
     return np.flatnonzero(bits.any(axis=1))
 
@@ -160,6 +161,7 @@ def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDAr
     digest = hashlib.sha256(np.ascontiguousarray(weights, dtype=little).tobytes())
     digest.update(np.ascontiguousarray(intercept, dtype=little).tobytes())
     for array in others:
+        # Little-endian and C-ordered: one digest on all machines.
         digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
     return digest.hexdigest()
 
@@ -195,6 +197,7 @@ def save_model(folder: Place, model: LinearModel) -> None:
     # sparse models store the non-zero rows only
     if not model.recipe and model.weights.ndim == 2:
         rows = used_rows(model.weights)
+        # At most half: otherwise the row numbers cost more than the zeros.
         if len(rows) <= len(model.weights) // 2:
             weights = {"weights": model.weights[rows], _ROWS: rows}
             attributes["n_features"] = len(model.weights)
@@ -214,6 +217,7 @@ def _block_prefix(first: int) -> str:
 def _blocks_of(folder: Place, attributes: _Attributes, intercept: NDArray[Any]) -> ClassBlocks:
     """Return the weights of a model of blocks of classes, which stay on disk."""
     n_features, firsts, k = attributes.n_features, attributes.class_blocks, len(intercept)
+    # Blocks follow each other without gaps, from class 0 on.
     if n_features is None or firsts[0] != 0 or np.any(np.diff(firsts, append=k) <= 0) or attributes.recipe:
         raise FormatError(f"{folder}: its blocks of classes are not those of {k} classes")
     blocks = tuple(
@@ -228,6 +232,7 @@ def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | 
     weights, rows = arrays["weights"], arrays.get(_ROWS)
     if rows is None:
         return weights
+    # Row numbers come from a file, and index memory.
     sound = rows.dtype == np.int64 and weights.ndim == 2 and rows.shape == weights.shape[:1]
     if n_features is None or not sound or np.any(np.diff(rows, prepend=-1, append=n_features) <= 0):
         raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
@@ -248,6 +253,7 @@ def load_model(path: str | Place) -> LinearModel:
     Raises FormatError if there is no model at `path`, CorruptDataError if its arrays do not match their checksums.
     """
     root = place_of(path)
+    # A run without `model` is told from a model folder by its configuration.
     # `path` is a run, which has its model in a folder, or the model itself
     folder = root / "model" if (root / "model").is_dir() else root
     if not root.exists():
@@ -276,6 +282,7 @@ def load_model(path: str | Place) -> LinearModel:
         weights, arrays["intercept"], **said, features=features, arrays=others, calibration_arrays=calibration
     )
     _check_whole(model, folder)
+    # The digest comes last: it is of weights whose shapes are known to be sound.
     if recorded != model.sha256:
         raise CorruptDataError(f"{folder}: its weights do not match their recorded weights_sha256")
     return model
@@ -296,6 +303,7 @@ def _checked(stored: dict[str, Any], arrays: dict[str, NDArray[Any]], folder: Pl
             convert_json(attributes.recipe, _Recipe, "its recipe")
     except ValueError as error:
         raise FormatError(f"{folder}: not a model written by distls ({error})") from None
+    # Codes would be ambiguous.
     if len(set(attributes.classes)) != len(attributes.classes):
         raise FormatError(f"{folder}: not a model written by distls (a class is there twice)")
     return attributes

@@ -72,6 +72,7 @@ class PredictionArrays:
         """Write the next rows: codes and scores, or numbers."""
         rows = slice(self._row, self._row + len(values[0]))
         for array, block in zip(self._arrays, values, strict=True):
+            # Slices are written to disk at once; nothing is collected.
             array[rows] = block
         self._row = rows.stop
 
@@ -92,6 +93,7 @@ class PredictionArrays:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
+            # Only without an error: half of the predictions must not look whole.
             replace_directory(self._temporary, self._target)
         # after an exchange it holds what was there before
         shutil.rmtree(self._temporary, ignore_errors=True)
@@ -110,6 +112,7 @@ class _Sets:
         self._row, self._size = 0, 0
 
     def append(self, indptr: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+        # Offsets of a block start at zero, those of the array go on.
         self._indptr[self._row : self._row + len(indptr)] = indptr + self._size
         self._indices.append(labels.astype(np.int64))
         self._data.append(np.ones(len(labels), np.float32))

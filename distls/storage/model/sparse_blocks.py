@@ -51,6 +51,7 @@ class ClassBlock:
             rising = np.ones(len(self.indices) + 1, bool)
             rising[1:-1] = self.indices[1:] > self.indices[:-1]
             rising[self.indptr] = True  # the first of a class follows the last of another
+            # Kernels index by them without checks.
             sound = bool(rising.all()) and int(self.indices.max()) < n_features
         if not sound:
             raise FormatError(
@@ -91,6 +92,7 @@ class ClassBlocks:
         self._last: ClassBlock | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        # The cached block is not sent to workers, which read their own.
         return {**self.__dict__, "_last": None}
 
     def __len__(self) -> int:
@@ -119,6 +121,7 @@ class ClassBlocks:
     def _loaded(self, block: ClassBlock | BlockPlace) -> ClassBlock:
         if isinstance(block, ClassBlock):
             return block
+        # One block at a time: all together may not fit into memory.
         if self._last is None or self._last.first != block.first:
             found = block.load()
             found.check(block.stop, self.shape[0], self.dtype, block.folder)
@@ -131,6 +134,7 @@ class ClassBlocks:
 
     def column(self, k: int) -> NDArray[Any]:
         """Return the weights of a class, shape (n_features,)."""
+        # Negative numbers count from the end, as of an array.
         k = range(self.shape[1])[k]
         made = np.zeros(self.shape[0], self.dtype)
         for block in self.blocks:
@@ -142,6 +146,7 @@ class ClassBlocks:
 
     def dense(self) -> NDArray[Any]:
         """Return all weights as an array; raise MemoryPlanError if it would not fit."""
+        # Checked before it is allocated: the kernel would kill the process instead of raising.
         free = available_memory()
         if self.nbytes > free:
             raise MemoryPlanError(
@@ -157,6 +162,7 @@ class ClassBlocks:
     def used_rows(self) -> NDArray[np.int64]:
         """Return the features with a weight that is not zero, increasing."""
         used = np.zeros(self.shape[0], bool)
+        # Features of different classes overlap, so a mask and not a count.
         for block in self.read():
             used[block.indices] = True
         return np.flatnonzero(used)

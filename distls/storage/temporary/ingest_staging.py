@@ -101,6 +101,7 @@ class StagingArea:
     def read_document(self, name: str) -> Any | None:
         """Return the JSON document `name`, or None when there is none."""
         try:
+            # Within the dataset: a staged link must not lead elsewhere.
             return read_json(self.folder / f"{name}.json", object, self.dataset)
         except FileNotFoundError:
             return None
@@ -119,6 +120,7 @@ class StagingArea:
         path = self.folder / f"{name}.npy"
         if isinstance(path, StorePath):
             content = io.BytesIO()
+            # Never pickled: every array here is of numbers.
             np.save(content, array, allow_pickle=False)
             path.write_parts(content.getbuffer())
             return
@@ -161,6 +163,7 @@ class StagingArea:
 
     def write_chunk_origins(self, name: str, numbers: NDArray[np.uint32], ids: RowIds | None) -> None:
         """Write the origins of a chunk's rows, in its order; before the chunk, whose sidecar covers them."""
+        # Without ids both arrays are empty, and take no room.
         ends = np.empty(0, dtype=np.int64) if ids is None else ids.ends
         text = np.empty(0, dtype=np.uint8) if ids is None else ids.text
         header = (
@@ -181,6 +184,7 @@ class StagingArea:
         with opened_ranges(path, self.dataset) as read:
             header = _part(read, 0, _ORIGIN_BYTES)
             n_rows, has_ids = int.from_bytes(header[8:16], "little"), header[16:] != bytes(8)
+            # A header that was cut short, or is of another file.
             if header[:8] != _ORIGIN_MAGIC or not 0 <= start <= stop <= n_rows:
                 raise _foreign(path)
             numbers = np.frombuffer(_part(read, _ORIGIN_BYTES + 4 * start, 4 * (stop - start)), dtype="<u4")
@@ -188,6 +192,7 @@ class StagingArea:
                 return numbers, None
             ends_at = _ORIGIN_BYTES + 4 * (n_rows + n_rows % 2)
             ends = np.frombuffer(_part(read, ends_at + 8 * start, 8 * (stop - start + 1)), dtype="<i8")
+            # Offsets are of the whole chunk; those returned start at zero.
             first, last = int(ends[0]), int(ends[-1])
             text = _part(read, ends_at + 8 * (n_rows + 1) + first, last - first)
             return numbers, RowIds(np.frombuffer(text, dtype=np.uint8), ends - first)
@@ -213,6 +218,7 @@ class StagingArea:
         found = read_finished(self.folder / f"{name}.json", dict[str, Any], self.dataset)
         with contextlib.suppress(FileNotFoundError, ValueError):
             sizes = [(self._chunk_path(c.name).stat().st_size, c.bytes) for c in chunks(found)]
+            # Size tells a whole chunk: it was written under another name and renamed.
             return found if all(size == wanted for size, wanted in sizes) else None
         return None
 
@@ -247,6 +253,7 @@ class StagingArea:
         for i, segment in enumerate(segments):
             rows[i], size = self._read_segment(segment, words[done:])
             done += size
+        # The counts of the plan and of the chunks must agree before kernels parse the words.
         if done != n_words:
             raise CorruptDataError(
                 f"{self.folder}: {done} words where {n_words} were staged; remove {self.dataset}"
@@ -261,6 +268,7 @@ class StagingArea:
             entries_at = _HEADER_BYTES + segment.start * _ENTRY_BYTES
             entries = _part(read, entries_at, (segment.stop - segment.start + 1) * _ENTRY_BYTES)
             table = np.frombuffer(entries, dtype="<u4")
+            # The table's second column counts words before each bucket.
             first, size = int(table[1]), int(table[-2]) - int(table[1])
             words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES + 4 * first
             if size <= len(into) and size and read(words_at, into[:size].data.cast("B")) < 4 * size:
@@ -299,6 +307,7 @@ def _foreign(path: Place | str) -> CorruptDataError:
 
 
 def _read_header(header: bytes, path: str) -> int:
+    # The magic bytes first: what follows is read by their layout.
     if len(header) != _HEADER_BYTES or header[:8] != _MAGIC:
         raise _foreign(path)
     return int.from_bytes(header[8:], "little")

@@ -43,6 +43,7 @@ class RowState:
     def write(self, index: int, version: int, array: NDArray[Any]) -> None:
         """Store the array of partition `index` as `version`, and delete all but the version before it."""
         self.put(index, version, array)
+        # The version before stays, so that a round that fails can be repeated.
         self.drop(index, version - _KEPT_VERSIONS)
 
     def put(self, index: int, version: int, array: NDArray[Any]) -> None:
@@ -57,6 +58,7 @@ class RowState:
         body = array.reshape(-1).view(np.uint8)
         for folder in (self._state, self.folder):  # without parents: a run that was removed is not made again
             folder.mkdir(exist_ok=True)
+        # Over the header too: a changed shape is damage like any other.
         checksum = _extended(google_crc32c.value(header.getvalue()), body).to_bytes(_CHECKSUM_BYTES, "little")
         write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
 
@@ -69,6 +71,7 @@ class RowState:
 
     def stored(self) -> set[tuple[int, int]]:
         """Return (index, version) of all arrays in the folder."""
+        # Names of other files in the folder are not looked at.
         names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
         found = (_NAME.fullmatch(name) for name in names)
         return {(int(match[1]), int(match[2])) for match in found if match}
@@ -100,6 +103,7 @@ class RowState:
         """Return the array of a file, None if the bytes do not match their checksum."""
         content = read_array_file(path, self.folder)
         payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+        # Checked before the header is parsed, which is Python text.
         sound = _extended(0, payload).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
         return parse_npy(payload) if sound else None
 

@@ -70,6 +70,7 @@ class SpillArea:
     def sweep(self) -> None:
         """Delete the remains of a transposition that was killed after its rename."""
         if self.folder.exists():
+            # Another process may be at work there: then nothing is removed.
             with contextlib.suppress(OSError), self.held():
                 # with a plan it can be resumed
                 if self.read_plan() is None:
@@ -98,6 +99,7 @@ class SpillArea:
         try:
             return self._group(number).stat().st_size
         except FileNotFoundError:
+            # No file has this size, so it equals no expected one.
             return -1
 
     def write_group(self, number: int, *arrays: NDArray[Any]) -> None:
@@ -112,6 +114,7 @@ class SpillArea:
 
     def _fill(self, read: Callable[[int, memoryview], int], at: int, into: NDArray[Any]) -> None:
         view = into.reshape(-1).view(np.uint8).data
+        # A short file: kernels would read what is left in the buffer.
         if read(at, view) < len(view):
             raise self.damaged()
 

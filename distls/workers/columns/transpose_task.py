@@ -68,6 +68,7 @@ def turn_group(spec: TransposeSpec, group: RowGroup) -> None:
     dataset = open_ref(spec.data)
     spill = SpillArea(dataset.path)
     with spill.guard(), borrowed_buffers() as pool:
+        # A file of the right size is whole: it appears by a rename.
         if spill.group_bytes(group.number) != _group_bytes(dataset, group):
             transposed = _transposed_dense if dataset.meta.layout == "dense" else _transposed_sparse
             blocks = [
@@ -91,12 +92,14 @@ def _transposed_sparse(
     sparse = [x for x in blocks if isinstance(x, CsrRows)]
     indptr = np.zeros(dataset.meta.n_features + 1, dtype=np.int64)
     for x in sparse:
+        # Offsets from 1 on: the running sum then gives the starts.
         count_values(x.indices, indptr[1:])
     np.cumsum(indptr, out=indptr)
     rows, data = _pairs(dataset.meta, int(indptr[-1]), pool, "turned")
     place = indptr[:-1].copy()
     first = int(dataset.first_rows[group.start])
     for x in sparse:
+        # In the order of the rows, so row numbers increase within each column.
         scatter_rows(x.indptr, x.indices, x.data, first, place, rows, data)
         first += n_rows_of(x)
     return indptr, rows, data
@@ -131,6 +134,7 @@ def column_counts_of(
 ) -> NDArray[np.int64]:
     """Count the values of columns start, ..., stop - 1 in all groups of sparse rows, shape (stop - start,)."""
     spill, counts = SpillArea(dataset.path), np.zeros(stop - start, dtype=np.int64)
+    # Starts of the wanted columns only, of each group.
     starts = np.empty(stop - start + 1, dtype=np.int64)
     for group in groups:
         with spill.open_group(group.number) as read:
@@ -153,6 +157,7 @@ def write_bundle(spec: TransposeSpec, bundle: Bundle) -> list[dict[str, Any]]:
     spill = SpillArea(dataset.path)
     with spill.guard(), borrowed_buffers() as pool:
         finished = [spill.read_record(bundle.first + k) for k in range(len(bundle.cuts) - 1)]
+        # All shards of the bundle or none: they come from the same read.
         if all(record is not None for record in finished):
             return [record for record in finished if record is not None]
         gathered = _gathered_dense if dataset.meta.layout == "dense" else _gathered_sparse
@@ -165,6 +170,7 @@ def write_bundle(spec: TransposeSpec, bundle: Bundle) -> list[dict[str, Any]]:
 def _write(spill: SpillArea, bundle: Bundle, k: int, x: Columns, n_rows: int, codec: str) -> dict[str, Any]:
     """Write the k-th shard of a bundle and its record."""
     start, stop = (cut - bundle.cuts[0] for cut in bundle.cuts[k : k + 2])
+    # The record after the shard: a shard without it is written again.
     record = asdict(write_shard(spill.shards, bundle.first + k, _part(x, start, stop), n_rows, codec))
     spill.write_record(bundle.first + k, record)
     return record
@@ -175,6 +181,7 @@ def _part(x: Columns, start: int, stop: int) -> Columns:
     if isinstance(x, DenseColumns):
         return DenseColumns(x.values[start:stop])
     begin, end = x.indptr[start], x.indptr[stop]
+    # Offsets of a shard count from its own first value.
     return CscColumns(x.indptr[start : stop + 1] - begin, x.indices[begin:end], x.data[begin:end])
 
 
@@ -191,6 +198,7 @@ def _gathered_sparse(
         with spill.open_group(group.number) as read:
             read(8 * first, starts)
             some_rows, some_data = _pairs(dataset.meta, int(starts[-1] - starts[0]), pool, "turned")
+            # Row numbers lie behind all column offsets in the file.
             rows_at = 8 * (dataset.meta.n_features + 1)
             data_at = rows_at + int(dataset.table.nnz[group.start : group.stop].sum()) * rows.itemsize
             read(rows_at + int(starts[0]) * rows.itemsize, some_rows)

@@ -13,6 +13,7 @@ from distls.workers.compilation.jit import helper
 @helper
 def copy_vector(source, target):
     """Copy the first ``len(target)`` elements."""
+    # The target's length counts, as sources may be padded.
     for i in range(len(target)):
         target[i] = source[i]
 

@@ -53,12 +53,14 @@ class EntryFiles:
         try:
             index = self._index()
         except DamagedEntryError:
+            # A damaged index is replaced: its objects are compiled again.
             index = {}
         replaced, index[key] = index.get(key), _name_of(content)
         # the object first: whoever finds it in the index finds all of it
         _replace(self._path(index[key]), content)
         listed = dumps(index)
         _replace(self.index_path, self._seal(listed) + listed)
+        # Only when no index names it any more.
         if replaced is not None and replaced != index[key]:
             self.discard(self._path(replaced))
 
@@ -91,6 +93,7 @@ class EntryFiles:
         """Return a file's bytes, None if there is no such file or it cannot be read."""
         try:
             with open(os.open(path, _FLAGS), "rb", buffering=0) as file:
+                # A FIFO or device would block or never end.
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise DamagedEntryError(path)
                 return file.read()
@@ -108,6 +111,7 @@ def _replace(path: str, content: bytes) -> None:
     try:
         with open(temporary, "xb") as file:
             file.write(content)
+        # Atomic within the folder; an entry that is half-written is never seen.
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -71,6 +71,7 @@ class CompilingNotice:
         if self._told or self._timer is not None:
             return
         self._began = time.monotonic()
+        # Seconds that earlier kernels took count: many short compilations are a long wait too.
         self._timer = threading.Timer(max(_PATIENCE_SECONDS - self._spent, 0.0), self._tell, (folder,))
         self._timer.daemon = True
         self._timer.start()
@@ -93,6 +94,7 @@ class CompilingNotice:
             self._lock = os.open(
                 os.path.join(folder, "notice.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
+            # Never released: the notice is for the whole life of this process.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
@@ -181,11 +183,13 @@ class KernelCache(CacheOfKernel):
         """Load a compiled variant; if another process is compiling this kernel, wait for its result."""
         if not self._enabled:
             return None
+        # Types of later modules are registered only when the context is refreshed.
         target_context.refresh()
         found = self._loaded(sig, target_context, mend=False)
         if found is None:
             if self._lock is None:
                 self._lock = _lock(self._lock_path)
+            # Once more with the lock: another process may have stored it meanwhile.
             found = self._loaded(sig, target_context, mend=True)
             if found is not None:
                 self._unlock()
@@ -213,6 +217,7 @@ class KernelCache(CacheOfKernel):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store a compiled variant, and let the processes that wait for it go on."""
+        # Some variants hold what cannot be stored; they are compiled by every process.
         try:
             if self._enabled and self._impl.check_cachable(data):
                 os.makedirs(self._cache_path, mode=0o700, exist_ok=True)
@@ -252,6 +257,7 @@ class KernelCache(CacheOfKernel):
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """Add the sources of the losses and penalties that a variant is compiled for."""
         # no kernel's file imports them: they are not in its closure
+        # Sorted: the order of a set differs between processes.
         sources = {source_digest(path) for path in map(_file_of, _class_modules(sig)) if path is not None}
         return (*super()._index_key(sig, codegen), *sorted(sources))
 
@@ -262,6 +268,7 @@ _CACHES: dict[Callable[..., Any], KernelCache] = {}
 def _give_up_failed(dispatcher: Any, args: Any) -> None:
     """Give up what has failed: numba stores nothing then, and the lock on the kernel would stay."""
     cache = _CACHES.get(dispatcher.py_func)
+    # What has not failed is stored by `save_overload`, which releases the lock.
     if cache is not None and tuple(args) not in dispatcher.overloads:
         cache.give_up()
 
@@ -311,6 +318,7 @@ def _lock(path: str) -> int | None:
 def source_digest(path: str) -> str:
     """Return a digest of a Python file and of all files of this package that it imports, directly or not."""
     digest = hashlib.sha256()
+    # Sorted by name, so that the digest does not depend on the order of imports.
     for name, text in sorted(_closure(path).items()):
         digest.update(name.encode() + b"\0" + hashlib.sha256(text).digest())
     return digest.hexdigest()[:16]

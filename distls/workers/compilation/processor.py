@@ -15,4 +15,5 @@ def processor() -> str:
     features = config.CPU_FEATURES
     if features is None:
         features = llvm.get_host_cpu_features().flatten()
+    # The features too: the same model may have some of them switched off.
     return f"{name}-{hashlib.sha256(features.encode()).hexdigest()[:8]}"

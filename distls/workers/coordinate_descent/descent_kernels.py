@@ -246,6 +246,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
         lipschitz = max(lipschitz, _EPSILON / step.scale)
         for r in range(k):
             v[r] = w[j, r] - g[r] / lipschitz
+        # In sums over rows: alpha / L of the means is alpha / (scale L).
         row_prox(penalty, v, step.alpha / (step.scale * lipschitz), step.rho, d[:k])
         for r in range(k):
             d[r] -= w[j, r]
@@ -376,6 +377,7 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     longest = 0.0
     for r in range(k):
         longest = max(longest, abs(d[r]))
+    # Below it the promised decrease is lost in the rounding of the scores, and the search would only fail.
     if -step.scale * _inner(g, d[:k]) > (_NO_GAIN_SINGLE if z.itemsize == 4 else _NO_GAIN):
         _search(
             loss, 0, step, indices, data, start, stop, z, y, weight, b, g, d, part, scratch, totals

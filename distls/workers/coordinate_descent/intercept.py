@@ -37,12 +37,14 @@ class Intercept:
 
     def __init__(self, margins: Margins, loss: str, step: Step) -> None:
         self._margins, self._loss = margins, loss_named(loss)
+        # The intercept is not penalised, and its step is always searched for.
         self._step = step._replace(alpha=0.0, constant=False)
         n_rows, k = margins.z.shape
         full = k <= NEWTON_CLASSES and has_row_function(
             self._loss, "add_score_hessian", sets=isinstance(margins.y, LabelSets)
         )
         self._side = k if full else 0
+        # The intercept is a column of ones, so the kernels of columns serve it.
         self._ones = DenseRows(np.ones((1, n_rows), np.float32))
 
     def step(self, b: Array, totals: Array) -> float:
@@ -55,6 +57,7 @@ class Intercept:
         """Do steps in place until it is optimal; return its violation before them."""
         violation = 0.0
         for number in range(_NEWTON_STEPS):
+            # Totals of its own: only the violation before the first step counts.
             own = np.zeros(N_TOTALS)
             longest = self.step(b, own)
             violation = violation if number else float(own[_T.violation])
@@ -77,6 +80,7 @@ def uncentred_columns(x: Rows, weight: Array, n_rows: int) -> dict[int, float]:
     for j in places.tolist():
         values, own = _column(x, j, weight)
         mean = float((own * values).sum()) / n_rows
+        # Its share of the mean square says how nearly parallel to the ones the column is.
         if mean != 0.0 and mean * mean >= _LEANING * float((own * values * values).sum()) / n_rows:
             found[j] = mean
     return found
@@ -92,6 +96,7 @@ def _column(x: Rows, j: int, weight: Array) -> tuple[Array, Array]:
 
 def centred(x: Rows, j: int, mean: float, n_rows: int) -> DenseRows:
     """Return a column less its mean, as the only row of X^T."""
+    # Dense, since all zeros become minus the mean.
     out = np.full((1, n_rows), -mean)
     if isinstance(x, DenseRows):
         out[0] += x.values[j]

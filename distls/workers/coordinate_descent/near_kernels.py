@@ -19,12 +19,14 @@ def column_gradients(x, z, y, weight, loss, out):
     The other parameters are as of `column_sweep`.
     """
     indices, data = row_arrays(x)
+    # As wide as whole vectors: the kernels of a row read and write past k.
     k = out.shape[1]
     width = padded(k)
     g, own, scratch = np.zeros(width), np.zeros(k), np.zeros(k)
     for j in range(len(out)):
         start, stop = row_span(x, j, indices, data)
         out[j] = 0.0
+        # An empty column keeps the zeros above.
         if start < stop:
             block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
             copy_vector(g, out[j])
@@ -37,6 +39,7 @@ def add_products(x, w, z):
     for j in range(len(w)):
         start, stop = row_span(x, j, indices, data)
         for p in range(start, stop):
+            # In the order of the columns: the same bits in every process.
             i, factor = np.intp(indices[p]), np.float64(data[p])
             for r in range(w.shape[1]):
                 z[i, r] += factor * w[j, r]

@@ -146,11 +146,14 @@ class _Search:
         """Return the weights and the intercept with the best bound, whose scores are left in the margins."""
         visits = max(self._x[-1].size * self._w.shape[1], 1)  # of a sweep
         most = min(_SWEEPS, int(_VISITS // visits))
+        # Whole rounds of sweeps only: an extrapolation needs all of its points.
         for _ in range(0, most - _BETWEEN + 1, _BETWEEN):
             if self._is_good():
                 break
             points = [self._point()]
             for number in range(_BETWEEN):
+                # Forth and back: such sweeps are symmetric, and their errors extrapolate better (Bertrand and
+                # Massias 2021).
                 self._sweep(-1 if number % 2 else 1)
                 points.append(self._point())
             before = self._judge()
@@ -212,8 +215,10 @@ class _Search:
         for share, change in zip(shares, points[1:], strict=True):
             there -= share * change
         values, kept = self._parts(there)[0], self._parts(last)[0].any(axis=1)
+        # Rows that the sweeps have made zero stay so: an extrapolated row would be tiny but not zero.
         values[~kept] = 0.0
         self._move(there)
+        # Anderson steps may rise: then the last sweep's weights stay.
         if self._value() < before:
             return True
         self._move(last)
@@ -231,11 +236,13 @@ class _Search:
 def _shares(points: list[Array], last: Array) -> Array | None:
     """Overwrite points by their differences to the next; return how much of all but the first to take from `last`."""
     for place, point in enumerate(points):
+        # In place, as the points are as large as the weights.
         np.subtract(points[place + 1] if place + 1 < len(points) else last, point, out=point)
     products = np.array([[float(a @ b) for b in points] for a in points])
     mean = float(np.trace(products)) / len(points)
     if not mean > 0.0:
         return None
+    # Differences of converging sweeps become parallel, and the matrix singular.
     products[np.diag_indices(len(points))] += _DAMPING * mean
     # the combination of the differences, with shares that sum to one, which is the shortest
     shares = np.linalg.solve(products, np.ones(len(points)))

@@ -40,6 +40,7 @@ class SparseWeights(NamedTuple):
     @classmethod
     def of(cls, weights: NDArray[Any], intercept: NDArray[np.float64]) -> SparseWeights:
         """Return the rows of (n_features, k) weights that are not zero."""
+        # Row by row: a penalty of rows makes whole rows zero.
         columns = np.flatnonzero(weights.any(axis=1))
         return cls(columns, weights[columns], intercept)
 
@@ -180,6 +181,7 @@ def read_row_scores(job: RowScores, k: int) -> Margins:
     Raises StateLostError if some of it is missing, or not as it was written.
     """
     dataset = open_ref(job.data)
+    # Read whole: columns meet all rows.
     z = np.empty((dataset.meta.n_rows, k), job.dtype)
     for index, (start, stop) in enumerate(zip(dataset.first_rows, dataset.first_rows[1:], strict=False)):
         z[start:stop] = job.scores.read(index, job.version, (int(stop - start), k))
@@ -189,6 +191,7 @@ def read_row_scores(job: RowScores, k: int) -> Margins:
     # kernels index by them without a check of bounds
     fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(codes)
     if not (fits if sets else codes.shape == (len(z),)) or weight.shape not in ((len(z),), (0,)):
+        # The cached arrays would be returned again and again.
         _stored_rows.cache_clear()  # they are stored anew
         raise StateLostError(f"{job.state}: targets or weights of other rows")
     if not are_below(codes, k):

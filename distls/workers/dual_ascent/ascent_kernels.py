@@ -65,6 +65,7 @@ def square_norm(rows, i):
     """Square of the l2 norm of row `i`."""
     total, (start, stop) = 0.0, places(rows, i)
     for p in range(start, stop):
+        # float64: the square of a float32 value may underflow, and q with it.
         x = np.float64(value_of(rows, i, p))
         total += x * x
     return total
@@ -92,8 +93,10 @@ def _shrink_row(indices, start, stop, u, l1, w):
     """Set the rows of w that belong to a row of the block to those of u, shrunk."""
     kind = w.dtype.type
     threshold, inverse, none = kind(l1), kind(1.0 / (1.0 - l1)), kind(0.0)
+    # 1 / (1 - l1) is the inverse of the share of l2.
     for p in range(start, stop):
         j = np.intp(indices[p])
+        # Only the features of this row have changed, so only they are shrunk.
         for c in range(w.shape[1]):
             v = u[j, c]
             kept = (v - threshold if v > none else v + threshold) * inverse
@@ -125,8 +128,10 @@ def _add_intercept(b, duals, i, z):
 def _add_changes(duals, i, d, s, shift, up, down, b):
     """Enter the changes d of the duals of row i in their sums, and ``shift * d`` in the intercept."""
     for c in range(len(d)):
+        # From the rounded duals, as stored: sums of what was computed would drift from them.
         new = np.float64(duals[i, c])
         old = new - np.float64(d[c])
+        # Positive and negative parts apart, because balancing the intercept scales them separately.
         up[c] += s * (max(new, 0.0) - max(old, 0.0))
         down[c] += s * (max(-new, 0.0) - max(-old, 0.0))
         b[c] += shift * np.float64(d[c])
@@ -137,6 +142,7 @@ def _add_to_weights(indices, data, start, stop, step, d, moved, l1, u, w):
     """Add ``step * x (x) d`` to the weights, of which `moved` outputs change; with l1 to u, and shrink."""
     shrinks = len(u) > 0
     target = u if shrinks else w
+    # Few outputs of a hinge move; a column of w at a time saves the others' memory traffic.
     if _SPARSE * moved < len(d):
         _add_moved(indices, data, start, stop, step, d, target)
     else:
@@ -163,12 +169,14 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
     totals : float64 (6,), sums are added; see `Totals`
     settings : AscentSettings
     """
+    # Numba does not check bounds.
     check_widths(w, b)
     if duals.shape[1] != len(b) or (len(u) and u.shape != w.shape):
         raise ValueError("the duals or U have another number of outputs")
     k, n, kind = len(b), len(order), w.dtype.type
     z, d, work = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty((4, padded(k)))
     indices, data = row_arrays(rows)
+    # A flat view: one output needs no second index.
     every, single = w.reshape(w.size), k == 1 and len(u) == 0
     alone = k == 1 and has_single_step(settings.loss)
     start, stop, strength = np.int64(0), np.int64(0), 1.0 / (1.0 - settings.l1)
@@ -181,6 +189,7 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
             prefetch_row(rows, np.intp(order[ahead]))
         s = row_weight(weight, i)
         if s == 0.0:
+            # A row of no weight has no dual, and would divide by zero.
             continue
         if single:
             z[0] = single_score(rows, i, every)
@@ -192,6 +201,7 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
         q = max(step * (square_norm(rows, i) * strength + settings.intercept_square), 1e-30)
         if alone:
             own = duals[i, 0]
+            # The step in registers; with one output the arrays would cost more than the step.
             changed, value, before, after = single_dual_step(settings.loss, z[0], y, i, q, own)
             duals[i, 0] = kind(changed)
             d[0] = duals[i, 0] - own
@@ -201,8 +211,10 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
         loss_sum += s * value
         before_sum += s * before
         after_sum += s * after
+        # The gap of the row: loss plus conjugate plus product of scores and duals (Fenchel and Young).
         gap_sum += s * (value + before + product)
         errors += best != code_of(y, i)
+        # Neither weights nor sums change, which is most visits of a hinge near the optimum.
         if moved == 0:
             continue
         rows_moved += 1
@@ -217,6 +229,7 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
 @kernel
 def sum_squares(values):
     """Return the sum of squares of an array of one dimension, added in float64."""
+    # A plain loop in one order: BLAS would add by its number of threads.
     total = 0.0
     for i in range(len(values)):
         total += np.float64(values[i]) * np.float64(values[i])

@@ -1,4 +1,8 @@
-"""The task of dual coordinate ascent: a lane works through slices of its partitions' rows, lanes are added."""
+"""The task of dual coordinate ascent: a lane works through slices of its partitions' rows, lanes are added.
+
+Lanes are added as in CoCoA+ (Ma et al. 2015); runs of neighbouring rows are the buckets of SySCD (Ioannou,
+Mendler-Duenner, Parnell 2019, section 3.2).
+"""
 
 from __future__ import annotations
 
@@ -162,6 +166,7 @@ class _Work:
 
     def free_rows(self, job: AscentTask, sweep: int) -> NDArray[np.int64]:
         """Return the rows with duals strictly inside their domain, in random order."""
+        # Zero and one are the ends of the domain; what is between still moves.
         rows = np.flatnonzero(((self.duals != 0.0) & (np.abs(self.duals) != 1.0)).any(axis=1))
         if job.shuffle:
             rng(job.seed, Purpose.ROWS, job.round, self.index, sweep + 1).shuffle(rows)

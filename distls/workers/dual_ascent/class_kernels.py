@@ -1,5 +1,7 @@
 """Dual coordinate ascent for one-versus-rest losses over a block of classes, each of which is a problem of its own.
 
+The steps are those of SDCA (Shalev-Shwartz and Zhang 2013), as in `ascent_kernels`.
+
 A row updates all classes of the block at once, since its scores for them are computed together; nothing else connects
 them: the weights of a class are the same bits in whatever block it is trained.
 """
@@ -45,11 +47,13 @@ class ClassSettings(NamedTuple):
 @elementwise_helper
 def _scores(indices, data, start, stop, w, flat, z):
     """Set ``z = W^T x``, adding up non-zero after non-zero; `flat` is w in one dimension."""
+    # Unsigned indices: numba would add the length to negative ones, at every access.
     k = np.uintp(len(z))
     for c in range(k):
         z[c] = w.dtype.type(0.0)
     for p in range(np.uintp(start), np.uintp(stop)):
         ahead = np.uintp(indices[min(p + np.uintp(_AHEAD), np.uintp(stop) - np.uintp(1))])
+        # Each cache line of the row of weights, since k classes are several.
         for v in range(np.uintp(0), k, np.uintp(_LINE)):
             prefetch_element(flat, np.intp(ahead * k + v))
         x, j = w.dtype.type(data[p]), np.uintp(indices[p])
@@ -69,6 +73,7 @@ def _add(indices, data, start, stop, d, w):
 @elementwise_helper
 def _add_moved(indices, data, start, stop, d, w):
     """Add ``x (x) d`` to w, class by class where d is not zero; the same bits as `_add`."""
+    # The same products in the same order per weight: the choice between both changes no bit.
     for c in range(len(d)):
         if d[c] != 0.0:
             for p in range(start, stop):
@@ -102,6 +107,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
     settings : ClassSettings
     """
     k = w.shape[1]
+    # -1 for every class, and 1 for a row's own while it is visited.
     z, d, sign, trained = np.empty(k, w.dtype), np.zeros(k, w.dtype), np.full(k, -1.0), np.zeros(k)
     for c in range(k):
         trained[c] = 1.0 if active[c] else 0.0
@@ -119,12 +125,14 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
         # not zero, so that rows without features have a best dual too
         q, moved = max(step * (square_norm(rows, i) + settings.intercept_square), 1e-30), splat(0.0)
         for p in range(label_ptr[i], label_ptr[i + 1]):
+            # Labels of other blocks are -1.
             if labels[p] >= 0:
                 sign[labels[p]] = 1.0
         for first in range(0, k, F64_PER_VECTOR):
             t, old, on = load(sign, first, -1.0), load(duals[i], first, 0.0), load(trained, first, 0.0) > 0.0
             m = t * (load(z, first, 0.0) + load(b, first, 0.0))
             new, value, before, _ = dual_margin_step(settings.loss, m, q, t * old)
+            # Classes that have ended keep their duals.
             change = store(select(on, t * new, old), duals[i], first) - old
             store(step * change, d, first)
             # true of a NaN too, which must reach the weights
@@ -134,6 +142,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = -1.0
+        # Near the optimum few classes move at a row.
         if _SPARSE * sum_of_lanes(moved) < k:
             _add_moved(indices, data, start, stop, d, w)
         else:
@@ -162,12 +171,14 @@ def judge_classes(rows, label_ptr, labels, weight, w, b, duals, columns, sums, s
             if labels[p] >= 0:
                 sign[labels[p]] = 1.0
         for c in range(k):
+            # Gathered, since the classes judged are some of the columns only.
             own_sign[c], own[c] = sign[columns[c]], duals[i, columns[c]]
         for first in range(0, k, F64_PER_VECTOR):
             t, dual = load(own_sign, first, -1.0), load(own, first, 0.0)
             m = t * (load(z, first, 0.0) + load(b, first, 0.0))
             # a step that is not taken: for the loss and the conjugate before it
             _, value, before, _ = dual_margin_step(settings.loss, m, 1.0, t * dual)
+            # Padded lanes must not count.
             _add_sums(sums, first, lanes_below(k - first), s, value, before, t * m * dual)
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:

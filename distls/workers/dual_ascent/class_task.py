@@ -101,6 +101,7 @@ class Block:
 
     def __init__(self, job: ClassTask, first: int, stop: int, ledger: Ledger) -> None:
         self._job, self._first, self._stop, self._ledger = job, first, stop, ledger
+        # Whole vectors, so that no kernel has a remainder.
         width = -(-(stop - first) // _WIDTH) * _WIDTH
         self._codes = np.full(width, -1, np.int64)  # the class of each column
         self._codes[: stop - first] = np.arange(first, stop)
@@ -117,6 +118,8 @@ class Block:
         """Visit all rows once, or those of some partitions."""
         job, order = self._job, np.array(self._blocks if blocks is None else blocks)
         if job.shuffle:
+            # By the number of the sweep alone: all blocks see the same orders, so classes do not depend on
+            # their block.
             rng(job.seed, Purpose.ORDER, number).shuffle(order)
         self._running = np.zeros((3, len(self._codes)))
         self._sweeps += 1
@@ -147,6 +150,7 @@ class Block:
         """End the training of the classes that are near their optimum."""
         job = self._job
         # the sums at the visits estimate the gap: what is not near is not worth another read
+        # At the optimum the scores times duals are alpha n |w|^2: half of that is the penalty.
         near = self._running[GAP] <= job.tol * (self._running[LOSS] + 0.5 * self._running[NORM])
         columns = np.flatnonzero(self.active & (near | last))
         # some at a time: their weights are copied twice
@@ -158,10 +162,12 @@ class Block:
     def _judge(self, columns: NDArray[np.int64], *, last: bool) -> None:
         job = self._job
         w, b = np.take(self._w, columns, axis=1), self._b[columns]
+        # Contiguous by class, for norms and for what is stored.
         by_class = np.ascontiguousarray(w.T)
         norms, (losses, products, gaps) = self._norms(by_class, b), self._judged(w, b, columns)
         objective = losses / job.n_rows + 0.5 * norms
         gap = (gaps - products) / job.n_rows + norms
+        # The true gap at fixed weights decides, not the estimate.
         ended = (gap <= job.tol * objective) | last
         if not ended.any():
             return
@@ -172,6 +178,7 @@ class Block:
                 _prune(array, job.prune)
             losses = self._judged(w, b, columns)[0]
             pruned = losses / job.n_rows + 0.5 * self._norms(by_class, b)
+            # Pruning raises the objective; the bound of the dual stays where it is.
             objective, gap = pruned, gap + pruned - objective
         for name, values in (("objective", objective), ("gap", gap), ("loss", losses / job.n_rows)):
             self._sums[SUMS.index(name)] += values[ended].sum()
@@ -206,12 +213,14 @@ class Block:
         self._found[int(self._codes[column])] = used.astype(np.uint32), w[used], b
         self._sums[SUMS.index("nnz")] += len(used)
         self._sums[SUMS.index("sweeps")] += self._sweeps
+        # Inactive, its column is dead weight until room is made.
         self.active[column] = False
 
     def _make_room(self) -> None:
         """Make the arrays smaller if few classes are left."""
         left = np.flatnonzero(self.active)
         width = -(-len(left) // _WIDTH) * _WIDTH
+        # Not at every class that ends: all arrays are copied.
         if 0 < width <= _KEPT * len(self._codes):
             self._take(left, width)
 
@@ -220,6 +229,7 @@ class Block:
 
         def taken(array: NDArray[Any]) -> NDArray[Any]:
             made = np.zeros((len(array), width), array.dtype)
+            # In pieces: a copy of the whole array would double the memory of the block.
             for first in range(0, len(array), 4096):  # indexing makes a copy of what it takes
                 rows = slice(first, first + 4096)
                 made[rows, : len(left)] = array[rows][:, left]
@@ -241,6 +251,7 @@ class Block:
             "intercept": np.array([b for _, _, b in found]),
             "sums": self._sums,
         }
+        # One array after the other: all at once would be a second copy of the block.
         large = ((name, np.concatenate([each[k] for each in found])) for k, name in enumerate(ARRAYS[1:]))
         folder = place_of(job.folder) / block_name(self._first, self._stop)
         write_bundle(folder, BLOCK_KIND, {}, small, large)

@@ -80,6 +80,7 @@ class DualPoint:
         """Return the duals of a partition, shape (n_rows, n_outputs); raise StateLostError if they are lost."""
         shape, share = (n_rows, self.n_outputs), float(self.mix[index])
         duals = _read(self.folder, index, int(self.versions[index]), shape, self.dtype)
+        # Convex combinations of two feasible points are feasible.
         if share != 1.0:
             old = _read(self.folder, index, int(self.before[index]), shape, self.dtype)
             duals = old + duals.dtype.type(share) * (duals - old)
@@ -94,16 +95,19 @@ def dual_form(loss: str, *, binary: bool) -> Loss:
 
 def _read(folder: str, index: int, version: int, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
     """Return the duals of a partition as stored, writable; raise StateLostError if they are lost."""
+    # Version 0 is never stored: a fit starts from zeros.
     if not version:
         return np.zeros(shape, dtype)
     stored = RowState(folder).read(index, version)
     if stored.shape == shape and stored.dtype == dtype:
         return stored
     size, kind = shape[0] * shape[1], np.dtype(dtype)
+    # Bits, rounded up to bytes, then the values of the nonzero duals.
     n_bits = -(-size // 8)
     if stored.dtype == np.uint8 and stored.ndim == 1 and len(stored) >= n_bits:
         occupied = np.unpackbits(stored[:n_bits], count=size).view(bool)
         values = stored[n_bits:]
+        # A file of other rows could have the right length of bits by chance; the number of values settles it.
         if len(values) == kind.itemsize * np.count_nonzero(occupied):
             duals = np.zeros(size, kind)
             duals[occupied] = np.frombuffer(values.tobytes(), kind)
@@ -114,6 +118,7 @@ def _read(folder: str, index: int, version: int, shape: tuple[int, int], dtype: 
 def write_duals(folder: str, index: int, version: int, duals: NDArray[Any]) -> None:
     """Store the duals of a partition; older versions stay."""
     flat = duals.reshape(-1)
+    # Exact zeros: a hinge's duals rest at the ends of their domain.
     occupied = flat != 0
     if np.count_nonzero(occupied) < _SPARSE * flat.size:
         duals = np.concatenate([np.packbits(occupied), flat[occupied].view(np.uint8)])
@@ -131,11 +136,13 @@ def dual_files(
 
 def publish_duals(point: DualPoint, fingerprint: str) -> None:
     """Leave the duals of a fit that has ended in RUN/state, with what is needed to read them, and nothing else."""
+    # Whatever the run no longer needs goes, since a published run may be kept for long.
     files = RowState(point.folder)
     for index, version in files.stored() - point.files:
         files.drop(index, version)
     arrays = {name: getattr(point, name) for name in _ARRAYS}
     names = {name: getattr(point, name) for name in _NAMES}
+    # The description last: without it the point does not exist.
     write_bundle(place_of(point.folder) / "point", "duals", {**names, "dataset": fingerprint}, arrays)
 
 
@@ -155,6 +162,7 @@ def _won(run: Place) -> list[Place]:
     if not children.is_dir():
         return []
     digest = _digest_of(run)
+    # By the digest of the weights: names of children say nothing about which one won.
     return [child for child in subfolders(children) if digest is not None and _digest_of(child) == digest]
 
 
@@ -171,6 +179,7 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
     names, arrays = read_bundle(folder / "point", "duals", run)
     with as_format_error(str(folder / "point")):
         found = convert_json(names, _PublishedPoint)
+        # Duals of other rows prove nothing about these.
         if found.dataset != fingerprint:
             return None
         n = len(arrays["versions"])

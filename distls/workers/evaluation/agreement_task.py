@@ -71,4 +71,5 @@ def _classes(predictor: LinearPredictor, x: Rows) -> NDArray[np.int64]:
 def _first(left: NDArray[np.int64], right: NDArray[np.int64], shown: int) -> NDArray[np.int64]:
     """Return the rows of both tables with the lowest numbers."""
     both = np.concatenate([left, right])
+    # By the number of the row: the same rows whatever order lanes end in.
     return both[np.argsort(both[:, 0], kind="stable")[:shown]]

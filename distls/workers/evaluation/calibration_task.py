@@ -110,6 +110,7 @@ def objective_of(
     objective: Objective, values: NDArray[Any], y: NDArray[np.int32], scale: Floats, offset: Floats
 ) -> ObjectiveSum:
     """Sum loss and gradient over margins (n_rows, k); `scale` is (k,), or (1,) where all outputs share it."""
+    # In batches: gradients of all margins at once would be as large as the data.
     zero, step = np.zeros(len(objective.mean)), max(1, _BATCH // values.shape[1])
     total = ObjectiveSum(0.0, zero, zero)
     for first in range(0, len(y), step):
@@ -124,15 +125,18 @@ def _batch_sums(
     z = values.astype(np.float64)
     own = y[:, None] == np.arange(z.shape[1])
     if len(objective.mean) == 1 and z.shape[1] == 2:
+        # Of two classes the difference is all that probabilities depend on.
         z, own = z[:, 1:] - z[:, :1], own[:, 1:]
     z = (z - objective.mean) / objective.deviation
     targets = np.where(own, objective.high, objective.low)
     u = scale * z + offset
     if objective.sigmoids:
+        # log(1 + exp(u)) - t u, without overflow for either sign of u.
         loss = (np.logaddexp(0.0, u) - targets * u).sum()
         g = np.exp(-np.logaddexp(0.0, -u)) - targets
     else:
         top = u.max(axis=1, keepdims=True)
+        # The maximum is subtracted first, so that no exponential overflows.
         logs = u - top - np.log(np.exp(u - top).sum(axis=1, keepdims=True))
         loss = -(targets * logs).sum()
         g = np.exp(logs) - targets

@@ -141,6 +141,7 @@ class MetricsTask(Task):
         two = self.n_outputs == 2
         columns = (values[:, 1:] - values[:, :1]) if two else values
         self._pending.append((columns.astype(np.float64), y - 1 if two else y, weight))
+        # Sorted in large portions: many small merges would cost more.
         if sum(columns.nbytes for columns, _, _ in self._pending) >= _PENDING_BYTES:
             self._sort()
 
@@ -181,6 +182,7 @@ class MetricsTask(Task):
 def _ranks(scores: NDArray[Any], y: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return how many classes come before each row's own, ties in the order of the codes."""
     own = scores[np.arange(len(y)), y][:, None]
+    # A score that is equal counts if its code is lower: the order in which classes are predicted.
     ahead = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < y[:, None]))
     return np.count_nonzero(ahead, axis=1)
 
@@ -190,6 +192,7 @@ def _log_odds(values: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         if values.shape[1] == 2:  # the difference of the two columns is taken later
             return np.log(values)
+        # log1p keeps the digits of 1 - p where p is tiny.
         return np.log(values) - np.log1p(-values)
 
 
@@ -201,6 +204,7 @@ def _judged(values: Floats | None, y: NDArray[np.int32], weight: Floats) -> Prob
 def _merged_pairs(left: MetricsSum, right: MetricsSum) -> tuple[NDArray[np.int64], Floats, float]:
     """Return the pairs of both with their weights, and what was taken from each weight to keep them few enough."""
     pairs, places = np.unique(np.concatenate([left.pairs, right.pairs]), return_inverse=True)
+    # Weights of equal pairs are added up.
     weights = sum_at(places, np.concatenate([left.pair_weights, right.pair_weights]), len(pairs))
     if len(pairs) <= MOST_PAIRS:
         return pairs, weights, 0.0

@@ -1,4 +1,7 @@
-"""The task that evaluates a dual point: its conjugates, and the rows times its duals, from which the dual follows."""
+"""The task that evaluates a dual point: its conjugates, and the rows times its duals, from which the dual follows.
+
+The dual is that of SDCA (Shalev-Shwartz and Zhang 2013), as `distls.dual_problem` has it.
+"""
 
 from __future__ import annotations
 
@@ -125,6 +128,7 @@ def _losses(loss: str, predictor: LinearPredictor, part: Partition, weight: NDAr
     """Return the weighted sum of a partition's losses."""
     if is_codes(part.y):
         x, weights, intercept = linear_view(predictor, part.x)
+        # Scores and losses in one kernel, without holding the scores.
         return evaluate_rows(x, part.y, weight, loss_named(loss), weights, intercept, NO_CLASSES)[0]
     pieces = score_pieces(predictor, part.x)
     return sum(
@@ -137,6 +141,7 @@ def _from_gradients(point: DualPoint, at: LinearPredictor | None, part: Partitio
     assert at is not None
     made = np.empty((n_rows_of(part.x), point.n_outputs), point.dtype)
     for rows, z in score_pieces(at, part.x):
+        # In float64, so that the gradients are exactly in the domain after `feasible`.
         made[rows] = -_gradient(point.form, z.astype(np.float64), slice_rows(part.y, rows))
     return made
 

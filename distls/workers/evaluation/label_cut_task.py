@@ -78,13 +78,16 @@ def best_cut(rows: RankedScores, dtype: Any) -> float | None:
     if not having > 0.0:
         return None
     # with the lowest 0, 1, 2, ... left out, but not all
+    # Cutting above the i-th score predicts it and all that are higher.
     right = having - np.cumsum(rows.own) + rows.own
     predicted = right + rows.others.sum() - np.cumsum(rows.others) + rows.others
     f1 = 2.0 * right / (having + predicted)
+    # The last maximum: the highest of equally good thresholds.
     first = len(f1) - 1 - int(f1[::-1].argmax())
     scores = scores_of(rows)
     if not first:
         return float(scores[0] - 1.0)
     below, above = float(scores[first - 1]), float(scores[first])
     middle = float(np.dtype(dtype).type(0.5 * (below + above)))
+    # Rounding to the model's type may reach the upper score, which must stay predicted.
     return middle if below <= middle < above else below

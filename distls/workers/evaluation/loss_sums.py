@@ -67,6 +67,7 @@ def evaluate_rows(
     errors : rows whose predicted class is not y
     """
     sums = LossSums()
+    # Batches bound the memory of scores; no result depends on where they end.
     batches = _Batches(rows, w, b)
     for batch in batches:
         z = scores(rows, w, b, batches.scores[: batch.stop - batch.start], batch.start)
@@ -90,6 +91,7 @@ def add_gradient(
     """
     _check_widths(grad, grad_b)
     sums, batches = LossSums(), _Batches(rows, w, b)
+    # Allocated once, for the largest batch.
     all_runner_ups, all_gradients = np.empty(batches.step, np.int32), np.empty(batches.scores.shape)
     for batch, x, first in _gathered(rows, batches):
         n = batch.stop - batch.start
@@ -125,6 +127,7 @@ def add_gradients(
         n = batch.stop - batch.start
         _scores_side_by_side(x, first, n, w, b, batches.scores[0], every_score)
         for m, total in enumerate(sums):
+            # Each model alone, with the kernel that a single model has.
             given = loss, every_score[m, :n], y[batch], weight[batch], total
             class_losses(*given, runner_ups=runner_ups[m, :n], gradients=gradients[m, :n])
         pairs = _place_gradients(y[batch], weight[batch], runner_ups, gradients, side_by_side[:n], grad_b)
@@ -147,7 +150,9 @@ class _Batches:
         _check_widths(w, b)
         self._n_rows, k = n_rows_of(rows), len(b)
         arrays = (rows.indices, rows.data) if isinstance(rows, CsrRows) else (rows.values,)
+        # Bytes that a row needs in the cache: its own, its scores and its gradients.
         row_bytes = sum(array.nbytes for array in arrays) // max(self._n_rows, 1) + k * (w.itemsize + 8)
+        # At least one batch, and never more rows than there are.
         self.step = min(max(_LEAST_ROWS, _BATCH_BYTES // row_bytes), self._n_rows)
         self.scores = np.empty((self.step, k), w.dtype)
 
@@ -174,6 +179,7 @@ class _Gatherer:
     def __init__(self, values: Floats, step: int) -> None:
         self._values, size = values, step * values.shape[1]
         self._indptr = np.zeros(step + 1, np.int64)
+        # Room for rows without a zero.
         self._indices, self._data = np.empty(size, np.uint32), np.empty(size, values.dtype)
 
     def __call__(self, batch: slice) -> CsrRows:
@@ -241,6 +247,7 @@ def _place_gradients(y, weight, runner_ups, gradients, out, grad_b):
 def _add_by_row(rows, first, gradients, pairs, grad):
     """Add the products of the rows from `first` on with their gradients, row by row."""
     for i in range(len(gradients)):
+        # A pair's products are rounded before they are added, as in `row_axpy_pair`.
         start, stop = rows.indptr[first + i], rows.indptr[first + i + 1]
         if pairs:
             row_add_pairs(rows.indices, rows.data, start, stop, grad, gradients[i], 1.0)
@@ -253,6 +260,7 @@ def _add_by_feature(rows, first, gradients, pairs, grad):
     """Do the same with the same bits, feature by feature: its sum stays in registers from one row to the next."""
     n, d, begin = len(gradients), len(grad), rows.indptr[first]
     count = rows.indptr[first + n] - begin
+    # A counting sort of the batch's non-zeros by feature.
     ends, row_of, values = (
         np.zeros(d, np.uint32),
         np.empty(count, np.uint32),
@@ -262,9 +270,11 @@ def _add_by_feature(rows, first, gradients, pairs, grad):
         ends[rows.indices[p]] += 1
     total = np.uint32(0)
     for j in range(d):
+        # From counts to the place where each feature begins.
         total, ends[j] = total + ends[j], total
     for i in range(n):
         for p in range(rows.indptr[first + i], rows.indptr[first + i + 1]):
+            # Stable, so a feature's values stay in the order of the rows: the same sums as by rows.
             at = ends[rows.indices[p]]
             row_of[at], values[at] = i, rows.data[p]
             ends[rows.indices[p]] = at + 1

@@ -67,13 +67,16 @@ class LabelTask(Task):
 def _label_sums(job: LabelTask, y: CsrRows, scores: NDArray[Any], weight: NDArray[np.float64]) -> LabelSum:
     n_rows, k = scores.shape
     codes = job.codes[y.indices]
+    # Codes from k on are labels that the model does not know.
     unknown = codes >= k
     row = np.repeat(np.arange(n_rows), np.diff(y.indptr))
     known = np.ones(n_rows, dtype=bool)
+    # A row with any unknown label counts as wrong.
     known[row[unknown]] = False
     known_labels = _filter_labels(y, codes, ~unknown)
     wanted = indicators(known_labels, k)
     chosen = chosen_labels(job.loss, scores, job.cuts)
+    # Exact sets: one label too many or too few makes the row wrong.
     wrong = (wanted != chosen).any(axis=1) | ~known
     counts = np.zeros((job.n_labels, 3))
     counts[:, 0] = sum_at(codes, weight[row], job.n_labels)
@@ -81,8 +84,10 @@ def _label_sums(job: LabelTask, y: CsrRows, scores: NDArray[Any], weight: NDArra
     counts[:k, 2] = _over_rows(weight, chosen & wanted)
     # a row with an unknown label has no loss: its weight is zero
     loss_sum = score_gradients(job.loss, scores, known_labels, weight * known).loss_sum
+    # A stable sort: ties go to the lower code.
     best = np.argsort(-scores, axis=1, kind="stable")[:, : max(PRECISION_AT)]
     own = np.cumsum(np.take_along_axis(wanted, best, axis=1), axis=1)
+    # With fewer labels than places there is no such precision.
     hits = [float((weight * own[:, at - 1]).sum()) if at <= k else 0.0 for at in PRECISION_AT]
     return LabelSum(
         float(weight.sum()), float((weight * wrong).sum()), float((weight * known).sum()), loss_sum, counts,
@@ -97,5 +102,6 @@ def _over_rows(weight: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[
 
 def _filter_labels(y: CsrRows, codes: NDArray[np.int32], kept: NDArray[np.bool_]) -> CsrRows:
     """Return the sets of labels with other codes, restricted to the labels `kept`."""
+    # Offsets count only the labels that are kept.
     before = np.concatenate([[0], np.cumsum(kept)])
     return CsrRows(before[y.indptr], codes[kept], y.data[kept])

@@ -1,4 +1,4 @@
-"""Sums over rows that say how good probabilities are: log loss, Brier score, and calibration by bins of confidence."""
+"""Sums over rows that say how good probabilities are: log loss, Brier score (1950), calibration by bins."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def sum_probabilities(
     rows = np.arange(len(y))
     with np.errstate(divide="ignore"):
         losses = -np.log(values[rows, y])
+    # |p - e_y|^2 expanded, which needs no indicators.
     distances = np.square(values).sum(axis=1) - 2.0 * values[rows, y] + 1.0
     best = values.argmax(axis=1)
     confidence = values[rows, best]
+    # Bins are open below and closed above, so that a confidence of one is in the last.
     place = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
     summed = [weight, weight * confidence, weight * (best == y)]
     bins = np.stack([sum_at(place, column, BINS) for column in summed], axis=1)
@@ -51,6 +53,7 @@ def sum_at(places: NDArray[np.integer], values: NDArray[Any], size: int) -> NDAr
 
 def merge_probabilities(left: ProbabilitySums, right: ProbabilitySums) -> ProbabilitySums:
     """Add two sums."""
+    # A side without rows has no bins to add.
     if left.bins is None or right.bins is None:
         return right if left.bins is None else left
     return add_sums(left, right)

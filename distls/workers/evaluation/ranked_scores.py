@@ -44,6 +44,7 @@ def capacity_for(n_classes: int) -> int:
 def ranked(scores: Floats, own: NDArray[np.bool_], weight: Floats, capacity: int) -> RankedScores:
     """Sum the weights of rows by score; `own` says whether a row is of the class. All have shape (n_rows,)."""
     keys = _ordered(scores)
+    # By the integer keys: a stable sort of equal scores is the order of the rows.
     order = np.argsort(keys, kind="stable")
     weight, own = weight[order], own[order]
     return _fitted(keys[order], 0, np.where(own, weight, 0.0), np.where(own, 0.0, weight), capacity)
@@ -52,6 +53,7 @@ def ranked(scores: Floats, own: NDArray[np.bool_], weight: Floats, capacity: int
 def merge_ranked(left: RankedScores, right: RankedScores, capacity: int) -> RankedScores:
     """Merge the rows of two blocks."""
     level = max(left.level, right.level)
+    # Both sides at the coarser level, so that equal bins meet.
     keys = np.concatenate([side.keys >> np.uint64(level - side.level) for side in (left, right)])
     order = np.argsort(keys, kind="stable")
     own, others = (np.concatenate(pair)[order] for pair in zip(left[2:], right[2:], strict=True))
@@ -61,12 +63,15 @@ def merge_ranked(left: RankedScores, right: RankedScores, capacity: int) -> Rank
 def _ordered(scores: Floats) -> NDArray[np.uint64]:
     """Return unsigned integers in the order of the scores."""
     bits = (scores + 0.0).view(np.uint64)  # without negative zeros
+    # Bits of negative floats run backwards: inverted; those of others get the sign bit, above all negative
+    # ones.
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
 def scores_of(rows: RankedScores) -> Floats:
     """Return the scores, increasing; of bins of several scores their middles."""
     keys = rows.keys << np.uint64(rows.level)
+    # The middle of what the dropped bits may be.
     if rows.level:
         keys += np.uint64(1 << (rows.level - 1))
     return np.where(keys & _SIGN, keys ^ _SIGN, ~keys).view(np.float64)
@@ -78,6 +83,7 @@ def _fitted(keys: NDArray[np.uint64], level: int, own: Floats, others: Floats, c
         return RankedScores(keys, level, own, others)
     fewest, most = 0, 63 - min(level, 63)
     if _distinct(keys, 0) > capacity:
+        # Bisection: fewer bits never give more bins.
         while most - fewest > 1:
             middle = (fewest + most) // 2
             if _distinct(keys, middle) > capacity:
@@ -102,7 +108,9 @@ def roc_auc(rows: RankedScores) -> WithBound | None:
     pairs = rows.own.sum() * rows.others.sum()
     if not pairs > 0.0:
         return None
+    # Weight of the others strictly below each score.
     below = np.cumsum(rows.others) - rows.others
+    # Equal scores are half in order.
     value = (rows.own * (below + 0.5 * rows.others)).sum() / pairs
     undecided = 0.5 * (rows.own * rows.others).sum() / pairs
     return WithBound(float(value), float(undecided) if rows.level else 0.0)
@@ -122,6 +130,7 @@ def average_precision(rows: RankedScores) -> WithBound | None:
     after, total = before + own, own.sum()
     if not rows.level:
         return WithBound(float((own * after / (after + mixed)).sum() / total), 0.0)
+    # As if all of the class came first within its bin.
     first = own * after / (after + mixed - others)
     # rows one by one, in the limit of small weights: the integral of x / (x + mixed) from `before` to `after`
     safe = np.where(mixed > 0.0, mixed, 1.0)

@@ -84,6 +84,7 @@ def _residual_sums(
         return ResidualSum(float(len(y)), squares.sum(axis=0), y[0] + mean, squared_deviations, Ledger())
     total = float(weight.sum())
     by_row = weight[:, None]
+    # Weights may all be zero.
     mean = (by_row * shifted).sum(axis=0) / (total or 1.0)
     squared_deviations = (by_row * np.square(shifted - mean)).sum(axis=0)
     return ResidualSum(total, (by_row * squares).sum(axis=0), y[0] + mean, squared_deviations, Ledger())

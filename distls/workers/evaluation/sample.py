@@ -39,6 +39,7 @@ class SampleRef:
 
 
 _lock = threading.Lock()
+# One sample at a time: fits of other data replace it.
 _kept: dict[tuple[str, SampleRef], tuple[Rows, Any]] = {}
 
 
@@ -53,6 +54,7 @@ def mean_loss(
 ) -> float:
     """Return the mean loss of a model over the sample; the first call in a process reads it."""
     x, y = _rows_of(data, sample, ledger)
+    # Unit weights: the sample is for comparing lanes, not an estimate of the objective.
     total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, predictor)
     return float(total / count) if count else 0.0
 
@@ -74,6 +76,7 @@ def _rows_of(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows,
     if data.one_row:
         return _read(data, sample, ledger)  # those of a fit are kept
     key = (data.fingerprint, sample)
+    # The lock is held while reading: other threads of the process wait for the same rows.
     with _lock:
         if key not in _kept:
             _kept.clear()
@@ -92,6 +95,7 @@ def _read(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, An
     source = replace(data, cache_bytes=0)
     for _, part in stream(source, [int(block) for block in order[:enough]], ledger):
         share = min(wanted, n_rows_of(part.x))
+        # Sorted, so that rows are taken in the order in which they are stored.
         chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
         rows.append(take_rows(part.x, chosen))
         codes.append(take_rows(part.y, chosen) if isinstance(part.y, CsrRows) else part.y[chosen])

@@ -93,6 +93,7 @@ def _evaluated(
     if not isinstance(predictor.coefficients, ClassBlocks):
         x, weights, intercept = linear_view(predictor, part.x)
         return evaluate_rows(x, y, np.empty(0), loss, weights, intercept, predicted)
+    # Weights of blocks of classes are read piece by piece, and need another path.
     sums, ones = LossSums(), np.ones(len(y))
     for rows, values in score_pieces(predictor, part.x):
         class_losses(loss, values, y[rows], ones[rows], sums, predicted=predicted[rows])
@@ -197,6 +198,7 @@ class GradientTask(Task):
             if kind is not None:
                 groups.setdefault(kind, []).append(task)
         for group in groups.values():
+            # One model alone has its own kernel.
             if len(group) > 1:
                 together = _GradientsTogether(loss_named(group[0].loss), [task.shared for task in group])
                 for number, task in enumerate(group):
@@ -223,6 +225,7 @@ class _GradientsTogether:
 
     def sums(self, index: int, part: Partition, weight: NDArray[np.float64]) -> list[tuple[float, float]]:
         """Return each model's sums of losses and of weights over a partition."""
+        # All readings are given the same partition before the next one.
         if index != self._index:
             arrays = self._weights, self._intercept, self._gradient, self.intercept_gradient
             sums = add_gradients(part.x, part.y, weight, self._loss, *arrays)

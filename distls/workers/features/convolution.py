@@ -78,6 +78,7 @@ class Convolution:
 
 
 def _images_at_once(convolution: Convolution, itemsize: int) -> int:
+    # As many images as fit, at least one; the results do not depend on it.
     return max(1, _PATCH_BYTES // (int(np.prod(convolution.patches)) * itemsize))
 
 
@@ -101,6 +102,7 @@ def convolve(
     dtype, step = out.dtype, _images_at_once(convolution, out.itemsize)
     n_patches, size = convolution.patches
     n_filters = len(convolution.filters)
+    # In the type of the rows, whose products these are.
     filters, offsets = convolution.filters.T.astype(dtype), convolution.offsets.astype(dtype)
     cells, weights = _regions(convolution)
     two_sided = convolution.rectify == "two-sided"
@@ -115,6 +117,7 @@ def convolve(
         patches = take(buffers, "patches", shape, dtype)
         patches_of(images, convolution.shape, convolution.side, convolution.contrast, patches)
         responses = take(buffers, "responses", (len(patches), n_filters), dtype)
+        # One matrix product for all positions: faster than any loop over filters.
         np.matmul(patches, filters, out=responses)
         threshold = dtype.type(convolution.threshold)
         pooled(
@@ -122,6 +125,7 @@ def convolve(
             weights.astype(dtype), out[first : first + step].reshape(len(images), *form),
         )  # fmt: skip
         if means is not None and scales is not None:
+            # Centred and scaled after pooling, with the statistics of the first images.
             out[first : first + step] -= means
             out[first : first + step] *= scales
     return out
@@ -132,6 +136,7 @@ def _regions(convolution: Convolution) -> tuple[NDArray[np.int64], NDArray[np.fl
     pool = convolution.pool
     _, height, width = convolution.shape
     rows, columns = (np.arange(n - convolution.side + 1) for n in (height, width))
+    # Regions differ by at most one position where the image does not divide evenly.
     cells = (rows * pool // len(rows))[:, None] * pool + (columns * pool // len(columns))[None, :]
     counts = np.bincount(cells.ravel(), minlength=pool**2)
     return cells.ravel().astype(np.int64), 1.0 / counts

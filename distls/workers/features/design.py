@@ -125,6 +125,7 @@ class Design:
 
 def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
     """Return the bytes of two stages' directions."""
+    # As many as two stages use in turn.
     # the stage added to the predictions and the current one, as `_draw` caches them
     return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
 
@@ -144,6 +145,7 @@ def blocks(design: Design, x: Rows, dtype: np.dtype[Any], padding: int = 0) -> I
     """
     mapped = design.convolution is not None or design.projection is not None
     if isinstance(x, CsrRows) and design.kind in ("all", "columns") and not mapped:
+        # Sparse rows in one batch: no dense memory is made of them.
         own = x if design.columns is None else columns_of_csr(x, design.columns)
         yield slice(0, n_rows_of(x)), own._replace(data=own.data.astype(dtype, copy=False))
         return
@@ -161,6 +163,7 @@ def shared_projection(designs: Sequence[Design]) -> tuple[Design | None, list[De
     """
     projections = [design.projection for design in designs if design.convolution is None]
     first = projections[0] if len(projections) == len(designs) else None
+    # Different projections cannot share one cached form of the rows.
     if first is None or not all(_same(first, other) for other in projections):
         return None, list(designs)
     width = first.components.shape[1]
@@ -179,6 +182,7 @@ def project(design: Design, x: Rows, dtype: np.dtype[Any]) -> DenseRows:
 def _same(one: Projection, other: Projection | None) -> bool:
     if other is None or one is other:
         return one is other
+    # By value: designs that were sent and decoded are other objects.
     return np.array_equal(one.mean, other.mean) and np.array_equal(one.components, other.components)
 
 
@@ -194,6 +198,7 @@ class _FeatureMaker:
         if design.projection is not None:
             self._components = design.projection.components.astype(dtype, copy=False)
             # subtracted from the products, so that sparse rows stay sparse
+            # In float64, then rounded once.
             self._shift = (design.projection.mean @ design.projection.components).astype(dtype)
 
     def features(self, rows: slice) -> NDArray[Any]:
@@ -208,6 +213,7 @@ class _FeatureMaker:
             assert design.columns is not None
             out = self._take("features", n, design.size)
             chosen = self._dense(rows) if values is None else values
+            # "clip" skips the bounds check; columns have been checked before.
             return np.take(chosen, design.columns, axis=1, out=out, mode="clip")
         inputs = design.inputs(self._n_features)
         factors = _drawn(design, inputs, self._dtype)
@@ -215,6 +221,7 @@ class _FeatureMaker:
         if design.kind != "polynomials":
             _ACTIVATIONS[design.kind, self._dtype.name](out, factors[0][1])
             return out
+        # The first factor, then products with the others.
         out[:, : design.size] += factors[0][1]
         for directions, offsets in factors[1:]:
             times_shifted(out, self._times(values, rows, directions, "factor"), offsets)
@@ -227,6 +234,7 @@ class _FeatureMaker:
             "polynomials", design.expand, design.seed, design.stage, design.bandwidth, degree=design.degree
         )
         out = self._take("expanded", n, design.size)
+        # In memory of its own, as the polynomials use the other buffers.
         out[:, :width] = values
         for _, polynomials in blocks(own, DenseRows(values), self._dtype):
             np.multiply(polynomials[0], self._dtype.type(_EXPANSION_SCALE), out=out[:, width:])
@@ -250,6 +258,7 @@ class _FeatureMaker:
         out = self._take(name, rows.stop - rows.start, matrix.shape[1] + padding)
         if values is None and isinstance(self._x, CsrRows):
             return scores(self._x, matrix, np.zeros(matrix.shape[1]), out, rows.start)
+        # Products go into the caller's buffer, which leaves its padding alone.
         np.matmul(self._dense(rows) if values is None else values, matrix, out=out[:, : matrix.shape[1]])
         return out
 
@@ -266,6 +275,7 @@ class _FeatureMaker:
 
 
 def _cosines_in_float64(turns: NDArray[np.float64], offsets: NDArray[np.float64]) -> None:
+    # Padding columns have no offsets.
     turns = turns[:, : len(offsets)]
     turns += offsets
     turns *= 2.0 * math.pi
@@ -305,6 +315,7 @@ def _drawn(design: Design, n_inputs: int, dtype: np.dtype[Any]) -> list[Factor]:
 def _draw(
     kind: str, seed: int, stage: int, n_inputs: int, size: int, bandwidth: float, degree: int, dtype: str
 ) -> list[Factor]:
+    # Drawn from (seed, stage): every worker and every read makes the same features.
     generator = rng(seed, Purpose.FEATURES, stage)
     # the cosine kernel takes turns, not radians
     variance, unit = {
@@ -315,6 +326,7 @@ def _draw(
     for _ in range(degree):
         directions = _normal(generator, n_inputs, size, scale, np.dtype(dtype))
         if kind == "fourier":
+            # A uniform offset in turns: the whole circle (Rahimi and Recht 2007).
             offsets = generator.random(size)
         else:
             variance = _LOGIT_OFFSET if kind == "logits" else _POLYNOMIAL_OFFSET
@@ -328,6 +340,7 @@ def _normal(
 ) -> NDArray[Any]:
     """Return N(0, scale^2) numbers, shape (n, m), drawn in float64 row by row."""
     out = np.empty((n, m), dtype)
+    # In pieces of the same stream: the numbers do not depend on the pieces.
     step = max(1, _DRAWN_AT_ONCE // m)
     for first in range(0, n, step):
         rows = out[first : first + step]

@@ -77,6 +77,7 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
 
     Raises FormatError if they are not as `recipe_of` makes them.
     """
+    # A model file is not trusted: kernels index by these numbers without checks.
     try:
         own = convert_json(recipe, _Recipe)
     except ValueError as error:
@@ -88,6 +89,7 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
         projection=_read_projection(arrays),
         convolution=_read_convolution(own.convolution, arrays),
     )
+    # Widths that do not chain would make products of the wrong shape.
     _check(_chained(first, own.n_stages), "widths that do not follow from one another")
     if "widths" in arrays:
         return _column_blocks(first, own.n_stages, arrays["widths"])
@@ -101,6 +103,7 @@ def _column_blocks(first: Design, n_stages: int, widths: NDArray[np.int64]) -> l
     _check(sound and bool(np.all(widths > 0)), "widths")
     for number, width in enumerate(map(int, widths)):
         own = columns[start : start + width] if columns is not None else np.empty(0, np.int64)
+        # Increasing and not negative: duplicates would count a feature twice.
         _check(len(own) == width and bool(np.all(np.diff(own, prepend=-1) > 0)), "columns")
         found.append(replace(first, stage=number, size=width, columns=own))
         start += width
@@ -125,6 +128,7 @@ def _read_columns(recipe: _Recipe, arrays: dict[str, NDArray[Any]]) -> NDArray[n
     if "widths" in arrays:  # of several blocks, checked one by one
         _check(columns.ndim == 1 and columns.dtype == np.int64, "columns")
         return columns
+    # One block of columns only, since others would need widths.
     sound = columns.shape == (recipe.size,) and columns.dtype == np.int64 and recipe.n_stages <= 1
     _check(sound and bool(np.all(np.diff(columns, prepend=-1) > 0)), "columns")
     return columns
@@ -151,6 +155,7 @@ def _read_convolution(
     means, scales = found["means"], found["scales"]
     sizes = msgspec.structs.asdict(given)
     own = Convolution(**sizes, filters=filters, offsets=offsets, means=means, scales=scales)
+    # Names of arrays are those of the first format, and stay.
     fits = filters.dtype == offsets.dtype == np.float64 and offsets.shape == filters.shape[:1]
     _check(fits and filters.shape[1:] == own.patches[1:], "masks")
     for array in (own.means, own.scales):
@@ -185,4 +190,5 @@ def _enough_filters(convolution: Convolution, design: Design, n_stages: int) -> 
     size, last = design.size - design.expand, design.stage + n_stages
     if size <= 0 or size % convolution.per_filter:
         return False
+    # All stages' filters in one array, each stage taking the next ones.
     return (convolution.width == size and n_stages <= 1) or last * size <= convolution.width

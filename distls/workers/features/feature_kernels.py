@@ -1,5 +1,7 @@
 """Features computed in place from products: cosines, logistic functions, products, and patches of images.
 
+The cosines are random Fourier features (Rahimi and Recht 2007).
+
 All kernels are `elementwise`: a value does not depend on its place in an array, because sums are not reordered.
 """
 
@@ -16,6 +18,7 @@ from distls.workers.compilation.jit import elementwise
 
 def _coefficients(function, degree, low, high):
     """Return the float32 coefficients of the polynomial that interpolates at Chebyshev's points."""
+    # Computed at import from the function, instead of constants that nobody can check.
     fitted = Chebyshev.interpolate(function, degree, domain=[low, high]).convert(kind=Polynomial)
     return tuple(np.float32(c) for c in fitted.coef)
 
@@ -52,6 +55,7 @@ def logits(z, offsets):
     """Set ``z = 2 / (1 + exp(-(z + offsets))) - 1``, float32, the first m columns of (n, any) and (m,)."""
     for i in range(z.shape[0]):
         for j in range(offsets.shape[0]):
+            # exp(-x) = 2^(-x log2 e).
             t = _MINUS_LOG2_E * (z[i, j] + offsets[j])
             t = _MOST if t > _MOST else t  # unlike `min` and `max`, propagates a NaN
             t = -_MOST if t < -_MOST else t
@@ -104,6 +108,7 @@ def normalise_patches(patches, eps):
         squares = 0.0
         for j in range(patches.shape[1]):
             squares += (patches[i, j] - mean) ** 2
+        # eps keeps the scale of flat patches finite.
         scale = 1.0 / math.sqrt(squares / patches.shape[1] + eps)
         for j in range(patches.shape[1]):
             patches[i, j] = (patches[i, j] - mean) * scale
@@ -116,6 +121,7 @@ def pool_two_sided(responses, offsets, threshold, cells, weights, out):
     r are the responses (n, n_positions, n_filters) plus the offsets (n_filters,); `cells`, int64 (n_positions,), has
     the region of each position, weights are (n_cells,), `out` is (n, n_cells, 2, n_filters).
     """
+    # A zero of the type of the responses.
     zero = threshold - threshold
     out[:] = 0
     for i in range(responses.shape[0]):

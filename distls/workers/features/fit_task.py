@@ -115,6 +115,7 @@ class SampleTask(Task):
 def shares(job: SampleTask, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return the sampled partitions with the number of rows to take from each; `rows` are those of all partitions."""
     shares, wanted = [], job.n_rows
+    # Random partitions first: rows within a partition are already a random sample.
     for index in rng(job.seed, Purpose.PREPARE, 0).permutation(len(rows)):
         share = min(wanted, int(rows[index]))
         if share:

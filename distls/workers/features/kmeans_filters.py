@@ -39,9 +39,11 @@ def sample_patches(
     """
     channels, height, width = shape
     generator = rng(seed, Purpose.PREPARE, 2)
+    # Every image gives as many patches.
     each = -(-_PATCHES // len(images))
     tops = generator.integers(0, height - side + 1, (len(images), each))
     lefts = generator.integers(0, width - side + 1, (len(images), each))
+    # A view: patches are copied only where they are chosen.
     windows = np.lib.stride_tricks.sliding_window_view(images.reshape(-1, *shape), (side, side), axis=(2, 3))
     patches = windows[np.arange(len(images))[:, None], :, tops, lefts]
     patches = np.ascontiguousarray(patches.reshape(-1, channels * side**2))
@@ -57,6 +59,7 @@ def whitening_of(patches: _Floats, contrast: float) -> Whitening:
     mean = patches.mean(axis=0)
     centred = patches - mean
     values, vectors = np.linalg.eigh(centred.T @ centred / len(patches))
+    # Rounding may make the smallest eigenvalues negative.
     values = np.maximum(values, 0.0)
     floor = _WHITENING_FLOOR * values.mean()
     scale = 1.0 / np.sqrt(values + floor) if floor else np.zeros(len(values))
@@ -70,6 +73,7 @@ def random_filters(n_filters: int, size: int, seed: int) -> _Floats:
 
 def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
     """Return the directions of k-means centres of whitened patches (n, p), shape (n_filters, p): Lloyd's algorithm."""
+    # With replacement only where there are fewer patches than filters.
     start = rng(seed, Purpose.PREPARE, 4).choice(len(patches), n_filters, replace=n_filters > len(patches))
     centres = patches[start]
     for _ in range(_ROUNDS):
@@ -77,6 +81,7 @@ def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
         members = sp.csr_matrix(
             (np.ones(len(patches)), (nearest, np.arange(len(patches)))), (n_filters, len(patches))
         )
+        # No patch: the sum is zero, and the centre is replaced below.
         counts = np.bincount(nearest, minlength=n_filters)
         centres = np.asarray(members @ patches) / np.maximum(counts, 1)[:, None]
         # a centre without patches moves to the patch that is farthest from its own centre
@@ -88,6 +93,7 @@ def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
 def _assigned(patches: _Floats, centres: _Floats) -> tuple[NDArray[np.int64], _Floats]:
     """Return each patch's nearest centre, ties to the first, and its squared distance."""
     nearest, distance = np.empty(len(patches), np.int64), np.empty(len(patches))
+    # |c|^2 / 2 - x . c orders the centres as the distance does, with one product.
     half = 0.5 * np.square(centres).sum(axis=1)
     for first in range(0, len(patches), _CHUNK):
         rows = slice(first, first + _CHUNK)
@@ -99,4 +105,5 @@ def _assigned(patches: _Floats, centres: _Floats) -> tuple[NDArray[np.int64], _F
 
 def _unit(rows: _Floats) -> _Floats:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    # A zero row has no direction, and stays zero.
     return rows / np.where(norms > 0.0, norms, 1.0)

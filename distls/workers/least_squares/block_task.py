@@ -1,7 +1,8 @@
 """The task of the least-squares methods: one read of a lane's partitions, reduced to sufficient statistics.
 
 A round may first add the block fitted in the round before to the stored predictions of each row, and then sums, for
-the current block, its Gram matrix, its products with the gradient of the loss, and the features themselves.
+the current block, its Gram matrix, its products with the gradient of the loss, and the features themselves: the sums
+of Algorithms 1 and 3 of least squares revisited.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Moments:
 
     def add(self, other: Moments) -> None:
         """Add the sums over other rows."""
+        # In place: Gram matrices are the largest arrays of a worker.
         for name in ("gram", "sums", "cross", "slopes", "squares"):
             getattr(self, name).__iadd__(getattr(other, name))
         self.loss_sum += other.loss_sum
@@ -186,6 +188,7 @@ def _on_projected_rows(job: BlockTask, added: Block | None) -> tuple[BlockTask, 
 def _projected(projection: Design, dtype: np.dtype[Any], part: Partition) -> Partition:
     """Return a partition with projected rows; its targets are copied."""
     y = part.y
+    # Copied, or a view would keep the whole partition alive in the cache.
     y = type(y)(*(array.copy() for array in y)) if isinstance(y, tuple) else y.copy()
     weight = None if part.sample_weight is None else part.sample_weight.copy()
     return Partition(project(projection, part.x, dtype), y, weight)
@@ -203,12 +206,14 @@ def _slice(part: Partition, rows: slice) -> Partition:
 def _predictions(job: BlockTask, added: Block | None, index: int, part: Partition) -> NDArray[Any]:
     """Return the predictions of a partition's rows, after adding the fitted block and storing the sum."""
     stored = RowState(job.state) if job.state is not None else None
+    # Zeros without a file: version 0 was never stored.
     values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
     if stored is not None and job.version and not job.from_zero:
         values = stored.read(index, job.version, values.shape, values.dtype)
     if added is not None:
         values = predict_block(added, part.x, values, n_features_of(part.x, job.data))
     if stored is not None and (added is not None or job.from_zero):
+        # Stored under the next version, so that a repeated task reads what the first one has read.
         stored.write(index, job.version + 1, values)
     return values
 
@@ -221,6 +226,7 @@ def predict_block(block: Block, x: Rows, before: NDArray[Any], n_features: int) 
     for rows, features in blocks(block.design, x, before.dtype):
         add_scores(features, weights[:width], values[rows])
     if width < len(weights):  # stagewise calibration: the last weights are those of the earlier predictions
+        # Calibration acts on the predictions before the block, so `before` and not `values`.
         values += before @ weights[width:]
     return values
 
@@ -238,11 +244,13 @@ def add_rows(
 
     `grams` is from `gram_sum` and pending until `finish_rows`.
     """
+    # All right-hand sides ride on one product with the features.
     dtype, (width, n_extra) = np.dtype(job.dtype), grams.extra.shape
     joint = job.joint and job.with_gram and can_pad(job.design, part.x)
     for rows, batch in blocks(job.design, part.x, dtype, n_extra * joint):
         features = DenseRows(batch.values[:, :width]) if joint and isinstance(batch, DenseRows) else batch
         values = predictions[rows]
+        # The gradient is at kept predictions plus the current block's own.
         if current is not None:
             values = values + current.intercept.astype(dtype)
             add_scores(features, current.weights.astype(dtype, copy=False), values)
@@ -260,6 +268,7 @@ def add_rows(
         if columns is not None:
             _add_columns(job, columns, found.values, s, moments)
         moments.slopes += found.values.sum(axis=0)
+        # s_i g_i^2 from s_i g_i: the weights are divided out once.
         moments.squares += _weighted_squares(found.values, s)
         moments.loss_sum += found.loss_sum
         moments.weight_sum += found.weight_sum
@@ -279,6 +288,7 @@ def finish_rows(job: BlockTask, moments: Moments, grams: GramSum) -> None:
     """Add the pending products of all rows to a fold's moments."""
     grams.flush()
     k, (width, _) = job.n_outputs, grams.extra.shape
+    # The first k extra columns are gradients, then the weights themselves, then predictions.
     moments.cross[:width] += grams.extra[:, :k]
     if job.with_gram:
         moments.sums[:width] += grams.extra[:, k]
@@ -294,6 +304,7 @@ def _right_hand_sides(
     """Return all columns that features are multiplied with, side by side: the gradients first."""
     if not job.with_gram:
         return gradients
+    # The column of weights gives sum s_i x_i from the same product.
     s = weight[:, None] if len(weight) else np.ones((len(gradients), 1))
     return np.concatenate([gradients, s] if columns is None else [gradients, s, columns * s], axis=1)
 
@@ -319,5 +330,6 @@ def _weighted_squares(gradients: NDArray[np.float64], weight: NDArray[np.float64
     """Return ``sum_i s_i g_i^2`` from the values ``s_i g_i``."""
     if not len(weight):
         return np.square(gradients).sum(axis=0)
+    # Where the weight is zero the product is zero too.
     positive = np.where(weight > 0.0, weight, 1.0)
     return (np.square(gradients) / positive[:, None]).sum(axis=0)

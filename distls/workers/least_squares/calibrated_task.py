@@ -169,6 +169,7 @@ class Rebuild(CalibratedTask):
 def _batches(part: Partition) -> Iterator[tuple[slice, Partition]]:
     """Yield (rows, their part of a partition), a fixed number of rows at a time."""
     n_rows = n_rows_of(part.x)
+    # The calibration is applied to a few rows at a time: basis functions are several times as wide.
     for first in range(0, n_rows, PIECE_ROWS):
         rows = slice(first, min(first + PIECE_ROWS, n_rows))
         yield rows, Partition(slice_rows(part.x, rows), slice_rows(part.y, rows))

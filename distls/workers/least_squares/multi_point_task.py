@@ -1,7 +1,8 @@
 """Tasks of generalized least squares: several weight matrices at one read, and the Gram matrix in another basis.
 
 Reading and decoding cost more than products with a few more columns, so a round that needs the loss at one point and
-the gradient at the next gets both from one read, and so do all points of a regularization path.
+the gradient at the next gets both from one read, and so do all points of a regularization path. The sums are those of
+Algorithm 1 of least squares revisited.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class SparsePoints(NamedTuple):
     @classmethod
     def of(cls, points: StackedWeights) -> SparsePoints | None:
         """Return the same points, or None if too many rows are nonzero for this to be worth a copy in each task."""
+        # Whole rows of zeros are common under sparse penalties.
         columns = np.flatnonzero(points.weights.any(axis=1))
         if len(columns) > _MOST_NONZERO * len(points.weights):
             return None
@@ -234,6 +236,7 @@ class SigmaTask(OfPoints):
 
 def _batches(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slice]]:
     """Yield (fold, rows) with about `SCORES` scores each."""
+    # A multiple of the piece: batches begin at the same rows whatever the number of points.
     step = max(SCORES // (n_columns * PIECE_ROWS), 1) * PIECE_ROWS
     for fold in range(folds):
         rows = fold_of(n_rows, fold, folds)
@@ -253,6 +256,7 @@ def _transformed(x: Rows, basis: NDArray[np.float64], n_features: int) -> Iterat
     for first in range(0, n_rows_of(x), PIECE_ROWS):
         batch = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
         rows = np.zeros((batch.stop - batch.start, len(basis)))
+        # The leading ones of the constant column.
         rows[:, : len(basis) - n_features] = 1.0
         _copy(slice_rows(x, batch), rows[:, len(basis) - n_features :])
         # q = B^-T z for each row z; LAPACK sees C-ordered rows as the transpose, so that it solves in place
@@ -265,4 +269,5 @@ def _copy(x: Rows, out: NDArray[np.float64]) -> None:
     if isinstance(x, DenseRows):
         out[...] = x.values
     else:
+        # Assignment suffices, as each row has an index once.
         out[np.repeat(np.arange(len(out)), np.diff(x.indptr)), x.indices] = x.data

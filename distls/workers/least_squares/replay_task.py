@@ -1,4 +1,4 @@
-"""Recomputes lost predictions by adding the blocks of all stages again."""
+"""Recomputes lost predictions by adding the blocks of all stages again (Algorithm 3 of least squares revisited)."""
 
 from __future__ import annotations
 

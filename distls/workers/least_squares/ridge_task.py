@@ -45,6 +45,7 @@ class FoldSums(NamedTuple):
 
 
 def _summed(arrays: Sequence[Array]) -> Array:
+    # Added in the order of the folds: every worker has the same bits.
     total = arrays[0].copy()
     for array in arrays[1:]:
         total += array
@@ -65,6 +66,7 @@ def held_out(job: PathJob, number: int) -> Array:
     fold, n = job.folds[number], len(job.alphas)
     w, b = _fit_others(job, number)
     # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the gradients at zero weights are -y
+    # |y - W x - b|^2 in moments: no row is read again.
     own = unpacked(fold.gram, np.empty((len(w), len(w)))) @ w
     targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
     sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)
@@ -76,15 +78,19 @@ def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
     """Fit everything but one fold at all alphas: weights (d, n_alphas * k), intercepts (n_alphas * k,)."""
     others = FoldSums.over([fold for other, fold in enumerate(job.folds) if other != number])
     total, n = others.weight_sum, len(job.alphas)
+    # Gradients at zero weights are minus the targets, hence the signs.
     mean, products, targets = others.sums / total, -others.cross / total, -others.slopes / total
     gram = unpacked(others.gram, np.empty((len(mean), len(mean))))
     gram /= total
+    # Freed before the factorisation, which needs the memory.
     del others
     if job.intercept:
+        # Centred, so the intercept is eliminated and not penalised.
         gram -= np.outer(mean, mean)
         products -= np.outer(mean, targets)
     shifted = Shifted(gram, job.eps)
     del gram
+    # One reduction to a band serves every alpha.
     inner = shifted.inside(products)
     found = np.concatenate([shifted.solve_inside(inner, alpha) for alpha in job.alphas], axis=1)
     weights = shifted.outside(found)

@@ -21,6 +21,7 @@ def places_of(indices: NDArray[np.integer], columns: NDArray[np.int64]) -> NDArr
 def columns_of_csr(x: CsrRows, columns: NDArray[np.int64]) -> CsrRows:
     """Return rows with the given columns only (increasing), numbered by their place in `columns`."""
     width, source = int(columns[-1]) + 1 if len(columns) else 0, x.indices
+    # By counts alone, so that the choice is the same on every machine.
     if len(source) < min(width // _FEW, 2**16):
         # a few rows: a table of all columns would cost more than the rest; values stand for columns
         place = places_of(source, columns)
@@ -29,6 +30,7 @@ def columns_of_csr(x: CsrRows, columns: NDArray[np.int64]) -> CsrRows:
         place = np.full(width, -1, np.int64)
         place[columns] = np.arange(len(columns))
     indptr = np.zeros(len(x.indptr), np.int64)
+    # Two passes: counts first, so that the output is allocated once.
     _count(x.indptr, source, place, indptr)
     np.cumsum(indptr, out=indptr)
     indices = np.empty(indptr[-1], index_dtype(len(columns)))
@@ -42,6 +44,7 @@ def _count(indptr, source, place, counts):
     for i in range(len(indptr) - 1):
         found = 0
         for p in range(indptr[i], indptr[i + 1]):
+            # Columns beyond the table are not wanted.
             found += source[p] < len(place) and place[source[p]] >= 0
         counts[i + 1] = found
 

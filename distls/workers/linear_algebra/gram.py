@@ -69,6 +69,7 @@ class GramSum:
         self._gram, self._order, self._dtype = gram, order_of(gram), dtype
         self._space = space or (BufferPool(), "")
         self._width = self._order if width is None else width
+        # float64, whatever the type of the rows: sums over many batches.
         self.extra = np.zeros((self._width, n_extra))
         # packing a product of few rows costs as much as computing it: dense products are summed here first
         self._product: NDArray[Any] = np.empty((0, 0), np.float32)
@@ -94,8 +95,10 @@ class GramSum:
         if len(
             s
         ):  # each factor of the products gets the root of the weight, which `right` already has in full
+            # Roots of weights on both sides keep the product symmetric.
             roots = np.sqrt(s)[:, None].astype(values.dtype)
             values[:, : self._width] *= roots
+            # `right` carries the whole weight, so one root is taken out again.
             values[:, self._width :] /= np.where(roots > 0.0, roots, 1.0)
         self._add_dense(values, None)
 
@@ -111,12 +114,15 @@ class GramSum:
     def _add_dense(self, values: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
         if weight is not None:
             values = values * np.sqrt(weight)[:, None].astype(values.dtype)
+        # Allocated at the first dense block: sparse fits never need the square.
         if not self._product.size:
             self._product = take(*self._space, (values.shape[1],) * 2, values.dtype)
         # C-ordered rows are columns for Fortran, and its lower triangle is C's upper one
         syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
+        # Half of the work of a full product, and exactly symmetric by construction.
         syrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)
         self._rows += len(values)
+        # float32 sums of more rows would lose digits; the number of rows is fixed, and so are the bits.
         if self._rows >= _FLUSH_ROWS and values.dtype == np.float32:
             self.flush()
 
@@ -131,6 +137,7 @@ class GramSum:
 
 def _few_pairs(block: CsrRows, m: int) -> bool:
     """Return whether the products of a block's non-zeros cost less than those of its rows made dense."""
+    # The threshold differs where the packed matrix no longer fits into a core's cache.
     cost = _PAIR_COST[8 * packed_size(m) > _CACHE_BYTES]
     return bool(count_pairs(block.indptr) * cost < n_rows_of(block) * m * m)
 
@@ -150,6 +157,7 @@ def add_cross(
     beside it.
     """
     if isinstance(block, DenseRows):
+        # Two products: BLAS may choose other kernels, and so other last bits, by the number of columns.
         for columns in [slice(None)] if n_first is None else [slice(n_first), slice(n_first, None)]:
             right = np.ascontiguousarray(residual[:, columns], block.values.dtype)
             cross[:, columns] += block.values.T @ right
@@ -171,6 +179,7 @@ def column_sums(block: Rows, weight: NDArray[np.float64] | None, n_columns: int)
         dtype = block.values.dtype
         ones = np.ones(len(block.values), dtype) if weight is None else weight.astype(dtype)
         return np.asarray(ones @ block.values, np.float64)
+    # bincount adds in float64 in the order of the values.
     per_value = block.data.astype(np.float64)
     if weight is not None:
         per_value *= np.repeat(weight, np.diff(block.indptr))
@@ -182,6 +191,7 @@ def exact_column_sums(block: Rows, weight: NDArray[np.float64] | None, n_columns
     if not isinstance(block, DenseRows):
         return column_sums(block, weight, n_columns)
     total = np.zeros(n_columns)
+    # In pieces of fixed size: the sums do not depend on the memory at hand.
     for start in range(0, len(block.values), _EXACT_ROWS):
         rows = slice(start, start + _EXACT_ROWS)
         values = DenseRows(block.values[rows].astype(np.float64))

@@ -19,6 +19,7 @@ def add_gram_csr(indptr, indices, data, weight, m, gram):
         end = indptr[i + 1]
         for p in range(indptr[i], end):
             a = np.int64(indices[p])
+            # A view that starts at the diagonal, so that the inner loop adds no offsets.
             row, value = gram[a * m - a * (a + 1) // 2 + a :], s * data[p]
             for q in range(p, end):  # columns increase within a row: these are the upper triangle
                 row[indices[q] - a] += value * data[q]
@@ -40,6 +41,7 @@ def add_cross_csr(indptr, indices, data, residual, cross):
     for i in range(len(indptr) - 1):
         for p in range(indptr[i], indptr[i + 1]):
             a, value = indices[p], data[p]
+            # Contiguous in the outputs.
             for c in range(residual.shape[1]):
                 cross[a, c] += value * residual[i, c]
 
@@ -51,6 +53,7 @@ def add_upper(block, first, m, gram):
     The block has shape (rows, columns), rows <= first + columns.
     """
     for i in range(block.shape[0]):
+        # Below the diagonal nothing is stored.
         skipped = max(i - first, 0)
         start = i * m - i * (i + 1) // 2 + first + skipped
         row, own = gram[start : start + block.shape[1] - skipped], block[i, skipped:]

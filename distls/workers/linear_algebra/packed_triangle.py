@@ -18,6 +18,7 @@ def packed_size(d: int) -> int:
 
 def order_of(triangle: Array) -> int:
     """Return the order d of a packed triangle."""
+    # The integer root is exact; a float64 one is not for large matrices.
     return (math.isqrt(8 * len(triangle) + 1) - 1) // 2
 
 
@@ -34,6 +35,7 @@ def packed(matrix: Array) -> Array:
 
 def unpacked(triangle: Array, out: NDArray[Any]) -> NDArray[Any]:
     """Write a packed triangle, mirrored, to the square matrix `out`, of any strides, and return that."""
+    # One slice a row is as fast as the memory.
     starts = _starts(len(out))
     for row in range(len(out)):
         out[row, row:] = triangle[starts[row] : starts[row + 1]]

@@ -19,6 +19,7 @@ def prefetch_element(_context, array, position):
 
     def build(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        # Code of the processor, as numba has no such call.
         prefetch_address(builder, builder.gep(data, [args[1]]))
         return context.get_dummy_value()
 
@@ -34,6 +35,7 @@ def _prefetch_row(rows, i):
     def csr(rows, i):
         # after some lines the processor's own prefetcher takes over
         start, stop = rows.indptr[i], min(rows.indptr[i + 1], rows.indptr[i] + 256)
+        # Steps of one cache line: 4-byte indices here, 4-byte values below.
         for p in range(start, stop, 32):
             prefetch_element(rows.indices, p)
         for p in range(start, stop, 16):

@@ -38,6 +38,7 @@ class _Group(VectorBuilder):
     def __init__(self, builder: Any, element: Any, lanes: int, count: int, first: Any, width: Any) -> None:
         super().__init__(builder, element, lanes)
         self.first, self.width = first, width
+        # Lanes that the last vector has left of the row.
         left = builder.sub(width, builder.add(first, INT64((count - 1) * lanes)))
         self.masks = [None] * (count - 1) + [self.numbered("<", left)]
 
@@ -56,6 +57,7 @@ class _Group(VectorBuilder):
 
     def multiply_add(self, a: Any, x: Any, y: Any) -> Any:
         """Return ``a * x + y``."""
+        # May be fused, and has the same bits in every lane and for any number of vectors.
         return self.builder.fadd(self.builder.fmul(a, x, flags=_FAST), y, flags=_FAST)
 
 
@@ -82,6 +84,7 @@ class _Walk:
         if count > _PAIRED:
             ahead, last = b.add(p, INT64(_AHEAD)), b.sub(self.stop, INT64(1))
             column = self._column(b.select(b.icmp_signed("<", ahead, last), ahead, last))
+            # Beyond the row's end its last weights are fetched again, which is free.
             for v in range(0, count, 2):  # two vectors fill a cache line
                 prefetch_address(b, group.at(self.w, column, v))
 
@@ -89,6 +92,7 @@ class _Walk:
         """Cover the classes by groups of vectors: `build` is called for each size a group may have."""
         b = self.builder
         most = _VECTOR_BYTES // (4 if isinstance(self.element, ir.FloatType) else 8)
+        # Up to four classes: half vectors, so that little is masked.
         with b.if_else(b.icmp_signed("<=", self.width, INT64(4))) as (few, many):
             with few:
                 build(_Group(b, self.element, 4, 1, INT64(0), self.width))
@@ -108,6 +112,7 @@ def _of_row(indices: Any, data: Any, w: Any, values: Any, *others: Any) -> Any:
         if not isinstance(array, types.Array) or array.layout != "C":
             raise errors.TypingError(f"a C-ordered array is needed here, not {array}")
     if w.dtype != values.dtype:
+        # Mixed types would need a conversion in the inner loop.
         raise errors.TypingError(f"weights and scores or gradients differ in type: {w}, {values}")
     return types.void(indices, data, types.intp, types.intp, w, values, *others)
 
@@ -143,14 +148,17 @@ def _sum_builder(chains_of: Callable[[int], int], add: Callable[..., Any], *, on
                 walk.prefetch(p, group)
 
         length = builder.sub(walk.stop, walk.start)
+        # The length rounded down to whole turns of the chains.
         paired = builder.add(walk.start, builder.and_(length, INT64(-chains)))
         with cgutils.for_range_slice(builder, walk.start, paired, INT64(chains)) as (p, _):
             for step, chain in enumerate(sums):
                 add_row(builder.add(p, INT64(step)), chain)
+        # The non-zeros left over belong to the first chain.
         with cgutils.for_range_slice(builder, paired, walk.stop, INT64(1)) as (p, _):
             add_row(p, sums[0])
         for v in each:
             total = builder.load(sums[0][v])
+            # Chains are added in their order: part of the promise of equal bits.
             for chain in sums[1:]:
                 total = builder.fadd(total, builder.load(chain[v]), flags=_FAST)
             group.store_at(total, walk.values, INT64(0), v)
@@ -204,6 +212,7 @@ def _add_builder(*, apart: bool) -> Any:
         by, zero, each = group.splat(factor), ir.Constant(group.type, None), range(len(group.masks))
         values = [group.load_at(walk.values, INT64(0), v) for v in each]
         steps = [group.rounded(builder.fmul(by, value)) for value in values]
+        # An inactive output must keep its bits: adding zero would turn -0 into 0.
         moved = [builder.fcmp_unordered("!=", step, zero) for step in steps]  # true of a NaN
         with cgutils.for_range_slice(builder, walk.start, walk.stop, INT64(1)) as (p, _):
             column, value = walk.non_zero(p, group)

@@ -42,6 +42,7 @@ def is_csr(rows: Any) -> bool:
 def _row_arrays(rows):
     def dense(rows):
         d = rows.values.shape[1]
+        # Scratch of one row: dense rows are gathered without their zeros.
         return np.empty(d, np.uint32), np.empty(d, rows.values.dtype)
 
     return (lambda rows: (rows.indices, rows.data)) if is_csr(rows) else dense
@@ -94,6 +95,7 @@ def _places(rows, i):
 @helper
 def single_score(rows, i, w):
     """Return the score of row i in the only output, w (n_features,); a dense row is read in place."""
+    # Float32 scores are sums in float32: as exact as the weights are.
     total = w.dtype.type(0.0)
     start, stop = places(rows, i)
     for p in range(start, stop):
@@ -122,6 +124,7 @@ def _dot_one(indices, data, start, stop, w):
 def row_axpy(indices, data, start, stop, factor, g, w):
     """Add ``factor * x (x) g`` to w; g (k,) has the type of w."""
     if len(g) == 1:
+        # One output: a single product a row, no vectors.
         step = w.dtype.type(factor) * g[0]
         for p in range(np.uintp(start), np.uintp(stop)):
             w[np.intp(indices[p]), 0] += step * w.dtype.type(data[p])
@@ -135,6 +138,7 @@ def row_axpy_pair(indices, data, start, stop, factor, up, down, w):
     factor = w.dtype.type(factor)
     for p in range(start, stop):
         j = np.intp(indices[p])
+        # One product for both columns, so that they stay each other's negative.
         change = factor * w.dtype.type(data[p])
         w[j, up] += change
         w[j, down] -= change
@@ -158,6 +162,7 @@ def row_weight(weight, i):
 
 @kernel
 def _scores(rows, w, b, out, start):
+    # Scratch once a block.
     indices, data = row_arrays(rows)
     for i in range(len(out)):
         first, last = row_span(rows, start + i, indices, data)
@@ -173,6 +178,7 @@ def scores(rows: Rows, w: Floats, b: Floats, out: Floats, start: int = 0) -> Flo
         raise ValueError(f"w {w.shape} {w.dtype}, b {b.shape} and out {out.shape} {out.dtype} do not fit")
     n = len(rows.indptr) - 1 if isinstance(rows, CsrRows) else len(rows.values)
     if start < 0 or start + len(out) > n:
+        # Checked here, where an exception can be raised: the kernel would read out of bounds.
         raise ValueError(f"rows {start} to {start + len(out)} of a block of {n}")
     _scores(rows, w, b, out, start)
     return out

@@ -1,4 +1,7 @@
-"""Solves with A + c I for many c, A symmetric."""
+"""Solves with A + c I for many c, A symmetric.
+
+Reflectors are applied in blocks, by the compact WY form (Schreiber and Van Loan 1989).
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ class Shifted:
         self._reflectors: list[tuple[Array, Array]] = []
         rest = matrix.T  # Fortran-ordered; only its lower triangle is read
         for first in range(0, d, _BAND):
+            # What is no wider than the band is banded as it is.
             if len(rest) <= _BAND + 1:
                 self._keep(first, rest)
                 break
@@ -39,6 +43,7 @@ class Shifted:
 
     def inside(self, right: Array) -> Array:
         """Return ``Q^T @ right``, for right sides of shape (d, any)."""
+        # A copy: reflectors work in place.
         out = np.array(right)
         for number, (v, t) in enumerate(self._reflectors):
             below = out[(number + 1) * _BAND :]
@@ -55,6 +60,7 @@ class Shifted:
 
     def solve_inside(self, inner: Array, shift: float) -> Array:
         """Return ``(B + c I)^-1 @ inner``."""
+        # The shift changes the diagonal alone, which the band holds in its first row.
         band = self._band.copy()
         band[0] += max(shift, self.least)
         found: Any = linalg.solveh_banded(band, inner, overwrite_ab=True, lower=True, check_finite=False)
@@ -63,18 +69,22 @@ class Shifted:
     def _reduce(self, first: int, matrix: Array) -> Array:
         """Make the first columns of the remaining matrix banded; return the rest, lower triangle."""
         self._keep(first, matrix[:_BAND, :_BAND])
+        # QR of the columns below the band: its R is the band's next block.
         factor, scales, _, _ = lapack.dgeqrf(matrix[_BAND:, :_BAND])
         width = len(scales)
         for column in range(_BAND):
+            # The band is stored by diagonals, as LAPACK's banded solver wants it.
             height = min(column + 1, width)
             self._band[_BAND - column : _BAND - column + height, first + column] = factor[:height, column]
         v = np.tril(factor[:, :width], -1)
+        # Ones on the diagonal of the reflectors are implied in LAPACK's storage.
         v[np.arange(width), np.arange(width)] = 1.0
         t = _block_reflector(v, scales)
         # (I - V T V^T)^T C (I - V T V^T) = C - V W^T - W V^T
         rest = np.asfortranarray(matrix[_BAND:, _BAND:])
         y = blas.dsymm(1.0, rest, np.asfortranarray(v), lower=1) @ t
         w = y - 0.5 * (v @ (t.T @ (v.T @ y)))
+        # Only reflectors are kept, not Q: half the memory, and products with it are as fast.
         self._reflectors.append((v, t))
         return np.asarray(
             blas.dsyr2k(

@@ -1,4 +1,4 @@
-"""Multi-class hinge."""
+"""Multi-class hinge (Crammer and Singer 2001), with the dual step of Keerthi et al. (2008), section 3."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -41,6 +41,7 @@ class CrammerSinger(Loss):
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
+        # The first of several best classes, as everywhere: ties go to the lowest code.
         return np.maximum(0.0, 1.0 + _others(scores, y).max(axis=1) - scores_of_class(scores, y))
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:
@@ -66,11 +67,13 @@ def _others(scores: Floats, y: Codes) -> Floats:
 
 @row_gradient_of(CrammerSinger)
 def _row(z, scale, y, g):
+    # The best class other than the row's own: Eq. 16 leaves y out of the arg max.
     runner_up = 1 if y == 0 else 0
     for c in range(runner_up + 1, len(z)):
         if z[c] > z[runner_up] and c != y:
             runner_up = c
     value = 1.0 + scale * (np.float64(z[runner_up]) - np.float64(z[y]))
+    # On a tie the lower code is predicted, which may be the row's own.
     wrong = z[runner_up] > z[y] or (z[runner_up] == z[y] and runner_up < y)
     predicted = runner_up if wrong else y
     if value <= 0.0:  # not `value > 0`: a NaN must get out
@@ -80,7 +83,8 @@ def _row(z, scale, y, g):
 
 @helper
 def _project(v, k):
-    """Project the first k numbers of v onto the simplex, by dropping what is below the threshold until nothing is."""
+    """Project the first k numbers of v onto the simplex, dropping what is below the threshold (Michelot 1986)."""
+    # Padding lanes hold a number that never is the largest and never has mass.
     top = splat(_NEVER)
     for first in range(0, k, F64_PER_VECTOR):
         own = select(lanes_below(k - first), load(v, first, 0.0), _NEVER)
@@ -98,6 +102,7 @@ def _project(v, k):
             above = above + select(own > threshold, 1.0, 0.0)
         number = sum_of_lanes(above)
         if number >= count or number == 0.0:
+            # Rounding may keep the count from falling: the threshold is then as good as it gets.
             break
         threshold, count = (sum_of_lanes(total) - 1.0) / number, number
     for first in range(0, k, F64_PER_VECTOR):
@@ -109,6 +114,7 @@ def _project(v, k):
 def _dual_step(z, y, i, q, a, d, work):
     own, masses, k = np.int64(y[i]), work[0], len(z)
     runner_up = 1 if own == 0 else 0
+    # The scan restarts here in float64, since the dual step is compared with the conjugates.
     for c in range(runner_up + 1, k):
         if z[c] > z[runner_up] and c != own:
             runner_up = c
@@ -118,9 +124,11 @@ def _dual_step(z, y, i, q, a, d, work):
     before = masses_of(a, own, masses) - 1.0
     if value <= 0.0 and before == 0.0:  # beyond its margin, and without duals: it stays so
         return 0.0, 0.0, 0.0, 0, predicted
+    # The minimiser over the simplex is the projection of old masses plus slacks over q.
     for first in range(0, k, F64_PER_VECTOR):
         short = load(z, first, 0.0) + select(is_lane(own - first), 0.0, 1.0)
         store(load(masses, first, 0.0) + short / q, masses, first)
     _project(masses, k)
     moved = set_masses(masses, own, a, d)
+    # The conjugate is minus the own dual, as stored.
     return 0.0 if value <= 0.0 else value, before, -np.float64(a[own]), moved, predicted

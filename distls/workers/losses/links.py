@@ -49,6 +49,7 @@ class Link(Loss):
         """Give a link its name in `gls`, and one of classes its log loss."""
         cls.link_name = getattr(cls, "name", None)
         if "class" in cls.targets:
+            # A class of its own, because numba and pickle know a loss by its class.
             space = {"__slots__": (), "name": cls.name, "link": cls}
             cls.log_loss = type(f"{cls.__name__}LogLoss", (LogOfMeans,), space)()
 
@@ -58,15 +59,19 @@ class Link(Loss):
 
     def potential(self, scores: Array) -> Array:
         """Return Phi at each score, up to a constant: the integral of the mean from 0, unless a subclass knows it."""
+        # From 0, where links turn; the constant does not matter in a difference of losses.
         total = np.zeros(scores.shape)
         for start, stop in pairwise(_EDGES):
             half = 0.5 * (stop - start)
             for node, share in zip(_NODES, _SHARES, strict=True):
+                # The integral from 0 to z is z times that over [0, 1] of the scaled mean, so one rule serves
+                # all scores.
                 total += half * share * self.mean(scores * (start + half * (1.0 + node)))
         return total * scores
 
     def log_mean(self, scores: Array) -> Array:
         """Return the logarithm of the mean, a probability."""
+        # A mean that underflows must not give an infinite log loss.
         return np.log(np.maximum(self.mean(scores), 1e-300))
 
     def values(self, scores: Floats, y: Codes) -> Array:
@@ -91,6 +96,7 @@ class Link(Loss):
 
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by the means over their sum, and return them."""
+        # Normalised as a softmax of the logarithms, which is right where all means underflow.
         scores[...] = self.log_mean(scores.astype(np.float64))
         return softmax_in_place(scores)
 
@@ -101,6 +107,7 @@ class Link(Loss):
     def check(self) -> None:
         """Raise ValueError unless the mean increases, is a probability of classes, and is the potential's slope."""
         mean, step = self.mean(_CHECKED), 1e-5
+        # Central differences, whose error is of the order of the square of the step.
         slope = (self.potential(_CHECKED + step) - self.potential(_CHECKED - step)) / (2 * step)
         if not np.isfinite(mean).all() or (np.diff(mean) < 0).any():
             raise ValueError(f"link {self.name}: its mean is not finite or decreases between -4 and 4")
@@ -108,6 +115,7 @@ class Link(Loss):
             raise ValueError(f"link {self.name}: its mean is not a probability, as that of classes must be")
         if np.abs(slope - mean).max() > 1e-5 * (1.0 + np.abs(mean).max()):
             raise ValueError(f"link {self.name}: its mean is not the derivative of its potential")
+        # With room for rounding in the differences.
         if (np.diff(mean) > self.steepest * np.diff(_CHECKED) * (1.0 + 1e-9)).any():
             raise ValueError(f"link {self.name}: its mean is steeper than steepest = {self.steepest:g}")
 
@@ -122,6 +130,7 @@ class LogOfMeans(Loss):
     def values(self, scores: Floats, y: Codes) -> Array:
         """Return the log loss of each row."""
         logs = self.link().log_mean(np.asarray(scores, np.float64))
+        # The maximum is subtracted, so that no exponential overflows.
         shifted = logs - logs.max(axis=1, keepdims=True)
         return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - scores_of_class(shifted, y))
 
@@ -193,6 +202,8 @@ class Poisson(Link):
                 f"link=poisson: a target is {y.min():g}; counts are 0 or more (link=identity takes any numbers)"
             )
         gradient, values = super().number_gradient(scores, y)
+        # Half the deviance instead of the likelihood: zero for a perfect fit, so relative tolerances make
+        # sense.
         return gradient, values - (y - xlogy(y, y)).sum(axis=1)
 
     def start_at(self, gradient: Array) -> tuple[Array, float]:
@@ -210,6 +221,7 @@ class LogOfProbability(Loss):
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the log loss of each row."""
+        # A probability of zero has an infinite loss, which is meant, and no warning.
         with np.errstate(divide="ignore"):
             return -np.log(scores_of_class(scores, y))
 

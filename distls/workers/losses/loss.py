@@ -185,12 +185,15 @@ def set_gradient(loss: type[Loss]) -> Any:
 
     def of_sets(loss, z, scale, y, i, g):  # type: ignore[no-untyped-def]  # numba compares signatures
         one = g.dtype.type(1.0)
+        # All outputs are -1, then the row's labels 1: g holds the signs until it holds the slopes.
         g[:] = -one
         for place in range(y.indptr[i], y.indptr[i + 1]):
             g[y.indices[place]] = one
         value, predicted = 0.0, _RIGHT
         for c in range(len(g)):
+            # The sign is read before its place is overwritten by the slope.
             sign, score = np.float64(g[c]), scale * np.float64(z[c])
+            # A label is predicted above the threshold, so a score equal to it is not.
             if (score > threshold) != (sign > 0.0):
                 predicted = _WRONG
             own, slope = output_loss(sign, score)

@@ -36,10 +36,12 @@ def register_loss(loss: Loss) -> Loss:
     Raises ValueError if another loss has the name, it has no row function, or a `Link` contradicts itself.
     """
     taken = _losses.get(loss.name, loss)
+    # The same class may be registered again, as modules are imported more than once in a cluster.
     if type(taken) is not type(loss) or loss.name == _SIMPLEX.name:
         raise ValueError(f"there is a loss {loss.name} already")
     if isinstance(loss, Link):
         loss.check()
+    # A link has no kernels, so nothing to look for.
     for form in () if isinstance(loss, Link) else (loss, loss.single_output, loss.log_loss):
         if form is not None and not has_row_function(form, "row_gradient"):
             raise ValueError(f"{type(form).__name__} needs a function under @row_gradient_of")
@@ -75,6 +77,7 @@ def losses_by(parameter: str) -> dict[str, str]:
     """Return the losses of the least-squares methods by their name there, a value of `link` or `inner`."""
     found: dict[str, str] = {}
     for name, loss in _losses.items():
+        # Both names of a link's loss lead here; a later loss of the same name would win, and there is none.
         link = () if loss.link_name is None else (loss.link_name,)
         found |= dict.fromkeys(link if parameter == "link" else loss.inner_names, name)
     return found
@@ -147,6 +150,7 @@ def lacks(name: str, *, target: Target | None = None, **required: bool) -> str:
         return ""
     if target is not None and target not in loss.targets:
         return f"it is not for {target} targets"
+    # Not "truth": a method may also require that a loss lacks something.
     for capability, wanted in required.items():
         test, without = _CAPABILITIES[capability]
         if test(loss, target == "multilabel") != wanted:

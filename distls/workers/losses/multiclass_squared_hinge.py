@@ -67,15 +67,18 @@ def _slacks(scores: Floats, y: Codes) -> Floats:
 @row_gradient_of(MulticlassSquaredHinge)
 def _row(z, scale, y, g):
     factor, one, none = g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
+    # The constant joins the own score once: a slack is then one difference.
     best, own = first_max(z), factor * z[y] - one
     for c in range(len(g)):
         short = factor * z[c] - own
         g[c] = none if short <= none else short  # unlike `max`, propagates a NaN
     g[y] = none
     value = sum_of_squares(g)
+    # Twice the slacks, by addition, which is exact.
     for c in range(len(g)):
         g[c] += g[c]
     g[y] = -sum_of(g)
+    # Without loss the gradient is zero, and the caller saves an update.
     return value, y if value == 0.0 else GRADIENT_IN_G, best
 
 
@@ -84,6 +87,7 @@ def _row(z, scale, y, g):
 
 @add_score_gradient_of(MulticlassSquaredHinge)
 def _add_gradient(loss, z, i, y, factor, g, own, scratch):
+    # The sum over all slacks includes the row's own, of margin 1: g + own cancels it.
     own[y[i]] -= factor * slack_gradient(z, i, 1.0 - np.float64(z[i, y[i]]), factor, g)
 
 
@@ -94,6 +98,7 @@ def _add_ranked_gradient(loss, z, i, y, factor, g, own, scratch):
         c = 1.0 - np.float64(z[i, a])
         total = slack_gradient(z, i, c, factor, g)
         for b in labels:  # labels of the same row are not ranked against each other
+            # Pairs of two labels of the row are taken out again of what the loop over all has added.
             slack = max(np.float64(z[i, b]) + c, 0.0)
             own[b] -= factor * slack
             total -= slack
@@ -114,6 +119,7 @@ def _add_ranked_curvature(loss, z, i, y, factor, h, own, scratch):
         within_margin = slack_curvature(z, i, c, factor, h)
         for b in labels:
             within = 1.0 if np.float64(z[i, b]) + c > 0.0 else 0.0
+            # The correction for labels of the same row, as for the gradient.
             own[b] -= factor * within
             within_margin -= within
         own[a] += factor * within_margin
@@ -124,6 +130,7 @@ def _add_pair(hessian, a, r, by):
     """Add the second derivatives of ``by / 2 (z_r - z_a + 1)^2`` to the lower triangle."""
     hessian[a, a] += by
     hessian[r, r] += by
+    # Lower triangle only, as the factorisation reads it.
     hessian[max(a, r), min(a, r)] -= by
 
 
@@ -132,6 +139,7 @@ def _add_hessian(loss, z, i, y, factor, hessian, scratch):
     own = np.intp(y[i])
     c = 1.0 - np.float64(z[i, own])
     for r in range(z.shape[1]):
+        # Inactive slacks have no curvature.
         if r != own and np.float64(z[i, r]) + c > 0.0:
             _add_pair(hessian, own, r, 2.0 * factor)
 
@@ -152,6 +160,7 @@ def _add_ranked_hessian(loss, z, i, y, factor, hessian, scratch):
 @score_change_of(MulticlassSquaredHinge)
 def _change(loss, z, i, y, x, d, scratch):
     old = np.float64(z[i, y[i]])
+    # Rounded to the type of the scores, so that the change is that of the scores as they are stored.
     new = np.float64(z.dtype.type(old + x * d[y[i]]))
     return slack_move(z, i, 1.0 - old, 1.0 - new, x, d)
 
@@ -159,6 +168,7 @@ def _change(loss, z, i, y, x, d, scratch):
 @elementwise_helper
 def _move_ranked(z, i, labels, x, d, scratch):
     for r in range(z.shape[1]):
+        # Old scores are kept, because every label compares all scores before and after.
         scratch[r] = z[i, r]
         z[i, r] += x * d[r]
     change = 0.0
@@ -166,6 +176,7 @@ def _move_ranked(z, i, labels, x, d, scratch):
         before, after = 1.0 - scratch[a], 1.0 - np.float64(z[i, a])
         for r in range(z.shape[1]):
             change += change_of_square(np.float64(z[i, r]) + after, scratch[r] + before)
+        # Take back the pairs of labels of the same row.
         for b in labels:
             change -= change_of_square(np.float64(z[i, b]) + after, scratch[b] + before)
     return change

@@ -44,6 +44,7 @@ class MultitaskSquaredHinge(SquaredSlack):
 def _row(z, scale, y, g):
     value, runner_up, best = ovr_squared_hinge_row(z, scale, y, g)
     for c in range(len(g)):
+        # Twice the gradient, by addition, which is exact.
         g[c] += g[c]
     return 2.0 * value, runner_up, best
 
@@ -55,6 +56,7 @@ def _row(z, scale, y, g):
 def _add_gradient(loss, z, i, y, factor, g, own, scratch):
     slack_gradient(z, i, 1.0, factor, g)
     score = np.float64(z[i, y[i]])
+    # For the own class the slack of another class was added, and is replaced.
     own[y[i]] -= factor * (max(1.0 - score, 0.0) + max(1.0 + score, 0.0))
 
 
@@ -70,6 +72,7 @@ def _add_label_gradient(loss, z, i, y, factor, g, own, scratch):
 def _add_curvature(loss, z, i, y, factor, h, own, scratch):
     slack_curvature(z, i, 1.0, factor, h)
     score = np.float64(z[i, y[i]])
+    # A margin between -1 and 1 counts both ways and cancels.
     own[y[i]] += factor * ((1.0 if score < 1.0 else 0.0) - (1.0 if score > -1.0 else 0.0))
 
 
@@ -85,12 +88,14 @@ def _add_label_curvature(loss, z, i, y, factor, h, own, scratch):
 def _add_hessian(loss, z, i, y, factor, hessian, scratch):
     for r in range(z.shape[1]):
         score = np.float64(z[i, r])
+        # The own class is within the margin below 1, the others above -1.
         if (score < 1.0) if r == y[i] else (score > -1.0):
             hessian[r, r] += 2.0 * factor
 
 
 @add_score_hessian_of(MultitaskSquaredHinge, sets=True)
 def _add_label_hessian(loss, z, i, y, factor, hessian, scratch):
+    # Signs first: a row's labels are few, and all outputs follow.
     scratch[:] = -1.0
     for a in y.indices[y.indptr[i] : y.indptr[i + 1]]:
         scratch[a] = 1.0
@@ -102,6 +107,7 @@ def _add_label_hessian(loss, z, i, y, factor, hessian, scratch):
 @score_change_of(MultitaskSquaredHinge)
 def _change(loss, z, i, y, x, d, scratch):
     old = np.float64(z[i, y[i]])
+    # The loop moves all classes as if none were the row's own.
     change = slack_move(z, i, 1.0, 1.0, x, d)
     return change + own_correction(z, np.float64(z[i, y[i]])) - own_correction(z, old)
 
@@ -110,6 +116,7 @@ def _change(loss, z, i, y, x, d, scratch):
 def _label_change(loss, z, i, y, x, d, scratch):
     labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
     for a in labels:
+        # Old scores of the labels, for the corrections before and after.
         scratch[a] = z[i, a]
     change = slack_move(z, i, 1.0, 1.0, x, d)
     for a in labels:

@@ -1,4 +1,4 @@
-"""One-versus-rest hinge, with an output for each class or with one for two classes."""
+"""One-versus-rest hinge, with an output for each class or with one for two classes (MCID paper, section V.C)."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -77,6 +77,7 @@ def _row(z, scale, y, g):
     short = one - factor * z[y]
     g[y] = none if short <= none else short
     total = sum_of(g)
+    # Beyond every margin: no gradient, which saves the update.
     if total == none:
         return 0.0, y, best
     for c in range(len(g)):
@@ -93,6 +94,7 @@ def _single_row(z, scale, y, g):
     if short <= 0.0:
         return 0.0, y, predicted
     g[0] = g.dtype.type(-sign)
+    # The value of both outputs, the gradient of the one.
     return 2.0 * short, GRADIENT_IN_G, predicted
 
 
@@ -105,11 +107,13 @@ def _output_loss(sign, score):
 @row_curvature_of(OvrHinge)
 @row_curvature_of(BinaryHinge)
 def _curvature(loss, g, h):
+    # Piecewise linear: there is no curvature, and methods that need one take another loss.
     h[:] = 0
 
 
 @helper
 def _margin_step(m, q, b):
+    # The unconstrained maximiser, then the box.
     short, new = 1.0 - m, b + (1.0 - m) / q
     new = select(new < 0.0, 0.0, select(new > 1.0, 1.0, new))  # propagates a NaN
     return new, select(short < 0.0, 0.0, short), -b, -new

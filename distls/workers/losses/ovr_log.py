@@ -1,4 +1,7 @@
-"""One-versus-rest logistic loss, with an output for each class or with one for two classes, and its log loss."""
+"""One-versus-rest logistic loss, with an output for each class or with one for two classes, and its log loss.
+
+The dual step is a Newton iteration in one dual of the logistic loss (Yu, Huang, Lin 2011, section 3).
+"""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -39,6 +42,7 @@ class NormalizedSigmoids(Loss):
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the log loss of each row."""
+        # The logarithms of the sigmoids are the scores of a softmax.
         return Softmax().values(-np.logaddexp(0.0, -scores), y)
 
 
@@ -64,6 +68,7 @@ class OvrLog(Loss):
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return the derivatives of each row: the sigmoids of the scores, less 1 at the row's class."""
+        # 1 / (1 + exp(-z)) without overflow.
         out = np.exp(-np.logaddexp(0.0, -scores))
         out[np.arange(len(y)), y] -= 1.0
         return out
@@ -82,6 +87,7 @@ class OvrLog(Loss):
 
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by the sigmoids over their sum, and return them."""
+        # See `NormalizedSigmoids`: probabilities and log loss agree.
         # as the softmax of the sigmoids' logarithms, which is right even where all sigmoids underflow
         np.negative(np.logaddexp(0.0, -scores), out=scores)
         return softmax_in_place(scores)
@@ -113,6 +119,7 @@ def _sum_of_positive(z, scale, start, stop):
     """Return the sum of ``max(scale * z[c], 0)`` over start <= c < stop, float64."""
     total = 0.0
     for c in range(start, stop):
+        # float64: a float32 score is exact in it, and sums over classes keep their digits.
         score = scale * np.float64(z[c])
         total += 0.0 if score <= 0.0 else score  # unlike `max`, propagates a NaN
     return total
@@ -135,10 +142,12 @@ def _row(z, scale, y, g):
     best = first_max(z)
     exp_of_minus_abs(z, scale, g)
     value = _sum_of_positive(z, scale, 0, y) + _sum_of_positive(z, scale, y + 1, len(z)) + _sum_of_log1p(g)
+    # The own class counts with its sign turned.
     own = -scale * np.float64(z[y])
     value += 0.0 if own <= 0.0 else own
     one = g.dtype.type(1.0)
     for c in range(len(g)):
+        # Both branches divide numbers in [0, 1]: nothing overflows.
         g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
     g[y] -= one
     return value, GRADIENT_IN_G, best
@@ -147,6 +156,7 @@ def _row(z, scale, y, g):
 @row_gradient_of(BinaryLog)
 def _single_row(z, scale, y, g):
     sign = 1.0 if y == 1 else -1.0
+    # -|m|: the exponential is at most one.
     margin = sign * scale * np.float64(z[0])
     small = exp_of_negative(-abs(margin))
     g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
@@ -157,6 +167,7 @@ def _single_row(z, scale, y, g):
 @output_loss_of(OvrLog)
 def _output_loss(sign, score):
     m = sign * score
+    # log(1 + exp(-m)) from the smaller exponential, for either sign of m.
     small = exp_of_negative(-abs(m))
     value = log_of_normal(1.0 + small) - (0.0 if m > 0.0 else m)
     return value, -sign * (small if m > 0.0 else 1.0) / (1.0 + small)
@@ -181,6 +192,7 @@ def _raised_curvature(z, g, h):
     """Set h to the curvatures of one-versus-rest logistic losses with gradient g, raised for wrong rows."""
     for c in range(len(g)):
         size, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
+        # |g| (1 - |g|) is the second derivative; for wrong rows see `rls`.
         h[c] = size / (2.0 + m) if size > 0.5 else size * (1.0 - size)
         if m == np.inf:
             h[c] = np.nan  # divergence must be seen: with a curvature of zero the row would be skipped
@@ -203,6 +215,7 @@ def _margin_step(m, q, b):
     # the new dual is sigmoid(-x) at the root of h(x) = x - m - q (sigmoid(-x) - b), which increases with slope >= 1
     small = exp_of_negative(-abs(m))
     value = log_of_normal(1.0 + small) - select(m < 0.0, m, 0.0)
+    # Logarithms of zero are replaced: times zero they would be NaN.
     log_own = log_of_normal(select(b < _TINY, _TINY, b))
     log_other = log_of_normal(select(1.0 - b < _TINY, _TINY, 1.0 - b))
     # h is convex below zero and concave above: on the root's side, Newton steps do not pass it twice
@@ -215,6 +228,7 @@ def _margin_step(m, q, b):
     beyond = side * x < 0.0
     if any_of(beyond):
         x = select(beyond, 0.0, x)
+    # No lane has moved from its start: the exponential at m is still right.
     if any_of(x != m):
         small = exp_of_negative(-abs(x))
     share = select(x > 0.0, small, 1.0) / (1.0 + small)
@@ -224,6 +238,7 @@ def _margin_step(m, q, b):
         if not any_of(far):
             break
         # those that are near stay: what becomes of an output does not depend on the others
+        # The slope of h is at least one, so the step is bounded.
         x = select(far, x - excess / (1.0 + q * share * (1.0 - share)), x)
         beyond = side * x < 0.0
         if any_of(beyond):

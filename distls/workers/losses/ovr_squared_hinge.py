@@ -80,6 +80,7 @@ def ovr_squared_hinge_row(z, scale, y, g):
     short = one - factor * z[y]
     g[y] = none if short <= none else -short
     value = 0.5 * sum_of_squares(g)
+    # No slack, no gradient.
     return value, y if value == 0.0 else GRADIENT_IN_G, best
 
 
@@ -104,11 +105,13 @@ def _output_loss(sign, score):
 @row_curvature_of(BinarySquaredHinge)
 def _curvature(loss, g, h):
     for c in range(len(g)):
+        # The second derivative is 1 within the margin, where the gradient is not zero.
         h[c] = g.dtype.type(1.0 if g[c] != 0.0 else 0.0)
 
 
 @helper
 def _margin_step(m, q, b):
+    # The minimiser of a quadratic, cut off at zero: the ray has no upper end.
     new, short = (1.0 - m + q * b) / (1.0 + q), 1.0 - m
     new, short = select(new < 0.0, 0.0, new), select(short < 0.0, 0.0, short)  # propagates a NaN
     return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new

@@ -31,4 +31,5 @@ class Perceptron(Loss):
 @row_gradient_of(Perceptron)
 def _row(z, scale, y, g):
     best = first_max(z)
+    # Both places are `best`: where the row's class is best, the pair cancels to no gradient.
     return scale * (np.float64(z[best]) - np.float64(z[y])), best, best

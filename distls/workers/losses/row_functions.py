@@ -51,10 +51,12 @@ def _registrar(name: str) -> Callable[..., Callable[[F], F]]:
 
 def _implementation(name: str, loss: Any, y: Any = None) -> Any:
     """Return the row function of a numba type of loss, for its type of targets."""
+    # Label sets are named tuples, classes and numbers arrays: the type tells the targets apart.
     sets = isinstance(y, types.BaseTuple)
     function = _FUNCTIONS[name].get((loss.instance_class, sets))
     if function is None:
         of = " of sets of labels" if sets else ""
+        # Refused at compilation, not at run time in a worker.
         raise errors.TypingError(f"{loss.instance_class.__name__} has no {name}{of}")
     return function
 
@@ -117,6 +119,7 @@ def _target_gradient_overload(loss, z, scale, y, i, g):
     def of_numbers(loss, z, scale, y, i, g):
         for c in range(len(g)):
             g[c] = g.dtype.type(scale * z[c] - y[i, c])
+        # Numbers always have the squared loss, since other losses are of classes.
         return 0.5 * sum_of_squares(g), GRADIENT_IN_G, -1
 
     if isinstance(y, types.BaseTuple):
@@ -139,6 +142,7 @@ def _code_of_overload(y, i):
 def add_row_gradient(factor, runner_up, y, g, out):
     """Add ``factor * gradient`` to the k values `out` as `row_gradient` returns it (for the intercept)."""
     if runner_up == GRADIENT_IN_G:
+        # All outputs, or just two: a pair costs two columns of weights.
         for c in range(len(out)):
             out[c] += factor * g[c]
     elif runner_up != y:
@@ -150,6 +154,7 @@ def add_row_gradient(factor, runner_up, y, g, out):
 def set_row_gradient(factor, runner_up, y, g, out):
     """Set the k values `out`, which may be g itself, to ``factor * gradient`` likewise."""
     by, in_g = out.dtype.type(factor), runner_up == GRADIENT_IN_G
+    # `g` may be `out`: each element is read before it is written.
     for c in range(len(out)):
         out[c] = by * g[c] if in_g else out.dtype.type(0.0)
     if not in_g and runner_up != y:
@@ -203,6 +208,7 @@ def _step_curvature_overload(loss, y, z, g, h):
 
     if y.ndim == 2:
         return squared
+    # Losses without a function of their own use the second derivative.
     return _FUNCTIONS["step_curvature"].get((loss.instance_class, False), second_derivative)
 
 

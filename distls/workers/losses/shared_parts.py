@@ -65,6 +65,7 @@ def class_signs(y: Any, k: int) -> NDArray[np.float64]:
 def binary_entropy(share: Floats) -> NDArray[np.float64]:
     """Return ``p log p + (1 - p) log(1 - p)`` of shares in [0, 1]."""
     p = share.astype(np.float64)
+    # 0 log 0 = 0 by definition of `xlogy`.
     return np.asarray(xlogy(p, p) + xlog1py(1.0 - p, -p))
 
 
@@ -98,6 +99,7 @@ class SingleOutput(Loss):
 
 def softmax_in_place(scores: NDArray[Any]) -> NDArray[Any]:
     """Overwrite scores by their softmax."""
+    # The largest score becomes zero, so no exponential overflows.
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)
@@ -128,6 +130,7 @@ def _signs(y, i, first, k):
 @overload(_signs)
 def _signs_overload(y, i, first, k):
     def of_class(y, i, first, k):
+        # One output stands for class 1, hence the shift.
         own = np.int64(y[i]) if k > 1 else np.int64(y[i]) - 1
         return select(is_lane(own - first), 1.0, -1.0)
 
@@ -148,8 +151,10 @@ def separable_dual_step(margin_step: Any, *losses: type[Loss]) -> None:
         none, k = splat(0.0), len(z)
         value, before, after, moved = none, none, none, none
         for first in range(0, k, F64_PER_VECTOR):
+            # Lanes beyond the outputs are computed and not counted.
             t, old, inside = _signs(y, i, first, k), load(a, first, 0.0), lanes_below(k - first)
             new, loss_c, before_c, after_c = margin_step(t * load(z, first, 0.0), q, t * old)
+            # Rounded by the first store: change and dual agree to the bit.
             change = store(store(t * new, a, first) - old, d, first)
             value = value + select(inside, loss_c, 0.0)
             before = before + select(inside, before_c, 0.0)
@@ -159,6 +164,7 @@ def separable_dual_step(margin_step: Any, *losses: type[Loss]) -> None:
         best = first_max(z) if k > 1 else (1 if z[0] > 0.0 else 0)
         return sum_of_lanes(value), sum_of_lanes(before), sum_of_lanes(after), int(sum_of_lanes(moved)), best
 
+    # The same step for both forms: an output does not know how many there are.
     for loss in losses:
         dual_step_of(loss)(step)
         _STEPS[loss] = margin_step
@@ -197,6 +203,7 @@ def single_dual_step(loss: Loss, z: Any, y: Any, i: int, q: float, a: Any) -> An
 @overload(single_dual_step)
 def _single_dual_step_overload(loss, z, y, i, q, a):
     function = _STEPS.get(loss.instance_class)
+    # Compiled all the same, since both branches of a caller are.
     if function is None:  # never called
         return lambda loss, z, y, i, q, a: (a, 0.0, 0.0, 0.0)
 
@@ -257,6 +264,7 @@ def _label_gradient(z, y, loss, gradients, values):
     k = z.shape[1]
     width = padded(k)
     g, own, scratch = np.zeros(width), np.zeros(k), np.zeros(k)
+    # Row by row through the functions of the kernels, so that both give the same gradients.
     for i in range(len(z)):
         g[:], own[:] = 0.0, 0.0
         add_score_gradient(loss, z, i, y, 1.0, g, own, scratch)

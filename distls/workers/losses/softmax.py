@@ -1,4 +1,4 @@
-"""Multi-class logistic loss."""
+"""Multi-class logistic loss, with the dual step of maximum entropy models (Yu, Huang, Lin 2011, section 5)."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Softmax(Loss):
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
+        # Subtract the maximum: no exponential overflows.
         top = scores.max(axis=1)
         total = np.exp(scores - top[:, None]).sum(axis=1)
         return np.log(total) + top - scores_of_class(scores, y)
@@ -90,6 +91,7 @@ def _log_of_sum(total):
 def _row(z, scale, y, g):
     best = first_max(z)
     total = exp_below(z, scale, z[best], g)
+    # One division a row, k products.
     inverse = g.dtype.type(1.0 / total)
     for c in range(len(g)):
         g[c] *= inverse
@@ -102,6 +104,7 @@ def _row(z, scale, y, g):
 def logistic_curvature(loss, g, h):
     """Set ``h = p (1 - p)`` for probabilities p of each class, from the gradient."""
     for c in range(len(g)):
+        # From the gradient alone, which the kernel has already.
         size = abs(g[c])  # 1 - p of the row's class, p of the others
         h[c] = size * (g.dtype.type(1.0) - size)
 
@@ -119,9 +122,11 @@ def masses_of(a, own, masses):
     others = splat(0.0)
     for first in range(0, len(a), F64_PER_VECTOR):
         mass = -load(a, first, 0.0)
+        # A mass below zero is rounding.
         mass = select(mass > 0.0, mass, 0.0)
         store(mass, masses, first)
         others = others + select(is_lane(own - first), 0.0, mass)
+    # The own mass follows from the others, so that they sum to one.
     masses[own] = max(1.0 - sum_of_lanes(others), 0.0)
     return masses[own]
 
@@ -136,6 +141,7 @@ def set_masses(masses, own, a, d):
         change = store(rounded - old, d, first)
         moved = moved + select(change != 0.0, 1.0, 0.0)
         total = total - select(is_own, 0.0, rounded)
+    # From the rounded duals, so that the stored numbers sum to zero as nearly as their type allows.
     a[own] = a.dtype.type(sum_of_lanes(total))
     d[own] = a.dtype.type(np.float64(a[own]) - own_before)
     return int(sum_of_lanes(moved)) + (d[own] != 0.0)
@@ -160,9 +166,11 @@ def _new_masses(z, q, work):
         wanted = load(z, first, _NEVER) + q * load(old, first, 0.0)
         top = select(wanted > top, wanted, top)
         store(wanted, x, first)
+    # At this nu every mass is at least the optimal one: Newton's method comes from one side.
     nu = max_of_lanes(top) - q
     for first in range(0, k, F64_PER_VECTOR):
         start = load(x, first, 0.0) - nu
+        # Masses are at most one, so logarithms are at most zero.
         store(select(start < 0.0, start, 0.0), x, first)
     for _ in range(_NEWTON_STEPS):
         total, shift, weight, worst = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
@@ -170,17 +178,20 @@ def _new_masses(z, q, work):
             x_c = load(x, first, 0.0)
             mass = exp_of_negative(x_c)
             residual_c = load(z, first, _NEVER) + q * load(old, first, 0.0) - nu - x_c - q * mass
+            # The Newton step of each logarithm at fixed nu divides by 1 + q m.
             slope_c = 1.0 / (1.0 + q * mass)
             store(residual_c, residual, first)
             store(slope_c, slope, first)
             total = total + mass
             shift = shift + mass * residual_c * slope_c
             weight = weight + mass * slope_c
+            # Weighted by the mass: a class without mass may be as wrong as it likes.
             size = abs(residual_c) * mass
             worst = select(size > worst, size, worst)
         excess = sum_of_lanes(total) - 1.0
         if abs(excess) + max_of_lanes(worst) <= _NEAR:
             break
+        # One equation for nu, as the others are eliminated.
         step = (excess + sum_of_lanes(shift)) / sum_of_lanes(weight)
         nu += step
         for first in range(0, k, F64_PER_VECTOR):
@@ -190,6 +201,7 @@ def _new_masses(z, q, work):
     for first in range(0, k, F64_PER_VECTOR):
         mass = select(lanes_below(k - first), exp_of_negative(load(x, first, 0.0)), 0.0)
         total = total + store(mass, x, first)
+    # Normalised, since the iteration ends a little off the simplex.
     inverse = 1.0 / sum_of_lanes(total)
     for first in range(0, k, F64_PER_VECTOR):
         store(load(x, first, 0.0) * inverse, x, first)
@@ -208,6 +220,7 @@ def _dual_step(z, y, i, q, a, d, work):
     for first in range(0, len(z), F64_PER_VECTOR):
         change = load(new, first, 0.0) - load(old, first, 0.0)
         gain = gain + change * (load(z, first, 0.0) - 0.5 * q * change)
+    # A step that lowers the dual is not taken: ascent must be monotone.
     if before - after + sum_of_lanes(gain) < 0.0:  # Newton's method has not converged
         return value, before, before, 0, best
     return value, before, after, set_masses(new, own, a, d), best
@@ -240,6 +253,7 @@ def _add_gradient(loss, z, i, y, factor, g, own, scratch):
     by = factor / _exponentials(z, i, scratch)[0]
     for first in range(0, z.shape[1], F64_PER_VECTOR):
         store(load(g, first, 0.0) + by * load(scratch, first, 0.0), g, first)
+    # Minus one at the row's own class, outside of the vector loop.
     own[y[i]] -= factor
 
 
@@ -258,6 +272,7 @@ def _add_hessian(loss, z, i, y, factor, hessian, scratch):
         p = inverse * scratch[r]
         by = factor * inverse * p
         for c in range(r + 1):
+            # The lower triangle of diag(p) - p p^T.
             hessian[r, c] -= by * scratch[c]
         hessian[r, r] += factor * p
 

@@ -1,4 +1,7 @@
-"""Squared loss of classes, of sets of labels (through their indicators) and of numbers."""
+"""Squared loss of classes, of sets of labels (through their indicators) and of numbers.
+
+It is the calibrated loss of the identity link (Eq. 2 of least squares revisited).
+"""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -69,6 +72,7 @@ def squared_residuals(
     scores: NDArray[Any], wanted: NDArray[Any]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return gradients (n, k) and values (n,) of ``1/2 sum_c (z_c - wanted_c)^2``."""
+    # float64 before the difference: targets may be large numbers.
     residuals = np.subtract(scores, wanted, dtype=np.float64)
     return residuals, 0.5 * np.square(residuals).sum(axis=1)
 
@@ -84,6 +88,7 @@ def _row(z, scale, y, g):
 
 @output_loss_of(Squared)
 def _output_loss(sign, score):
+    # Indicators 0 and 1, where the other losses have signs.
     residual = score - (1.0 if sign > 0.0 else 0.0)
     return 0.5 * residual * residual, residual
 
@@ -122,6 +127,7 @@ def _dual_step(z, y, i, q, a, d, work):
     for first in range(0, len(z), F64_PER_VECTOR):
         target, old = _targets(y, i, first), load(a, first, 0.0)
         residual = target - load(z, first, 0.0)
+        # The maximiser of a quadratic in closed form.
         new = store((residual + q * old) / (1.0 + q), a, first)
         moved = moved + select(store(new - old, d, first) != 0.0, 1.0, 0.0)
         value = value + 0.5 * residual * residual

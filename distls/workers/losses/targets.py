@@ -56,6 +56,7 @@ def is_codes(y: Any) -> bool:
 
 def indicators(y: CsrRows, k: int) -> NDArray[np.bool_]:
     """Return whether row i has label c, shape (n_rows, k)."""
+    # Dense indicators: scores are dense too.
     out = np.zeros((len(y.indptr) - 1, k), dtype=bool)
     out[np.repeat(np.arange(len(out)), np.diff(y.indptr)), y.indices] = True
     return out
@@ -70,6 +71,7 @@ def wrong_sets(loss: str, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> ND
     """Return which rows have not just their labels above the threshold; in a ranking, all of them above the others."""
     if not loss_named(loss).ranks:
         return np.asarray(((scores > loss_named(loss).threshold) != wanted).any(axis=1))
+    # A ranking is right if the lowest own label is above the highest other.
     lowest = np.where(wanted, scores, np.inf).min(axis=1)
     return np.asarray(lowest <= np.where(wanted, -np.inf, scores).max(axis=1))
 
@@ -157,6 +159,7 @@ def _losses_by_arrays(
     known, own, best = y >= 0, np.maximum(y, 0), scores.argmax(axis=1)
     s = weight if len(weight) else np.ones(len(y))
     terms = np.where(known, s * loss.values(scores, own), 0.0)
+    # Accumulated one by one, and not by pairs as `sum` does.
     # one by one: the sum must not depend on where batches end
     sums.values[0] = np.add.accumulate(np.append(sums.values[0], terms))[-1]
     sums.values[1] = np.add.accumulate(np.append(sums.values[1], np.where(known, s, 0.0)))[-1]
@@ -173,8 +176,10 @@ def _class_losses(scores, y, weight, loss, sums, predicted, runner_ups, gradient
     g = np.empty(scores.shape[1], scores.dtype)
     loss_sum, weight_sum, wrong = sums[0], sums[1], 0
     for i in range(len(y)):
+        # An unknown class is scored as class 0, and counted as an error below.
         value, runner_up, best = row_gradient(loss, scores[i], 1.0, max(np.intp(y[i]), 0), g)
         wrong += best != y[i]
+        # Codes below zero are labels that the model does not know: no loss is defined.
         if y[i] >= 0:
             s = row_weight(weight, i)
             loss_sum += s * value
@@ -196,6 +201,7 @@ def weigh_gradients(runner_ups, y, weight, out):
     for i in range(len(runner_ups)):
         s = row_weight(weight, i)
         if runner_ups[i] == GRADIENT_IN_G:
+            # Weights are multiplied once here, not at every use of the gradient.
             for c in range(out.shape[1]):
                 out[i, c] = s * out[i, c]
         elif runner_ups[i] != y[i]:

@@ -1,4 +1,4 @@
-"""The elastic net."""
+"""The elastic net (Zou and Hastie 2005)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -37,8 +37,10 @@ class ElasticNet(Penalty):
 
     def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
         """Return (1, the conjugate's value), or those of l1 without squares."""
+        # At rho = 1 there are no squares, and the conjugate is that of a norm.
         if rho == 1.0:
             return super().conjugate(v, alpha, rho)
+        # What exceeds the threshold is the conjugate of the squares' share.
         over = np.maximum(np.abs(v) - alpha * rho, 0.0)
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha * (1.0 - rho))
 
@@ -69,5 +71,6 @@ def _value(w, rho):
 
 @row_prox_of(ElasticNet)
 def _prox(v, mu, rho, out):
+    # Threshold first, then scale: the prox of a sum of l1 and squares.
     soft_threshold(v, mu * rho, out)
     scale(out, 1.0 / (1.0 + mu * (1.0 - rho)), out)

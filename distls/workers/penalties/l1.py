@@ -1,4 +1,4 @@
-"""The lasso."""
+"""The lasso (Tibshirani 1996)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -32,6 +32,7 @@ class L1(Penalty):
     def best_constants(self, w: Array, rho: float) -> Array:
         """Return the median nearest to zero."""
         ordered, m = np.sort(w, axis=1), w.shape[1]
+        # Every constant between the two middle weights is a median.
         return np.asarray(np.clip(0.0, ordered[:, (m - 1) // 2], ordered[:, m // 2]))
 
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:

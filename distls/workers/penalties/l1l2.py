@@ -1,4 +1,4 @@
-"""The group lasso over the rows of W: rows become zero as a whole."""
+"""The group lasso over the rows of W: rows become zero as a whole (Yuan and Lin 2006)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -33,6 +33,7 @@ class L1L2(Penalty):
 
 @row_penalty_of(L1L2)
 def _value(w, rho):
+    # The length of the row, whose subgradient at zero is the unit ball: whole rows become zero.
     return math.sqrt(sum_of_squares(w))
 
 

@@ -29,6 +29,7 @@ class L1Linf(Penalty):
 
     def best_constants(self, w: Array, rho: float) -> Array:
         """Return the middle between the largest and the smallest."""
+        # The middle makes the largest size as small as possible.
         return np.asarray(0.5 * (w.max(axis=1) + w.min(axis=1)))
 
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:
@@ -46,7 +47,7 @@ def _value(w, rho):
 
 @elementwise_helper
 def _height(v, mu):
-    """Return the height above which sizes sum to `mu`: it rises as those below are left out (Michelot)."""
+    """Return the height above which sizes sum to `mu`: it rises as those below are left out (Michelot 1986)."""
     height, counted = -1.0, len(v) + 1
     while True:
         total, count = 0.0, 0
@@ -63,9 +64,11 @@ def _height(v, mu):
 @row_prox_of(L1Linf)
 def _prox(v, mu, rho, out):
     # v less its projection onto the l1 ball of radius mu: sizes are cut at a common height
+    # Inside the dual ball: the row becomes zero.
     if sum_of_absolutes(v) <= mu:
         out[:] = 0.0
         return
     height = _height(v, mu)
     for r in range(len(v)):
+        # The sign of the weight, at the common height or below.
         out[r] = math.copysign(min(abs(v[r]), height), v[r])

@@ -1,4 +1,4 @@
-"""The penalty of ridge regression."""
+"""The penalty of ridge regression (Hoerl and Kennard 1970)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -34,6 +34,7 @@ class L2(Penalty):
 
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:
         """Return nothing of a norm, and all of the squares."""
+        # A norm of strength zero stands for none.
         return L1(), 0.0, 1.0
 
 

@@ -42,6 +42,7 @@ class Penalty(_NoFields):
     def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
         """Return (largest factor c <= 1 for which the conjugate of alpha R is finite at c V, its value there)."""
         # the conjugate of a norm is zero where the dual norm of every row is at most alpha, and infinite elsewhere
+        # Scaling by c brings the largest dual norm to alpha.
         largest = float(self.dual_norms(v, rho).max(initial=0.0))
         return min(1.0, alpha / largest) if largest > 0.0 else 1.0, 0.0
 
@@ -77,6 +78,7 @@ def least_constants(
     # the derivative just above each weight: rho times (weights below less weights above), and that of f
     above = rho * (2.0 * np.arange(1, m + 1) - m) + slope(ordered)
     place = np.argmax(above >= 0.0, axis=1)
+    # The first weight above which the derivative is not negative.
     found = ordered[rows, place]
     inside = above[rows, place] - 2.0 * rho > 0.0  # the derivative changes sign before this weight
     return np.where(inside, between(rho * (2.0 * place - m)), found)
@@ -89,5 +91,6 @@ def recentre_rows(penalty: Penalty, w: Array, rows: NDArray[np.int64], rho: floa
     constants = penalty.best_constants(before, rho) if len(own) else None
     if constants is None:
         return 0.0
+    # Zero rows stay zero: a constant would make them dense.
     w[own] = before - constants[:, None]
     return penalty.value(w[own], rho) - penalty.value(before, rho)

@@ -32,6 +32,7 @@ def register_penalty(penalty: Penalty) -> Penalty:
     """
     if type(_penalties.get(penalty.name, penalty)) is not type(penalty):
         raise ValueError(f"there is a penalty {penalty.name} already")
+    # Looked up here, so that a missing function is an error of registration and not of a worker.
     row_function(type(penalty), "row_penalty")
     row_function(type(penalty), "row_prox")
     _penalties[penalty.name] = penalty
@@ -43,6 +44,7 @@ for _penalty in row_kernels.NUMBERED:
 
 
 def _is_squares_and_l1(penalty: Penalty) -> bool:
+    # Any mixture tells which parts a penalty has.
     parts = penalty.split(0.5)
     return parts is not None and isinstance(parts[0], L1) and parts[2] > 0.0
 
@@ -85,6 +87,7 @@ def lacks(name: str, **required: bool) -> str:
 
 def penalty_value(name: str, w: NDArray[Any], rho: float) -> float:
     """Return R(W)."""
+    # Sums of float32 weights in float64: objectives are compared to many digits.
     return penalty_named(name).value(w.astype(np.float64, copy=False), rho)
 
 

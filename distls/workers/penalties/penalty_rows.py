@@ -71,6 +71,7 @@ def soft_threshold(v, mu, out):
     """Set `out` to v less `mu` towards zero."""
     for r in range(len(v)):
         size = abs(v[r]) - mu
+        # Not `max`, which would lose a NaN.
         out[r] = math.copysign(0.0 if size <= 0.0 else size, v[r])
 
 
@@ -85,4 +86,5 @@ def scale(v, factor, out):
 def shorten(v, mu, out):
     """Set `out` to v shortened by `mu` (Eq. 4 of the paper of block coordinate descent)."""
     norm = math.sqrt(sum_of_squares(v))
+    # A row no longer than mu becomes exactly zero.
     scale(v, 0.0 if norm <= mu else 1.0 - mu / norm, out)

@@ -40,6 +40,7 @@ def row_prox(penalty: Any, v: Any, mu: float, rho: float, out: Any) -> None:
 
 def _by_number(name: str) -> Any:
     """Return the helper of a number and its arguments that calls the function `name` of that numbered penalty."""
+    # A chain of branches, since numba cannot index functions of different code.
     *others, last = [row_function(type(penalty), name) for penalty in NUMBERED]
     chosen = elementwise_helper(lambda number, *args: last(*args))
     for number, function in reversed(list(enumerate(others))):

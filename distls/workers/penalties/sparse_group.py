@@ -1,4 +1,4 @@
-"""The sparse group lasso: zero rows, and zeros within rows."""
+"""The sparse group lasso (Friedman, Hastie, Tibshirani 2010): zero rows, and zeros within rows."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -39,14 +39,17 @@ class SparseGroup(Penalty):
     def dual_norms(self, v: Array, rho: float) -> Array:
         """Return the t >= 0 with ``|soft(v, t rho)|_2 = t (1 - rho)`` of each row, from above, by bisection."""
         size = np.abs(v)
+        # Without the lengths it is the lasso.
         if rho == 1.0:
             return np.asarray(size.max(axis=1))
+        # At this t the row's whole length would be paid for: an upper bound.
         low, high = np.zeros(len(size)), np.sqrt(np.square(size).sum(axis=1)) / (1.0 - rho)
         for _ in range(_HALVINGS):
             t = 0.5 * (low + high)
             left = np.maximum(size - rho * t[:, None], 0.0)
             over = np.sqrt(np.square(left).sum(axis=1)) > (1.0 - rho) * t
             low, high = np.where(over, t, low), np.where(over, high, t)
+        # From above: a dual point scaled by it is surely feasible.
         return high
 
     def best_constants(self, w: Array, rho: float) -> Array | None:
@@ -75,5 +78,6 @@ def _value(w, rho):
 
 @row_prox_of(SparseGroup)
 def _prox(v, mu, rho, out):
+    # Soft-threshold, then shorten: the prox of the sum is the two in this order.
     soft_threshold(v, mu * rho, out)
     shorten(out, mu * (1.0 - rho), out)

@@ -79,6 +79,7 @@ def register_basis_function(name: str, function: BasisFunction) -> None:
         raise ValueError(f"basis function {name}: its values are not finite, or not one row for each row")
     if not np.array_equal(given, _CHECKED):
         raise ValueError(f"basis function {name}: it changes the predictions that it is given")
+    # Row by row: a function that mixes rows would make predictions depend on the batch.
     alone = np.concatenate([function(row[None].copy()) for row in given])
     if not np.allclose(alone, found, rtol=1e-12, atol=1e-12):
         raise ValueError(f"basis function {name}: a row of it depends on other rows")
@@ -95,6 +96,7 @@ def powers_of(values: NDArray[Any], powers: tuple[int, ...]) -> NDArray[Any]:
         for _ in range(reached, wanted):
             power = power * values
         reached = wanted
+        # A copy of the product, since the next power goes on from it.
         out[:, place * k : (place + 1) * k] = power
     return out
 
@@ -125,6 +127,7 @@ class Basis:
 
     def width(self, k: int) -> int:
         """Return the columns for k outputs."""
+        # In the middle of [0, 1], where every function is defined.
         at_one = np.full((1, k), 0.5)
         return len(self.powers) * k + sum(_named(name)(at_one).shape[1] for name in self.functions)
 

@@ -13,15 +13,18 @@ from distls.workers.prediction.basis_functions import Basis
 def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
     """Return the Euclidean projection of each row of (n, k) values onto the simplex or the cube (Eq. 19's clip).
 
-    Onto the simplex: max(v - u, 0), with the u for which that sums to one, found by sorting in O(k log k).
+    Onto the simplex: max(v - u, 0), with the u for which that sums to one, found by sorting in O(k log k) (Duchi,
+    Shalev-Shwartz, Singer, Chandra 2008).
     """
     if onto == "cube":
         return np.clip(values, 0.0, 1.0)
     # shifting a row does not change its projection, and keeps the terms of the sums small
+    # The projection commutes with constants, which it subtracts again.
     shifted = values - values.max(axis=1, keepdims=True)
     descending = -np.sort(-shifted, axis=1)
     above = np.cumsum(descending, axis=1) - 1.0
     counts = np.arange(1, values.shape[1] + 1)
+    # As many as are above the threshold that they themselves give; the largest always is.
     kept = np.maximum((descending * counts > above).sum(axis=1), 1)
     shift = above[np.arange(len(values)), kept - 1] / kept
     return np.maximum(shifted - shift[:, None].astype(values.dtype), 0.0)
@@ -58,6 +61,7 @@ def replay(
     start : array of shape (n, k), optional
         Predictions before the first round; zero by default.
     """
+    # Fits are those of the rounds; each is projected before the next is added.
     k = calibration.shape[2]
     values = np.zeros((len(fits), k)) if start is None else start
     for number, weights in enumerate(calibration):

@@ -17,6 +17,7 @@ LABEL_CALIBRATIONS: tuple[LabelCalibration, ...] = get_args(LabelCalibration)
 
 def label_cuts(model: LinearModel) -> NDArray[np.float64]:
     """Return the threshold of all labels, shape (1,), or of each, shape (n_labels,)."""
+    # Fitted thresholds take the place of the loss's.
     if model.target == "multilabel" and model.calibration:
         return model.calibration_arrays["threshold"]
     return np.full(1, float(loss_named(model.loss).threshold))

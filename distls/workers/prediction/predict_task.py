@@ -1,4 +1,7 @@
-"""The task of `predict`: the best classes, the sets of labels or the numbers of one partition's rows."""
+"""The task of `predict`: the best classes, the sets of labels or the numbers of one partition's rows.
+
+Probabilities of a softmax are those of the MCID paper, Eq. 4.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +91,7 @@ def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:
 def top_classes(values: NDArray[Any], top: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Return the codes and values of the `top` largest of each row of (n_rows, k) values, ties to the lower code."""
     codes = values.argmax(axis=1)[:, None]
+    # The maximum alone needs no sorting; both give ties to the lower code.
     if top > 1:
         codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
     return codes.astype(np.int32), np.take_along_axis(values, codes, axis=1)

@@ -76,6 +76,7 @@ class LinearPredictor:
     def stored(self) -> StoredPredictor:
         """Return the fields of a model that stores this predictor, which must have all its coefficients."""
         assert self.columns is None
+        # A model has one type of numbers.
         intercept = self.intercept.astype(self.coefficients.dtype)
         return StoredPredictor(
             weights=self.coefficients, intercept=intercept, recipe=self.recipe, arrays=self.arrays
@@ -86,6 +87,7 @@ class LinearPredictor:
         if self.recipe or self.columns is not None or isinstance(self.coefficients, ClassBlocks):
             return self
         rows = used_rows(self.coefficients)
+        # Gathering columns costs more than multiplying by zeros where most are used.
         if len(rows) > len(self.coefficients) // 2:
             return self
         return LinearPredictor(self.coefficients[rows], self.intercept, columns=rows)
@@ -110,11 +112,13 @@ def linear_view(predictor: LinearPredictor, x: Rows) -> tuple[Rows, NDArray[Any]
 
     For a plain model these are its own weights; else the rows are the scores themselves, n_rows x n_outputs.
     """
+    # Kernels evaluate linear models only, so the scores of others become rows.
     if not predictor.recipe:
         return predictor.used(x), predictor.coefficients, predictor.intercept
     pieces = [values for _, values in score_pieces(predictor, x)]
     values = np.concatenate(pieces) if pieces else _scores(predictor, x)
     k = values.shape[1]
+    # The identity as weights: the scores of these rows are the rows.
     return DenseRows(values), np.eye(k, dtype=values.dtype), np.zeros(k)
 
 
@@ -134,6 +138,7 @@ def score_pieces(predictor: LinearPredictor, x: Rows) -> Iterator[tuple[slice, N
 
 def _row_batches(n_rows: int, row_bytes: int) -> Iterator[slice]:
     """Yield slices of consecutive rows, with scores of at most PIECE_BYTES each; `row_bytes` is for one row."""
+    # At least one row, however many outputs it has.
     step = max(1, PIECE_BYTES // row_bytes) if row_bytes else max(n_rows, 1)
     for first in range(0, n_rows, step):
         yield slice(first, min(first + step, n_rows))
@@ -146,6 +151,7 @@ def _scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
         return _staged_scores(predictor, x)
     dtype = predictor.coefficients.dtype
     values = np.tile(predictor.intercept.astype(dtype), (n_rows_of(x), 1))
+    # Blocks of weights follow each other in the order of their designs.
     first = 0
     for design in _designs(predictor):
         width = design.width(predictor.recipe.get("n_features", len(predictor.coefficients)))
@@ -165,11 +171,13 @@ def _staged_scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
     values, first = np.zeros((n_rows_of(x), arrays["intercepts"].shape[1])), 0
     for stage, design in enumerate(_designs(predictor)):
         width = design.width(predictor.recipe["n_features"])
+        # Columns of a stage: one fit for each of its rounds.
         fits = np.zeros((len(values), weights.shape[1]), weights.dtype)
         for rows, block in blocks(design, x, weights.dtype):
             add_scores(block, weights[first : first + width], fits[rows])
         own = slice(stage * rounds, (stage + 1) * rounds)
         constants = arrays["intercepts"][own].ravel()
+        # An interrupted stage has fewer rounds, and fewer intercepts.
         done = fits[:, : len(constants)] + constants
         values = replay(
             Basis.of_recipe(calibration), calibration["onto"], arrays["calibration"][own], done, values
@@ -221,6 +229,7 @@ def block_score_pieces(
         columns = _by_column(slice_rows(x, rows), weights.shape[0])
         out = np.empty((rows.stop - rows.start, k), weights.dtype)
         out[:] = intercept.astype(weights.dtype)
+        # Every block is read once a batch, which is why batches are large.
         for block in weights.read():
             _add(block, columns, out)
         yield rows, out
@@ -237,6 +246,7 @@ def _by_column(x: Rows, n_features: int) -> _Columns:
     if n_features > _LARGEST_TABLE:
         features, indices = np.unique(indices, return_inverse=True)
     counts = np.bincount(indices, minlength=n_features if features is None else len(features))
+    # Stable: rows stay in order within a column, so sums have one order.
     order = np.argsort(indices, kind="stable")
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return _Columns(features, starts, rows[order], values[order])
@@ -247,6 +257,7 @@ def _add(block: ClassBlock, columns: _Columns, out: NDArray[Any]) -> None:
     indptr, indices, values = block.indptr, block.indices.astype(np.int64), block.values
     if columns.features is not None:
         places = np.searchsorted(columns.features, indices)
+        # A search may end beyond the last feature.
         found = places < len(columns.features)
         found[found] = columns.features[places[found]] == indices[found]
         counts = np.concatenate([[0], np.cumsum(found)])
@@ -260,6 +271,7 @@ def _add_scores(
 ) -> None:
     """Add ``sum_j x_ij w_jc`` to ``out[i, first + c]`` for all rows i of the batch and all classes c of the block."""
     n_rows, kind = len(out), out.dtype.type
+    # A total of its own per class: the intercept is added once, and sums do not depend on blocks.
     total = np.empty(n_rows, out.dtype)
     for c in range(len(indptr) - 1):
         total[:] = kind(0.0)

@@ -1,6 +1,8 @@
 """From the scores of a model of classes to probabilities: those of its loss, or calibrated ones.
 
-This is the one place where it is done: predictions, evaluation and estimators all come here.
+This is the one place where it is done: predictions, evaluation and estimators all come here. Temperature and vector
+scaling are those of Guo et al. (2017), the sigmoids those of Platt (1999), isotonic regression that of Zadrozny and
+Elkan (2002).
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class ProbabilityMap:
     def of(cls, model: LinearModel, *, natural: bool = False) -> ProbabilityMap | None:
         """Return the map of a model of classes, with `natural` without its calibration; None: it has none."""
         scored = scored_as(model.loss, model.recipe)
+        # A calibration replaces the probabilities of the loss.
         if model.calibration and not natural:
             return cls(scored, model.calibration["kind"], model.calibration_arrays)
         return cls(scored) if has_probabilities(scored) else None
@@ -82,6 +85,7 @@ def margins(scored: str, kind: str, scores: NDArray[Any]) -> NDArray[np.float64]
     other = kind in ("temperature", "vector") and scored != Softmax.name and has_probabilities(scored)
     if not other and scored != "simplex":
         return values
+    # Zero probabilities come from projections only, and must stay finite as logarithms.
     return np.log(np.maximum(probabilities(scored, values), _LEAST[scored == "simplex"]))
 
 
@@ -93,11 +97,13 @@ def calibrated(
         return _rows_of_one(Softmax(), arrays["scale"] * values + arrays.get("offset", 0.0))
     if kind == "platt" and values.shape[1] > 2:
         return _rows_of_one(OvrLog(), arrays["scale"] * values + arrays["offset"])
+    # Two classes have one margin.
     difference = values[:, 1] - values[:, 0]
     if kind == "platt":
         own = arrays["scale"] * difference + arrays["offset"]
         return np.exp(-np.logaddexp(0.0, np.stack([own, -own], axis=1)))
     second = np.interp(difference, arrays["scores"], arrays["probabilities"])
+    # The first class gets the rest, so that both sum to one.
     return np.stack([1.0 - second, second], axis=1)
 
 

@@ -71,12 +71,14 @@ def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray
     or half a margin beyond the first or the last.
     """
     n_rows, k = scores.shape
+    # Cuts are places in the order of the scores.
     order = np.argsort(-scores, axis=1, kind="stable")
     ranked = np.take_along_axis(scores, order, axis=1)
     own = np.take_along_axis(wanted, order, axis=1).astype(np.int64)
     # wrong if the first c are predicted, c = 0, ..., k: those not among them that should be, and the other way round
     wrong = np.zeros((n_rows, k + 1), np.int64)
     wrong[:, 0] = own.sum(axis=1)
+    # Each label that is passed is right or wrong on the other side.
     wrong[:, 1:] = wrong[:, :1] + np.cumsum(1 - 2 * own, axis=1)
     wrong[:, 1:k][ranked[:, 1:] == ranked[:, :-1]] = k + 1  # equal scores cannot be separated
     above = np.column_stack([ranked[:, 0] + 2 * _BEYOND, ranked])
@@ -88,5 +90,6 @@ def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray
 def fitted_threshold(sums: ThresholdSums) -> tuple[NDArray[np.float64], float]:
     """Return (a, c) of the threshold a . z + c that is nearest to the best cuts, the shortest where there are many."""
     with single_threaded_blas():
+        # The pseudo-inverse: scores of a model of low rank have fewer dimensions than labels.
         found = np.linalg.pinv(sums.gram, rcond=_RANK, hermitian=True) @ sums.cross
     return found[:-1], float(found[-1])

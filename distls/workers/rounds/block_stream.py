@@ -94,6 +94,7 @@ class _Cache:
             own = [key for key in reversed(self.kept) if not _evictable_for(key, first)]
             self._make_room(first, budget)
             # the budget of an earlier fit to the same data may have been larger
+            # Newest first: a cyclic pass meets the oldest ones soonest again.
             for key in own if self.used > budget else []:
                 self._drop(key)
                 if self.used <= budget:
@@ -102,11 +103,13 @@ class _Cache:
     def claim(self, key: Key, n_bytes: int, budget: int) -> bool:
         """Reserve room for one block; blocks of earlier fits' data sets are evicted, those of this one never."""
         with self.lock:
+            # Another thread reads this block already, or it alone is too large.
             if key in self.claimed or n_bytes > budget:
                 return False
             self._make_room(key, budget - n_bytes)
             if self.used + n_bytes > budget:
                 return False
+            # Claimed before it is read, so that two threads do not both take the last room.
             self.claimed[key] = n_bytes
             self.used += n_bytes
             return True
@@ -125,6 +128,7 @@ class _Cache:
         for key in [key for key in self.kept if _evictable_for(key, wanted)] if self.used > most else []:
             self._drop(key)
             if self.used <= most:
+                # No more than is needed: what stays may be used by the next fit.
                 break
 
     def _drop(self, key: Key) -> None:
@@ -205,11 +209,13 @@ def _load(
         return kept, True
     if form is not None:
         assert isinstance(blocks, Dataset)
+        # A form is kept instead of the partition it is made of.
         made = form.make(blocks.read(index, pool))
         if budget and cache.claim(key, _bytes_of(made), budget):
             cache.put(key, made)
         return made, False
     if budget and cache.claim(key, int(blocks.decoded_bytes[index]), budget):
+        # Buffers of its own, as the pool's are overwritten by the next block.
         try:
             block = blocks.read(index, KeptBuffers(scratch=pool))
         except BaseException:
@@ -276,23 +282,28 @@ def _stream(
 ) -> Iterator[tuple[int, Any]]:
     """Yield (index, block) for each of `indices`, known to the cache as `keys`."""
     budget = ref.cache_bytes
+    # The cache shrinks before the first block is read: plans do not add up.
     if budget and keys:
         _CACHE.start(keys[0], budget)
+    # One thread reads ahead: two buffers are enough, and no more blocks are in memory than planned.
     with _borrowed_pools() as pools, ThreadPoolExecutor(1, thread_name_prefix="distls-read") as reader:
         ahead: Future[tuple[Any, bool]] | None = None
         for place, (key, index) in enumerate(zip(keys, indices, strict=True)):
             started = time.perf_counter()
+            # An error of the reader is raised here, where the block is due.
             block, hit = (
                 ahead.result()
                 if ahead is not None
                 else _load(blocks, key, index, budget, pools[place % 2], form)
             )
             ledger.wait_seconds += time.perf_counter() - started
+            # Stored bytes, whether read or cached: passes are counted in them.
             size = int(blocks.stored_bytes[index])
             ledger.cached_bytes += size * hit
             ledger.bytes_read += size * (not hit)
             ahead = None
             following = place + 1
+            # A cached block needs no reading ahead.
             if ref.prefetch and following < len(keys) and keys[following] not in _CACHE.kept:
                 pool = pools[following % 2]
                 ahead = reader.submit(_load, blocks, keys[following], indices[following], budget, pool, form)

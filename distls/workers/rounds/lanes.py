@@ -37,9 +37,11 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     emptiest = [(0, 0, rank, lane) for rank, lane in enumerate(spread)]
     # largest first; ties go to the lower partition number
     for block in np.argsort(-sizes, kind="stable").tolist():
+        # The heap's order is total, so equal lanes are never compared by chance.
         total, count, rank, lane = emptiest[0]
         lanes[lane].append(block)
         heapq.heapreplace(emptiest, (total + int(sizes[block]), count + 1, rank, lane))
+    # Increasing, so that cached and read order are those of the disk.
     return [tuple(sorted(lane)) for lane in lanes]
 
 
@@ -71,7 +73,9 @@ def round_of_pass(
     work = []
     for index, blocks in enumerate(lanes):
         generator = rng(seed, Purpose.ORDER, pass_index, index)
+        # Drawn by pass and lane: a resumed fit has the same order.
         order = generator.permutation(len(blocks)) if shuffle else range(len(blocks))
+        # Integer arithmetic: the parts of a pass cover all blocks without a gap.
         start, stop = (len(blocks) * part // n_parts for part in (parts.start, parts.stop))
         work.append(Lane(index, tuple(blocks[i] for i in order[start:stop])))
     return work

@@ -37,6 +37,7 @@ class Ledger:
     def of_task(cls) -> Iterator[Ledger]:
         """Yield the ledger of a task of this process; on exit, enter its seconds and the process's peak."""
         ledger, entered = cls(), time.perf_counter()
+        # Only of tasks that end: a failed task is repeated, and its costs are another's.
         yield ledger
         ledger.charge(time.perf_counter() - entered)
         ledger.worker_peaks[process_name()] = peak_rss()
@@ -75,6 +76,7 @@ class Ledger:
 
         Raises DistlsError if a block is missing or was counted twice, or rows are missing.
         """
+        # Sorted lists, not sets: a block that was counted twice must show.
         if sorted(self.blocks) != sorted(blocks) or self.n_rows != n_rows:
             raise DistlsError(
                 f"a round covered {len(self.blocks)} {kind} and {self.n_rows} rows instead of {len(blocks)} and "
@@ -92,6 +94,7 @@ def _by_key(how: Callable[[list[N]], N], left: dict[str, N], right: dict[str, N]
 def add_sums(left: S, right: S, **merged: Any) -> S:
     """Return the sum of two results of a task, dataclasses: field by field, but for those that are given."""
     for name, value in vars(left).items():
+        # A field that is not merged explicitly is a sum; a new field cannot be forgotten.
         if name not in merged:
             other = vars(right)[name]
             merged[name] = value.merge(other) if isinstance(value, Ledger) else value + other

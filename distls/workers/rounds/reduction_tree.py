@@ -34,12 +34,14 @@ class ReductionTree(Generic[T]):
         """
         self._cover(level, position)
         while (level, position) != self._root:
+            # Siblings differ in the last bit of their position.
             sibling = position ^ 1
             if sibling < self._width(level):
                 if (level, sibling) not in self._nodes:
                     self._nodes[level, position] = value
                     return
                 other = self._nodes.pop((level, sibling))
+                # The left one first, whichever came last: floating-point addition is not associative.
                 value = self._merge(other, value) if sibling < position else self._merge(value, other)
             level, position = level + 1, position // 2
         self._nodes[level, position] = value
@@ -48,6 +50,7 @@ class ReductionTree(Generic[T]):
         """Mark the leaves below a node as counted."""
         if not (0 <= level <= self._root[0] and 0 <= position < self._width(level)):
             raise ValueError(f"a tree of {self._n_leaves} leaves has no node {(level, position)}")
+        # All leaves below the node, the last node of a level may have fewer.
         leaves = slice(position << level, min((position + 1) << level, self._n_leaves))
         if any(self._covered[leaves]):
             raise ValueError(f"leaf or subtree {(level, position)} was merged twice")
@@ -73,4 +76,5 @@ class ReductionTree(Generic[T]):
 
     @property
     def _root(self) -> Node:
+        # Levels until one node is left.
         return (max(self._n_leaves - 1, 0).bit_length(), 0)

@@ -18,6 +18,7 @@ def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> ND
     if class_weight is None:
         return np.empty(0) if part.sample_weight is None else part.sample_weight.astype(np.float64)
     by_class = class_weight[part.y] if is_codes(part.y) else np.full(n_rows_of(part.x), class_weight[0])
+    # Class weights are normalised for the product with the sample weights.
     return by_class if part.sample_weight is None else by_class * part.sample_weight
 
 
@@ -34,6 +35,7 @@ def seen_in_fold(part: Partition, fold: Fold) -> Partition:
     if fold.alone:
         weight = None if part.sample_weight is None else part.sample_weight[rows]
         return Partition(slice_rows(part.x, rows), slice_rows(part.y, rows), weight)
+    # A copy, as the rows' own weights are shared with other folds.
     kept = np.ones(n_rows, np.float32) if part.sample_weight is None else part.sample_weight.copy()
     kept[rows] = 0.0
     return part._replace(sample_weight=kept)

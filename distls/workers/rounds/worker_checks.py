@@ -16,6 +16,7 @@ def access_error(job: tuple[DatasetRef, str | None]) -> str | None:
     """Return why this process cannot take part in a job (dataset; run folder or None), or None."""
     ref, run = job
     release_buffers()  # the memory plan of this job does not include those of an earlier one
+    # Opened by itself, not through the cache: what this worker sees now counts.
     try:
         dataset = open_dataset(ref.path)
         found = dataset.fingerprint
@@ -27,6 +28,7 @@ def access_error(job: tuple[DatasetRef, str | None]) -> str | None:
         return str(error)
     if run is None:
         return None
+    # A name of its own: all workers probe at the same time.
     probe = place_of(run) / f".probe-{uuid.uuid4().hex[:8]}"
     try:
         write_bytes(probe, b"", sync=False)

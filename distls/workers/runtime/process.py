@@ -16,12 +16,14 @@ import threadpoolctl
 
 @functools.cache
 def _blas() -> threadpoolctl.ThreadpoolController:
+    # Cached: looking for libraries takes milliseconds.
     return threadpoolctl.ThreadpoolController().select(user_api="blas")
 
 
 @contextlib.contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread: its results differ in the last bits between one thread and two."""
+    # Bits must not depend on the number of cores, nor may workers fight for them.
     with _blas().limit(limits=1):
         yield
 

@@ -28,4 +28,5 @@ class Purpose(IntEnum):
 
 def rng(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
     """Return the generator of one purpose and key; the same arguments give the same stream everywhere."""
+    # A named bit generator: the default of NumPy may change.
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(int(purpose), *key))))

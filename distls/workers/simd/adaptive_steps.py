@@ -1,8 +1,9 @@
 """AdaGrad's decay and steps of a feature: of one model, or of `MODELS_PER_LINE` models in the lanes of one vector.
 
-The same functions serve both, numbers and vectors, so that a model has the same bits among others as alone. The
-models' numbers of a feature are contiguous in memory, a *line*, ``lines[j]`` (2 + k, MODELS_PER_LINE): the sums of
-squares, the factors of its weights, and the weights of each of k outputs. Lanes without a model are idle.
+AdaGrad is that of Duchi, Hazan and Singer (2011). The same functions serve both, numbers and vectors, so that a model
+has the same bits among others as alone. The models' numbers of a feature are contiguous in memory, a *line*,
+``lines[j]`` (2 + k, MODELS_PER_LINE): the sums of squares, the factors of its weights, and the weights of each of k
+outputs. Lanes without a model are idle.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -41,12 +42,14 @@ def _exp_overload(x):
 def decayed(factor, missed, rate, squares):
     """Return ``factor exp(-missed rate / sqrt(squares))``: what a feature's weights are to be multiplied by."""
     step = missed * rate / _root(squares)
+    # Without any squares the rate is 1/0, and nothing decays.
     return factor * _exp(-select(squares > 0.0, step, like(step, 0.0)))
 
 
 @elementwise_helper
 def added_square(squares, square, x):
     """Return ``squares + square x^2``."""
+    # Operands in this order on numbers and vectors: the compiler then fuses both alike.
     return square * x * x + squares
 
 
@@ -74,6 +77,7 @@ def decay_line(line, missed, rates):
 @elementwise_helper
 def add_line_scores(line, x, sums):
     """Add the scores of a non-zero x to sums (k, MODELS_PER_LINE)."""
+    # Factors multiply the value once, not every output's weight.
     value = x * _models(line[FACTORS])
     for c in range(len(sums)):
         store_whole(value * _models(line[WEIGHTS + c]) + _models(sums[c]), sums[c])
@@ -82,6 +86,7 @@ def add_line_scores(line, x, sums):
 @elementwise_helper
 def move_line(line, x, squares, etas, gradients):
     """Do the steps of a non-zero x, with `added_square` and `step_by`; gradients (k, MODELS_PER_LINE)."""
+    # The stored sum is read back, as the scalar kernel does.
     total = store_whole(added_square(_models(line[SQUARES]), _models(squares), x), line[SQUARES])
     step = step_by(_models(etas), x, total, _models(line[FACTORS]))
     for c in range(len(gradients)):

@@ -21,6 +21,7 @@ def first_max(z):
     """Return the first place of the maximum."""
     best = 0
     for c in range(1, len(z)):
+        # Greater, not equal: ties go to the lowest class.
         if z[c] > z[best]:
             best = c
     return best
@@ -40,6 +41,7 @@ def sum_of_squares(g):
     """Return the sum of squares, float64."""
     total = 0.0
     for c in range(len(g)):
+        # float64, since squares of float32 slacks of many classes lose digits.
         total += np.float64(g[c]) * np.float64(g[c])
     return total
 
@@ -64,10 +66,12 @@ def _exp2(t):
 def _exp_below_overload(z, scale, top, g):
     def in_float64(z, scale, top, g):
         for first in range(0, len(g), F64_PER_VECTOR):
+            # Padding lanes hold `top`, whose exponential is not stored.
             store(exp_of_negative(scale * (load(z, first, top) - top)), g, first)
         return sum_of(g)
 
     def in_float32(z, scale, top, g):  # LLVM vectorises the polynomial, not the library's exp
+        # 2^(z log2 e): one constant instead of a division in the loop.
         factor = np.float32(scale) * LOG2_E
         for c in range(len(g)):
             g[c] = _exp2(factor * (z[c] - top))

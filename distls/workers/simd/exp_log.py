@@ -39,6 +39,7 @@ SMALLEST_FLOAT32_POWER = np.float32(-60.0)
 def _exponent(own, x):
     """Build n of a float64 x = m 2^n, m between the square roots of 1/2 and 2."""
     kind = own.integers
+    # An arithmetic shift: exponents of numbers below one are negative.
     bits = own.builder.sub(own.builder.bitcast(x, kind), own.constant(_ROOT_HALF, kind))
     return own.builder.ashr(bits, own.constant(_MANTISSA_BITS[8], kind))
 
@@ -74,8 +75,10 @@ def _power_of_two(builder, whole):
 @helper
 def exp_of_negative(x):
     """Return exp(x) of x <= 0, at least 2e-308; of float64."""
+    # The smallest normal float64: below it, bits of the exponent would wrap.
     least = _SMALLEST * _LOG_2
     x = select(x < least, least, x)  # propagates a NaN
+    # Rounded to the nearest whole number, so that |r| <= log(2) / 2.
     whole = floor_of(x * (1.0 / _LOG_2) + 0.5)
     r = x - whole * _LOG_2
     c, s = _EXP, r * r
@@ -91,6 +94,7 @@ def exp2_in_float32(t):
     """Return 2^t of a float32 t <= 0, or of a vector of them, at least 2^-60."""
     t = select(t < SMALLEST_FLOAT32_POWER, SMALLEST_FLOAT32_POWER, t)  # propagates a NaN
     whole = floor_of(t + _HALF)
+    # The fraction in [-1/2, 1/2], which is exact in float32.
     f, c = t - whole, _EXP2
     high = c[3] + f * (c[4] + f * (c[5] + f * c[6]))
     return (c[0] + f * (c[1] + f * (c[2] + f * high))) * _power_of_two(whole)
@@ -100,6 +104,7 @@ def exp2_in_float32(t):
 def log_of_normal(x):
     """Return log(x) of a positive normal number; of infinity and NaN it is some number."""
     mantissa = _mantissa_of(x)
+    # log m as a series in t = (m - 1)/(m + 1), which converges twice as fast.
     t = (mantissa - 1.0) / (mantissa + 1.0)
     u = t * t
     c, s = _LOG, u * u

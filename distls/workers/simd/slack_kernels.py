@@ -19,6 +19,7 @@ _NEVER = -1e300  # a score within no margin: fills a vector beyond the last clas
 @elementwise_helper
 def _slack(scores, c):
     """Return ``max(scores + c, 0)``; NaN propagates."""
+    # Written so that a NaN falls into the second branch.
     total = scores + c
     return select(total <= 0.0, 0.0, total)
 
@@ -28,6 +29,7 @@ def slack_gradient(z, i, c, factor, g):
     """Add ``factor * max(z_ir + c, 0)`` to g; return the sum of the slacks."""
     row, total = z[i], splat(0.0)
     for first in range(0, len(row), F64_PER_VECTOR):
+        # Beyond the last class the score is below every margin.
         slack = _slack(load(row, first, _NEVER), c)
         total = total + slack
         store(load(g, first, 0.0) + factor * slack, g, first)
@@ -51,6 +53,7 @@ def slack_move(z, i, before, after, x, d):
     row, total = z[i], splat(0.0)
     for first in range(0, len(row), F64_PER_VECTOR):
         old = load(row, first, _NEVER)
+        # From the stored score, rounded to its type: what later reads will see.
         new = _slack(store(old + x * load(d, first, 0.0), row, first), after)
         slack = _slack(old, before)
         # a^2 - b^2 as (a - b)(a + b): near the optimum the squares cancel

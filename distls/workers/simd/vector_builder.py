@@ -49,6 +49,7 @@ class VectorBuilder:
         if self.lanes == 1:
             return scalar
         empty = ir.Constant(self.of(scalar.type), ir.Undefined)
+        # LLVM has no splat: insert, then shuffle by zeros.
         one = self.builder.insert_element(empty, scalar, INT32(0))
         return self.builder.shuffle_vector(one, empty, self.constant(0, self.of(INT32)))
 
@@ -77,6 +78,7 @@ class VectorBuilder:
 
     def rounded(self, value: Any) -> Any:
         """Return a float that is computed as written, before anything is done with it."""
+        # A fence: the compiler may neither fuse nor reorder across it.
         return self.call("arithmetic.fence", value)
 
     def address(self, data: Any, first: Any) -> Any:
@@ -85,6 +87,7 @@ class VectorBuilder:
 
     def load(self, address: Any, mask: Any = None) -> Any:
         """Load a vector, zero where a mask is off."""
+        # Natural alignment only: rows start anywhere.
         if mask is None:
             return self.builder.load(address, align=self.size)
         args = address, INT32(self.size), mask, ir.Constant(self.type, None)

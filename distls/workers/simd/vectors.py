@@ -71,6 +71,7 @@ def _vector_among(*kinds: Any) -> Any:
     """Return the type of the vectors among types that are else of numbers; None if there is no such type."""
     found = {kind for kind in kinds if isinstance(kind, VectorType)}
     others = [kind for kind in kinds if kind not in found]
+    # Vectors of two types do not mix: a conversion would be hidden.
     return found.pop() if len(found) == 1 and all(isinstance(k, types.Number) for k in others) else None
 
 
@@ -91,6 +92,7 @@ def _operator(function: Any, build: Callable[..., Any], *, compares: bool = Fals
         key = function
 
         def generic(self, args: Any, _kws: Any) -> Any:
+            # None tells numba that this operator is not ours.
             vector = _vector_among(*args)
             return vector and signature(MaskType(vector.lanes) if compares else vector, *args)
 
@@ -154,6 +156,7 @@ def like(_context, x, number):
 def select(_context, condition, a, b):
     """Return `a` where a condition or a mask is true, else `b`; of numbers of two types a float64."""
     if isinstance(condition, MaskType):
+        # Of two numbers a mask gives a vector of float64.
         result = _vector_among(a, b) or VectorType(types.float64, condition.lanes)
     else:
         result = a if a == b and isinstance(a, types.Float) else types.float64
@@ -172,6 +175,7 @@ def any_of(_context, mask):
     def build(_context, builder, _signature, args):
         if mask == types.boolean:
             return args[0]
+        # A mask is as many bits as it has lanes.
         bits = ir.IntType(mask.lanes)
         return builder.icmp_unsigned("!=", builder.bitcast(args[0], bits), bits(0))
 
@@ -206,6 +210,7 @@ def _in_pairs(combine: Callable[[Any, Any, Any], Any]) -> Any:
 
     def of_vector(_context: Any, vector: Any) -> Any:
         def build(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            # A fixed tree of additions, the same as on any processor.
             a, b, c, d = VectorBuilder.like(builder, args[0]).extracted(args[0])
             return combine(builder, combine(builder, a, b), combine(builder, c, d))
 
@@ -243,6 +248,7 @@ def _opened(context: Any, builder: Any, kind: Any, array: Any, lanes: int, first
 
 def _to_the_end(own: VectorBuilder, left: Any, build: Callable[[Any], None]) -> None:
     """Build what is done without a mask where a whole vector is left, and what is done with one where less is."""
+    # Whole vectors are by far the most frequent.
     whole = own.builder.icmp_signed(">=", left, INT64(own.lanes))
     with own.builder.if_else(whole, likely=True) as (all_lanes, first_lanes):
         with all_lanes:
@@ -275,6 +281,7 @@ def store(_context, vector, array, first):
     """Set an array from `first` on to the lanes of a vector of float64; return them as rounded to its type."""
     _check(array)
 
+    # Converted back from the rounded type: callers go on with what is in memory.
     def build(context, builder, signature, args):
         own, address, left = _opened(context, builder, signature.args[1], args[1], F64_PER_VECTOR, args[2])
         value = own.converted(args[0], own.type)

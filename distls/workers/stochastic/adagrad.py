@@ -1,4 +1,4 @@
-"""The method of AdaGrad's steps: its state, its lanes and the size of its steps (kernels: `adagrad_kernels`)."""
+"""AdaGrad's steps (Duchi, Hazan, Singer 2011): state, lanes and sizes of steps (kernels: `adagrad_kernels`)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ class AdagradUpdate(Update):
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
         """See `Update.joint_bytes`."""
         columns = 1 if self.one_column else shape[1]
+        # With many outputs a model fills the vectors alone, and a few learners are as fast one after the
+        # other.
         if not self.alpha or columns > MOST_OUTPUTS or learners < LEAST_JOINT:
             return 0
         return lines_bytes(shape[0], columns, learners, dtype.itemsize)
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
         """Return the learner of a lane that has taken `time` steps."""
+        # Copies: the averaged arrays are read by other lanes of this process.
         own = tuple(array.copy() for array in arrays)
         settings = adagrad_settings(
             self.row_loss, self.eta0, eta_b=self.eta_b, alpha=self.alpha, fit_intercept=self.fit_intercept
@@ -63,6 +66,7 @@ class _AdagradLearner(KernelLearner):
 
     def arrays(self) -> Arrays:
         """Return weights, intercept and accumulators, all decay applied."""
+        # Pending decay is applied before averaging: factors and times belong to one lane, and have no mean.
         weights, _, squares, _, decay, _ = self.state
         settle(weights, squares, decay, self.time, self.settings)
         return super().arrays()
@@ -72,6 +76,7 @@ def adagrad_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, 
     """Return AdaGrad's steps; their size in the scores is known in advance, so none are tried."""
     objective, size = stats.objective(), math.sqrt(stats.mean_square_norm) or 1.0
     columns = 1 if objective["one_column"] else stats.n_outputs
+    # With P lanes the average moves by the mean of P steps, so longer ones are safe.
     score_step = loss_named(stats.loss).score_step(columns, stats.n_rows) * n_lanes ** (1 / 3)
     eta0 = params["eta0"] or score_step / size
     return StepChoice(AdagradUpdate(**objective, eta0=eta0, eta_b=params["eta0"] or score_step))

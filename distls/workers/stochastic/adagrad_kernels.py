@@ -1,5 +1,7 @@
 """Stochastic steps that adapt to each feature (AdaGrad's, one accumulator a feature), with exact lazy L2.
 
+AdaGrad is that of Duchi, Hazan and Singer (2011), with the diagonal of its matrix shared by the outputs.
+
 With g_t the gradient of row t's loss with respect to its k scores, s_t its weight and
 ``G_j(t) = sum_{u <= t} s_u^2 |g_u|^2 x_uj^2``, the step of feature j is ``eta_j(t) = eta0 / sqrt(G_j(t))`` and
 
@@ -75,12 +77,17 @@ def new_decay(n_features: int, alpha: float, time: float, dtype: Any) -> Decay:
 @helper
 def _catch_up(columns, rate, until, w, squares, decay):
     """Apply the pending decay of the row's features up to time `until`."""
+    # Decay factors have the type of the weights, so that all models have the same bits side by side or alone.
     kind = w.dtype.type
     for p in range(len(columns)):
         j = np.intp(columns[p])
+        # The time since the last occurrence is exact in float64, and small enough for float32 afterwards.
         missed = kind(until - decay.since[j])
+        # Marked before the row's own step: a feature that is twice in a row decays once.
         decay.since[j] = until
         decay.factors[j] = decayed(decay.factors[j], missed, kind(rate), squares[j])
+        # The factor is folded in before it underflows; the stored weights have grown by its inverse
+        # meanwhile.
         if decay.factors[j] < kind(SMALLEST_FACTOR):
             for c in range(w.shape[1]):
                 w[j, c] *= decay.factors[j]
@@ -90,10 +97,12 @@ def _catch_up(columns, rate, until, w, squares, decay):
 @elementwise_helper
 def _scores_of_one(columns, values, w, z):
     """Set z to the only score, in two sums as `row_scores` has them of several outputs."""
+    # Two sums, as two chains of additions hide the latency; their order is fixed, so the bits are too.
     even, odd, length = w.dtype.type(0.0), w.dtype.type(0.0), len(columns)
     for p in range(0, length - 1, 2):
         even += values[p] * w[np.intp(columns[p]), 0]
         odd += values[p + 1] * w[np.intp(columns[p + 1]), 0]
+    # The last value of an odd length belongs to the even sum, as in `row_scores`.
     if length % 2:
         even += values[length - 1] * w[np.intp(columns[length - 1]), 0]
     z[0] = even + odd
@@ -103,6 +112,7 @@ def _scores_of_one(columns, values, w, z):
 def _decayed_scores(columns, values, factors, scratch, w, z):
     """Set z to the scores of a row, its weights multiplied by their factors."""
     for p in range(len(columns)):
+        # Values are multiplied by the factors, not the weights: one product a non-zero for all k outputs.
         scratch[p] = w.dtype.type(values[p]) * factors[np.intp(columns[p])]
     if len(z) == 1:
         _scores_of_one(columns, scratch, w, z)
@@ -114,6 +124,7 @@ def _decayed_scores(columns, values, factors, scratch, w, z):
 def squared_norm(runner_up, y, g):
     """Return the sum of squares of a gradient as `row_gradient` returns it, float64."""
     if runner_up != GRADIENT_IN_G:
+        # A pair of +1 and -1 has the squared norm 2, an example without loss none.
         return 0.0 if runner_up == y else 2.0
     return sum_of_squares(g)
 
@@ -122,6 +133,7 @@ def squared_norm(runner_up, y, g):
 def _accumulate(columns, values, square, eta, squares, steps):
     """Add the row's squares to G, and set ``steps = eta x_j / sqrt(G_j)``."""
     one = squares.dtype.type(1.0)
+    # TINY keeps 1 / sqrt(0) finite; it is far below every G of a row that has moved anything.
     square, eta, tiny = squares.dtype.type(square), squares.dtype.type(eta), squares.dtype.type(TINY)
     # two loops: the first gathers in vectors, which it could not do if it also scattered
     for p in range(len(columns)):
@@ -130,6 +142,7 @@ def _accumulate(columns, values, square, eta, squares, steps):
     for p in range(len(columns)):
         squares[np.intp(columns[p])] = steps[p]
     for p in range(len(columns)):
+        # One reciprocal for a non-zero, and products for its outputs.
         steps[p] = eta * squares.dtype.type(values[p]) * (one / (np.sqrt(steps[p]) + tiny))
 
 
@@ -190,9 +203,11 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
     if len(squares) != len(w) or (settings.alpha > 0.0 and len(decay.factors) != len(w)):
         raise ValueError("accumulators and decay need a place for every feature")
     k, n, t = len(b), len(order), clock[0]
+    # All scratch is allocated once a block: an allocation at every row would cost more than the row.
     z, g = np.empty(k, w.dtype), np.empty(k, w.dtype)
     indices, data = row_arrays(rows)
     scratch, steps = np.empty(len(w), w.dtype), np.empty(len(w), w.dtype)
+    # alpha eta0, since the decay of a feature is exp(-alpha eta0 / sqrt(G) (t2 - t1)).
     lazy, rate = settings.alpha > 0.0, settings.alpha * settings.eta0
     loss_sum, errors = 0.0, 0
     for at in range(n):
@@ -201,19 +216,24 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
         start, stop = row_span(rows, i, indices, data)
         columns, values, length = indices[start:stop], data[start:stop], stop - start
         if lazy:
+            # Features decay up to the time before this step, whose gradient is taken there.
             _catch_up(columns, rate, t, w, squares, decay)
             _decayed_scores(columns, values, decay.factors, scratch, w, z)
         else:
             row_scores(columns, values, 0, length, w, z)
         if settings.fit_intercept:
             for c in range(k):
+                # The score in the type of the weights: float64 would be slower and would change the bits of
+                # float32 fits.
                 z[c] += w.dtype.type(b[c])
         value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
+        # Losses are summed in float64: a partition has too many rows for float32.
         loss_sum += s * value
         errors += best != label
         t += 1.0
         square = s * s * squared_norm(runner_up, label, g)
+        # A row without loss moves nothing, and its decay is caught up with at its next step.
         if square == 0.0:  # false of a NaN, which must reach the weights
             continue
         if lazy:
@@ -222,6 +242,7 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
             _accumulate(columns, values, square, settings.eta0 * s, squares, steps)
         row_update(columns, steps, 0, length, -1.0, runner_up, label, g, w)
         if settings.fit_intercept:
+            # The squares of the intercept's feature, whose value is 1.
             square_b[0] += square
             move_intercept(intercept_step(settings.eta_b, s, square_b[0]), runner_up, label, g, b)
     clock[0] = t
@@ -234,6 +255,7 @@ def settle(w, squares, decay, time, settings):
     if settings.alpha > 0.0:
         for j in range(len(w)):
             step = 0.0
+            # Without a squared gradient so far there is no step size, and so no decay.
             if squares[j] > 0.0:
                 rate = settings.alpha * settings.eta0 / (math.sqrt(squares[j]) + TINY)
                 step = (time - decay.since[j]) * rate

@@ -1,4 +1,4 @@
-"""The AdaGrad steps of several models that see the same rows: strengths side by side.
+"""The AdaGrad steps (Duchi, Hazan, Singer 2011) of several models that see the same rows: strengths side by side.
 
 Rows are decoded once, and what a non-zero costs, its root, exponential and gather, is paid once for all models, whose
 numbers are the lanes of vectors (`distls.workers.simd.adaptive_steps`). Every model has the bits of `adagrad_block`.
@@ -56,6 +56,7 @@ class LineSettings(NamedTuple):
 
 @helper
 def _prefetch_line(lines, j):
+    # A feature's numbers of all models: several cache lines, each of which has to be prefetched.
     line = lines.shape[1] * MODELS_PER_LINE
     for at in range(j * line, (j + 1) * line, _LINE_BYTES // lines.itemsize):
         prefetch_element(lines, at)
@@ -64,6 +65,7 @@ def _prefetch_line(lines, j):
 @helper
 def _fold(lines, j):
     """Multiply a feature's weights by its factors where these have become small."""
+    # Lanes of the vector are different models; only those with small factors are folded.
     for m in range(MODELS_PER_LINE):
         if lines[j, FACTORS, m] < lines.dtype.type(SMALLEST_FACTOR):
             for c in range(WEIGHTS, lines.shape[1]):
@@ -91,6 +93,7 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
     -------
     loss_sums, errors : float64 and int64 (m,), as `adagrad_block` has them of each model
     """
+    # Unused lanes of a line hold zeros, and their results are never read.
     (count, k), n, t, kind = b.shape, len(order), clock[0], lines.dtype.type
     if (
         lines.shape[1] != WEIGHTS + k
@@ -105,6 +108,7 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
     )
     z, g, rates = np.empty(k, lines.dtype), np.empty(k, lines.dtype), np.zeros(MODELS_PER_LINE, lines.dtype)
     squares, etas = np.zeros(MODELS_PER_LINE, lines.dtype), np.zeros(MODELS_PER_LINE, lines.dtype)
+    # In the type of the weights once, as `adagrad_block` rounds it at each row.
     for m in range(count):
         rates[m] = kind(settings.alpha[m] * settings.eta0[m])
     loss_sums, errors = np.zeros(count), np.zeros(count, np.int64)
@@ -117,13 +121,16 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
         for p in range(start, stop):
             j, x = np.intp(indices[p]), kind(data[p])
             _prefetch_line(lines, np.intp(indices[min(p + _AHEAD, stop - 1)]))
+            # All models have the same rows and clock, so one time per feature serves all of them.
             missed, since[j] = kind(t - since[j]), t
             if decay_line(lines[j], missed, rates):
                 _fold(lines, j)
+            # Two alternating sums: the same order of additions as in `row_scores`, which the bits need.
             add_line_scores(lines[j], x, sums[(p - start) & 1])
         s, label, moved = row_weight(weight, i), code_of(y, i), False
         t += 1.0
         for m in range(count):
+            # The gradient of each model is computed alone: losses are a small part of a row's cost.
             for c in range(k):
                 z[c] = sums[0, c, m] + sums[1, c, m]
             if settings.fit_intercept:
@@ -135,6 +142,7 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
             square = s * s * squared_norm(runner_up, label, g)
             squares[m], etas[m] = kind(square), kind(settings.eta0[m] * s)
             moved |= square != 0.0  # true of a NaN, which must reach the weights
+            # A pair is written out as a vector, so that all models move in one loop.
             set_row_gradient(1.0, runner_up, label, g, g)
             for c in range(k):
                 gradients[c, m] = g[c]
@@ -143,6 +151,7 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
                 move_intercept(
                     intercept_step(settings.eta_b[m], s, square_b[m]), GRADIENT_IN_G, label, g, b[m]
                 )
+        # All models move or none: where a model's gradient is zero its step is zero too.
         if moved:
             for p in range(start, stop):
                 move_line(lines[np.intp(indices[p])], kind(data[p]), squares, etas, gradients)

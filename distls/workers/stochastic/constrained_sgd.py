@@ -1,4 +1,7 @@
-"""CSGD, NCSGD, C-Adaline and centred SGD: least squares that uses the mean (kernel: `constrained_sgd_kernels`)."""
+"""CSGD, NCSGD, C-Adaline and centred SGD: least squares that uses the mean (kernel: `constrained_sgd_kernels`).
+
+The first three are Algorithms 1 and 2 of the constrained SGD paper.
+"""
 
 from __future__ import annotations
 
@@ -77,12 +80,16 @@ def new_mean_lane(
         )
     if not model.t >= 0 or not model.mass >= 0:
         raise ValueError(f"need t >= 0 and mass >= 0: got {model.t}, {model.mass}")
+    # A fixed mean does not grow, and its mass cancels.
     mass = float(model.mass) if settings.running else 1.0
+    # V starts as W: sigma is 1 and a is 0.
     v = np.array(model.w, dtype or model.w.dtype, order="C")
+    # S and Y are sums, so a mean is multiplied by its mass.
     outputs, s = np.zeros((k, OUTPUT_SIZE)), mass * np.asarray(model.mean_x, np.float64)
     outputs[:, B] = model.b if settings.fit_intercept else 0.0
     outputs[:, TARGETS] = mass * np.asarray(model.mean_y, np.float64)
     square = fold(v, outputs, s, 1.0)
+    # Whole rows seen: the schedule of folds counts them exactly.
     return MeanLane(v, outputs, s, np.array([math.floor(model.t), mass, square, 1.0]))
 
 
@@ -91,6 +98,7 @@ def weights_from_mean_lane(lane: MeanLane, settings: ConstrainedSettings) -> Mea
     v, outputs, s, clock = lane
     clock[SQUARE], clock[SCALE] = fold(v, outputs, s, clock[SCALE]), 1.0
     t, mass = float(clock[T]), float(clock[MASS])
+    # Without any mass there is no mean yet.
     share = 1.0 / mass if mass > 0 else 0.0
     mean_y = share * outputs[:, TARGETS]
     # in mode CENTRE the intercept is mean_y - w^T mean_x, and PRODUCTS is S.W
@@ -139,7 +147,9 @@ class ConstrainedUpdate(ScheduleUpdate):
             fit_intercept=self.fit_intercept,
         )
         weights, intercept, mean_x, mean_y, mass = arrays
+        # The mean continues with the mass of all lanes, not of one: else it would move P times too fast.
         total_mass = float(mass[0]) * self.lanes if self.running else 1.0
+        # A lane's own contribution is what exceeds the others' mass when it ends.
         lane = new_mean_lane(MeanModel(weights, intercept, mean_x, mean_y, time, total_mass), settings)
         others_mass = float(mass[0]) * (self.lanes - 1) if self.running else 0.0
         return _ConstrainedLearner(settings, lane, lane.clock, len(arrays), others_mass)
@@ -160,6 +170,8 @@ class _ConstrainedLearner(KernelLearner):
 
     def arrays(self) -> Arrays:
         """Return weights, intercept, the mean and its mass due to this lane."""
+        # Only the rows of this lane count, so that the mass of the average, times the lanes, is the mass of
+        # all rows.
         own_mass = float(self.clock[MASS]) - self.others_mass
         model = weights_from_mean_lane(MeanLane(*self.state), self.settings)
         return model.w, model.b, model.mean_x, model.mean_y, np.array([own_mass])
@@ -183,6 +195,7 @@ def centred_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> 
 
 def _steps(mode: str, stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
     running = params["center"] == "running"
+    # Indicators of both classes: one column of -1 and 1 would have another mean.
     # targets of two classes are two columns of indicators, whose means are averaged
     objective = stats.objective(one_column=False)
     update = ConstrainedUpdate(**objective, mode=mode, running=running, lanes=n_lanes)

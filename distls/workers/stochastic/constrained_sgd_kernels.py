@@ -115,6 +115,7 @@ def constrained_settings(
     )
 
 
+# Codes and numbers have different targets, and numba chooses at compile time: no branch in the loop.
 def _add_target(y, i, by, outputs):
     """Add `by` times the k targets of row i to Y."""
     raise NotImplementedError
@@ -154,7 +155,9 @@ def _check(v, outputs, s):
 @helper
 def _row_products(indices, data, start, stop, v, s, z):
     """Set ``z = V^T x``; return S.x and |x|^2 in float64."""
+    # Scalars of the projection are float64: they are differences of large numbers, and W follows from them.
     along, square = 0.0, 0.0
+    # One output: a loop over its single score has nothing to vectorise.
     if len(z) == 1:
         score = v.dtype.type(0.0)
         for p in range(start, stop):
@@ -175,6 +178,7 @@ def _row_products(indices, data, start, stop, v, s, z):
 @kernel
 def _update(indices, data, start, stop, h, v, by, s):
     """Subtract ``x (x) h`` from V and add ``by * x`` to S."""
+    # With a single output one pass saves reading the row's indices twice.
     if len(h) == 1 and by != 0.0:  # both in one pass over the non-zeros
         for p in range(start, stop):
             j = np.intp(indices[p])
@@ -182,6 +186,7 @@ def _update(indices, data, start, stop, h, v, by, s):
             s[j] += by * np.float64(data[p])
         return
     row_axpy(indices, data, start, stop, -1.0, h, v)
+    # A fixed mean does not grow.
     if by != 0.0:
         _grow(indices, data, start, stop, by, s)
 
@@ -194,6 +199,7 @@ def _grow(indices, data, start, stop, by, s):
 
 
 @helper
+# A plain loop in the order of the features: numba's sum may be reassociated, and would change the bits.
 def _sum_of_squares(s):
     total = 0.0
     for j in range(len(s)):
@@ -206,12 +212,14 @@ def _make_plain(v, outputs, s, scale):
     """Set ``V = sigma (V + S (x) a)``."""
     for j in range(v.shape[0]):
         for c in range(v.shape[1]):
+            # In float64 and rounded once: S a and V cancel.
             v[j, c] = v.dtype.type(scale * (np.float64(v[j, c]) + s[j] * outputs[c, A]))
 
 
 @elementwise_helper
 def _sum_products(s, v, outputs):
     """Sum S.V, each output in the order of the features."""
+    # The tracked products are recomputed from the folded V, which removes what rounding has added up.
     outputs[:, PRODUCTS] = 0.0
     for j in range(v.shape[0]):
         for c in range(v.shape[1]):
@@ -230,6 +238,7 @@ def fold(v, outputs, s, scale):
 @helper
 def _period(d):
     """Return the number of rows between folds: a power of two."""
+    # A power of two, so that dueness is a test of bits.
     rows = np.int64(_MIN_PERIOD)
     while rows * _FEATURES_PER_ROW < d:
         rows *= 2
@@ -239,6 +248,7 @@ def _period(d):
 @helper
 def _is_fold_due(t, period):
     """Return whether row number t is the last before a fold."""
+    # In the first period, folds at powers of two: early steps are large, and so is the cancellation.
     if t >= period:
         return t & (period - 1) == 0
     return t * _FIRST_FOLD >= period and t & (t - 1) == 0
@@ -249,9 +259,12 @@ def _scores(z, p, along, outputs, scale, grown, share, settings):
     """Set `p` to the products with W and `z` to the scores, from the products with V."""
     centre, constant = settings.mode == CENTRE, 1.0 if settings.fit_intercept else 0.0
     for c in range(len(z)):
+        # The score of W = sigma (V + S (x) a): V's product, and that of S with the row times a.
         p[c] = scale * (np.float64(z[c]) + outputs[c, A] * along)
         if centre:
+            # The row's own part of S.W, whose S has grown by s x already.
             outputs[c, PRODUCTS] += grown * p[c]
+            # Centred: the mean target, less the score of the mean row.
             z[c] = z.dtype.type(p[c] + share * (outputs[c, TARGETS] - outputs[c, PRODUCTS]))
         else:
             z[c] = z.dtype.type(p[c] + constant * outputs[c, B])
@@ -261,15 +274,21 @@ def _scores(z, p, along, outputs, scale, grown, share, settings):
 def _project(g, h, p, outputs, along, square, mass, scale, keep, grown, step, fit_intercept):
     """Take the step of `PROJECT` in all but V; set `h` so that V loses ``x (x) h``."""
     constant = mass if fit_intercept else 0.0
+    # The squared length of (S, N), the normal vector of the hyperplane.
     bottom = square + constant * constant
+    # S = 0 without an intercept: no hyperplane, so nothing is projected.
     inverse, per_scale = 1.0 / bottom if bottom > 0.0 else 0.0, 1.0 / scale
     step_b = step if fit_intercept else 0.0
     for c in range(len(h)):
         g_c = np.float64(g[c])
+        # S.W after the shrinkage, the growth of S by the row, and the row's step.
         product = keep * (outputs[c, PRODUCTS] + grown * p[c]) - step * g_c * along
         moved = outputs[c, B] - step_b * g_c
+        # How far the point is off the hyperplane, over the squared length of its normal.
         excess = (product + constant * moved - outputs[c, TARGETS]) * inverse
+        # V loses the growth of S times a, since S (x) a has gained it.
         h[c] = h.dtype.type(grown * outputs[c, A] + step * g_c * per_scale)
+        # A step along S changes a alone.
         outputs[c, A] -= excess * per_scale
         outputs[c, B] = moved - constant * excess
         outputs[c, PRODUCTS] = product - square * excess
@@ -278,11 +297,13 @@ def _project(g, h, p, outputs, along, square, mass, scale, keep, grown, step, fi
 @inlined
 def _centre(g, h, outputs, along, square, share, scale, keep, grown, step):
     """Take the step of `CENTRE` in all but V; the products already count this row."""
+    # x - xbar along S: the row's own product less the share of |S|^2.
     per_scale, change_along = 1.0 / scale, along - share * square
     for c in range(len(h)):
         change = step * np.float64(g[c])
         outputs[c, PRODUCTS] = keep * outputs[c, PRODUCTS] - change * change_along
         h[c] = h.dtype.type(grown * outputs[c, A] + change * per_scale)
+        # The part of the step along xbar, which is dense, goes into a.
         outputs[c, A] += change * share * per_scale
 
 
@@ -315,22 +336,29 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
         i = np.intp(order[at])
         prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
         start, stop = row_span(rows, i, indices, data)
+        # Both products of the row before S grows, since W^T x is of the weights before the step.
         before, own = _row_products(indices, data, start, stop, v, s, z)
         t += 1
+        # The penalty does not depend on the weight of a row; its loss does.
         s_i = row_weight(weight, i)
         step = step_size(settings.schedule, settings.eta0, settings.m, np.float64(t))
         keep, step = 1.0 - step * settings.alpha, step * s_i
         grown = s_i if settings.running else 0.0
+        # S.x once S contains this row.
         pending, along = grown, before + grown * own
         if settings.running:
             mass += grown
             _add_target(y, i, grown, outputs)
+            # |S + s x|^2 by its expansion: no pass over all features.
             length, square = square, square + grown * (before + along)
+            # S shrinks where rows point away from the mean; the difference of squares has then lost its
+            # digits.
             if square < _CANCELLED * length:  # S grows now and not with V, so that |S|^2 can be recomputed
                 _grow(indices, data, start, stop, grown, s)
                 pending, square = 0.0, _sum_of_squares(s)
         share = 1.0 / mass if mass > 0.0 else 0.0
         _scores(z, p, before, outputs, scale, grown, share, settings)
+        # The loss at the weights before the row's own step: progressive validation.
         value, _, best = target_gradient(_SQUARED, z, 1.0, y, i, g)
         loss_sum += s_i * value
         errors += _is_error(y, i, best)
@@ -345,6 +373,7 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
         else:
             _centre(g, h, outputs, along, square, share, scale, keep, grown, step)
         _update(indices, data, start, stop, h, v, pending, s)
+        # By the lane's own count of rows, so that cutting rows into blocks changes no bit.
         if _is_fold_due(t, period) or abs(scale) < _SMALL_SCALE:
             square, scale = fold(v, outputs, s, scale), 1.0
     clock[T], clock[MASS], clock[SQUARE], clock[SCALE] = t, mass, square, scale

@@ -68,6 +68,7 @@ def fobos_settings(
     """Return settings of the one set of types that kernels are compiled for."""
     if not eta0 > 0 or not alpha >= 0:
         raise ValueError(f"need eta0 > 0 and alpha >= 0: got {eta0}, {alpha}")
+    # Lazy shrinkage needs shrinkages that add up, which the sparse group lasso's do not.
     parts = penalty_named(penalty).split(rho)
     if parts is None:
         raise ValueError(f"shrinkages of {penalty} do not add up")
@@ -91,12 +92,15 @@ class Shrinkage(NamedTuple):
 
 def new_shrinkage(n_features: int, time: float) -> Shrinkage:
     """Return the state of weights that have shrunk up to `time`."""
+    # P = 1 and C = 0: nothing has shrunk yet.
     return Shrinkage(np.array([float(time), 1.0, 0.0]), np.tile([1.0, 0.0], (n_features, 1)))
 
 
 @helper
 def _is_zero(w):
     c = 0
+    # A loop with an exit instead of `all`: most rows of W are zero under these penalties, and are done at
+    # once.
     while c < len(w) and w[c] == 0:  # a NaN is not zero
         c += 1
     return c == len(w)
@@ -105,13 +109,17 @@ def _is_zero(w):
 @helper
 def _shrink(w, mark, scale, drawn, norm, rows):
     """Shrink one row of W up to P = scale and C = drawn; `rows` is scratch, float64 (2, k)."""
+    # Nothing was drawn since the feature's last occurrence.
     if mark[0] == scale and mark[1] == drawn:
         return
+    # A zero row stays zero under any shrinkage, and only its mark moves.
     if not _is_zero(w):
         for c in range(len(w)):
+            # In float64, since P is up to 1e50.
             rows[0, c] = mark[0] * w[c]
         row_prox(norm, rows[0], drawn - mark[1], 0.0, rows[1])
         for c in range(len(w)):
+            # Rounded to the type of the weights once.
             w[c] = rows[1, c] / scale
     mark[0], mark[1] = scale, drawn
 
@@ -148,6 +156,7 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
         i = np.intp(order[at])
         prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
         start, stop = row_span(rows, i, indices, data)
+        # Weights of the row's features are brought up to date before they are scored.
         for p in range(start, stop):
             j = np.intp(indices[p])
             _shrink(w[j], marks[j], scale, drawn, norm, scratch)
@@ -164,8 +173,10 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
         row_update(indices, data, start, stop, -eta * s, runner_up, label, g, w)
         if settings.fit_intercept:
             add_row_gradient(-eta * s, runner_up, label, g, b)
+        # C grows by the P before this step, as in the formula above.
         drawn += eta * settings.pull * scale
         scale *= 1.0 + eta * settings.decay
+        # Rare: each restart costs a visit of all features.
         if scale > _LARGEST_P:
             _shrink_all(w, marks, scale, drawn, norm, scratch)
             scale, drawn = 1.0, 0.0
@@ -182,6 +193,7 @@ def _shrink_all(w, marks, scale, drawn, norm, scratch):
 
 def shrink_all(w: NDArray[Any], shrinkage: Shrinkage, settings: FobosSettings) -> None:
     """Apply the pending shrinkage of all rows, so that w is W, and reset P and C."""
+    # P and C of the lane restart, since the marks now agree with them.
     clock = shrinkage.clock
     _shrink_all(w, shrinkage.marks, clock[1], clock[2], settings.norm, np.empty((2, w.shape[1])))
     clock[1], clock[2] = 1.0, 0.0
@@ -222,11 +234,13 @@ class _FobosLearner(KernelLearner):
 
 def fobos_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return FOBOS steps of the given size, or of sizes to be tried."""
+    # The penalty of one column is not that of two, as a norm is not linear.
     # two outputs of two classes too: their penalty is not that of one
     update = FobosUpdate(**stats.objective(one_column=False), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
     given = params["eta0"]
     if given:
         return StepChoice(replace(update, eta0=given))
+    # A step of one over the curvature of a mean row; powers of 4 around it are tried.
     curvature = (stats.mean_square_norm or 1.0) * loss_named(stats.loss).slope_growth(stats.n_outputs)
     updates = [replace(update, eta0=4.0**power / curvature) for power in _TRIED_POWERS]
     candidates = tuple(Candidate({"eta0": each.eta0}, each, each) for each in updates)

@@ -15,14 +15,17 @@ from distls.workers.stochastic.update import LEAST_JOINT, Arrays, Learner
 
 def together(learners: Sequence[Learner]) -> list[Learner]:
     """Return learners to be used in place of these, which will all be given the same rows, in this order."""
+    # A group needs equal settings but for the strengths: what differs in kind has another kernel.
     found, kinds = list(learners), dict[Any, list[int]]()
     for place, learner in enumerate(learners):
         if learner.batch_key is not None:
             kinds.setdefault(learner.batch_key, []).append(place)
     for places in kinds.values():
         first = learners[places[0]]
+        # Groups as large as the kernel has lanes.
         for at in range(0, len(places), first.most_joint):
             group = places[at : at + first.most_joint]
+            # Fewer are as fast one after the other, and need no second copy of the weights.
             if len(group) >= LEAST_JOINT:
                 joint = first.joint([learners[place] for place in group])
                 for number, place in enumerate(group):
@@ -89,6 +92,7 @@ class _Member(Learner):
 
     def _learned(self) -> Learner:
         """Return the learner itself, with what it has learned."""
+        # Written back only when asked: members learn from many partitions between two readings.
         if self._written < self._calls:
             self._joint.write(self._number)
             self._written = self._calls

@@ -190,11 +190,13 @@ class TrainTask(StochasticTask):
         )
 
 
+# Fits side by side read the same partition one after the other in one thread, so the last order is enough.
 _LAST = threading.local()
 
 
 def _order_of(seed: int, round_: int, index: int, count: int) -> NDArray[np.int64]:
     """Return the order of a partition's rows; fits side by side draw it once."""
+    # Thread-local: two threads work on different partitions.
     key = seed, round_, index, count
     if getattr(_LAST, "key", None) != key:
         _LAST.key, _LAST.order = key, rng(seed, Purpose.ROWS, round_, index).permutation(count)
@@ -208,6 +210,7 @@ def _as_kernels_take(y: Any) -> Any:
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
     """Return the mean of the iterates in a learner's window, and their number."""
+    # Without iterates in the window there is no mean.
     if not learner.window_steps:
         return (), 0.0
     return learner.window(consume=True), learner.window_steps
@@ -296,6 +299,7 @@ class TrialTask(StochasticTask):
         """Return the objective on the rows that were scored."""
         with np.errstate(over="ignore", invalid="ignore"):
             penalty = self._update.alpha * self._update.penalty_of(self._learned().coefficients)
+            # Rows of no weight judge nothing; then the penalty alone is compared.
             value = self._loss_sum / self._weight_sum + penalty if self._weight_sum > 0 else penalty
         return float(value) if math.isfinite(value) else math.inf
 

@@ -1,4 +1,7 @@
-"""Plain stochastic gradients: MCID and its one-versus-rest variants, SGD, ASGD and Adaline (kernel: `sgd_kernels`)."""
+"""Plain stochastic gradients: MCID and its one-versus-rest variants, SGD, ASGD and Adaline (kernel: `sgd_kernels`).
+
+MCID is Algorithm 1 of its paper; SGD, ASGD and Adaline are the comparators of the constrained SGD paper, section 5.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,7 @@ class SgdUpdate(ScheduleUpdate):
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
         """See `Update.joint_bytes`."""
         columns = 1 if self.one_column else shape[1]
+        # Others would not have the bits of `sgd_block` side by side.
         if not fits_side_by_side(columns, dtype, self.batch_size):
             return 0
         return side_by_side_bytes(shape[0], columns, learners, dtype.itemsize, averaging=self.averaging)
@@ -83,6 +87,7 @@ class SgdUpdate(ScheduleUpdate):
         """Return sigma of ``W = sigma U``."""
         if self.schedule != "pegasos":
             return float(clock[SIGMA])
+        # Not stored but a function of time, so it needs no digits of its own and no folding.
         time = clock[T] + self.t0
         return 1.0 / (self.alpha * time) if time > 0 else 0.0
 
@@ -106,6 +111,7 @@ class SgdLearner(Learner):
         clock = new_clock()
         clock[T] = time
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is the loop's to report
+            # U = alpha (t + t0) W, so W(0) is multiplied by it.
             scale = update.alpha * (time + update.t0) if update.schedule == "pegasos" else 1.0
             u = arrays[0] * arrays[0].dtype.type(scale)
         q = np.zeros(u.shape if update.averaging else (0, u.shape[1]), u.dtype)
@@ -151,12 +157,14 @@ class SgdLearner(Learner):
 
     def window(self, *, consume: bool = False) -> Arrays:
         """Return the mean (weights, intercept) of the window's iterates, at least one; `consume` spares a copy."""
+        # Q is overwritten by the mean, which a learner at its end can afford.
         q = self.q if consume else self.q.copy()
         return window_mean(self.u, q, self.clock, self.window_steps), self.qb / self.window_steps
 
     def new_window(self) -> None:
         """Start a window here."""
         self.tail_from = self.time
+        # The sums restart; U and the clock go on.
         self.clock[H] = 0.0
         self.q[...], self.qb[...] = 0.0, 0.0
 
@@ -174,6 +182,7 @@ def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, war
         # 1/alpha before they are first averaged
         cold = not warm and n_lanes == 1
         t0 = 0.0 if cold else safe_start(stats.mean_square_norm, stats.alpha)
+    # The objective of the paper has a column for each class, so two classes are not merged.
     update = SgdUpdate(
         **stats.objective(one_column=False),  # as in the paper: a column for each of two classes too
         t0=t0,
@@ -188,6 +197,7 @@ def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm
     schedule, center = params["schedule"], params["center"]
     plain = {"average": "none", "batch_size": 1}
     if schedule == "adaptive":
+        # Options that AdaGrad's kernel does not have are refused, not ignored.
         refuse_params(params, {**plain, "switch": None, "center": "none"}, "schedule=adaptive")
         return adagrad_steps(stats, params, n_lanes, warm=warm)
     if center != "none":

@@ -90,6 +90,7 @@ def sgd_settings(
     """Return settings of the one set of types that kernels are compiled for."""
     if not alpha >= 0 or (schedule == PEGASOS and alpha == 0) or not t0 >= 0 or batch_size < 1:
         raise ValueError(f"need alpha > 0, t0 >= 0, batch_size >= 1: got {alpha}, {t0}, {batch_size}")
+    # 1 - alpha eta would be zero or negative: sigma could not be divided by.
     if schedule != PEGASOS and not 0 <= eta0 * alpha < 1:
         raise ValueError(f"a step of {eta0} decays weights by 1 - {eta0 * alpha}")
     numbers = float(alpha), int(schedule), float(t0), float(eta0), float(switch)
@@ -99,6 +100,7 @@ def sgd_settings(
 def new_clock() -> NDArray[np.float64]:
     """Return the clock of a lane that has not started."""
     clock = np.zeros(CLOCK_SIZE)
+    # sigma is a product of factors, so it starts at 1.
     clock[SIGMA] = 1.0
     return clock
 
@@ -107,8 +109,10 @@ def new_clock() -> NDArray[np.float64]:
 def add_intercept(z, scale, b, fit_intercept):
     """Return the factor from z to scores; with an intercept, overwrite z by the scores and return 1."""
     if not fit_intercept:
+        # Scores stay those of U; the loss multiplies by sigma itself.
         return scale
     for c in range(len(z)):
+        # In the type of the scores, as everything of a row is.
         z[c] = z.dtype.type(scale * z[c] + b[c])
     return 1.0
 
@@ -122,10 +126,12 @@ def pegasos_sigma(alpha, time):
 @helper
 def step_of(sigma, t, alpha, schedule, t0, eta0, switch):
     """Return sigma after step t, and the step's size in U and for the intercept."""
+    # U moves by s x g / r alone: all of the step size is in sigma.
     if schedule == PEGASOS:
         time = t + t0
         sigma = 1.0 / (alpha * time)
         return sigma, 1.0, min(sigma, 1.0 / math.sqrt(time))
+    # The others: U = W / sigma, so a step in U is divided by it.
     size = step_size(schedule, eta0, switch, t)
     sigma *= 1.0 - alpha * size
     return sigma, size / sigma, size
@@ -134,6 +140,7 @@ def step_of(sigma, t, alpha, schedule, t0, eta0, switch):
 @kernel
 def fold(u, q, h, sigma, first, end):
     """Multiply columns of U by sigma, and add the sum of the window's iterates so far to Q; H and sigma start anew."""
+    # Q takes over H U, so that the sum of the window's iterates stays H U - Q with H = 0.
     for j in range(len(q)):
         for c in range(first, end):
             q[j, c] -= q.dtype.type(h) * u[j, c]
@@ -173,6 +180,7 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
     alpha, t0, size, schedule = settings.alpha, settings.t0, settings.batch_size, settings.schedule
     pegasos = schedule == PEGASOS
     k, n, t, h, sigma = len(b), len(order), clock[T], clock[H], clock[SIGMA]
+    # As many as the batch: a row is scored once only.
     # all gradients of a batch are taken at W(t-1), so they are stored until the last of them is known
     z, g, runner_ups = (
         np.empty(k, u.dtype),
@@ -183,6 +191,7 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
     start, stop, loss_sum, errors = 0, 0, 0.0, 0
     for first in range(0, n, size):
         count = min(size, n - first)
+        # sigma at the time before the step, at which the batch is scored.
         if pegasos:
             sigma = pegasos_sigma(alpha, t + t0)
         for s in range(count):
@@ -192,21 +201,26 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
             row_scores(indices, data, start, stop, u, z)
             factor = add_intercept(z, sigma, b, settings.fit_intercept)
             value, runner_ups[s], best = target_gradient(settings.loss, z, factor, y, i, g[s])
+            # Losses in float64, whatever the type of the weights.
             loss_sum += row_weight(weight, i) * value
             errors += best != code_of(y, i)
         t += 1.0
+        # Windows begin at a step of the lane, so they do not depend on the blocks of rows.
         averaging = t > settings.tail_from
         sigma, step, step_b = step_of(sigma, t, alpha, schedule, t0, settings.eta0, settings.switch)
+        # U grows as sigma shrinks, and float32 would lose digits.
         if sigma < SMALLEST_SIGMA and not pegasos:
             fold(u, q, h, sigma, 0, k)
             h, step, sigma = 0.0, step * sigma, 1.0
         for s in range(count):
+            # Only now: all scores of a batch are of W(t-1) (misprint of Algorithms 2-4, docs/papers.md).
             i, runner_up = np.intp(order[first + s]), runner_ups[s]
             label, share = code_of(y, i), -row_weight(weight, i) / count
             if size > 1:  # the scratch of a dense row holds the last one scored
                 start, stop = row_span(rows, i, indices, data)
             if settings.fit_intercept:
                 add_row_gradient(share * step_b, runner_up, label, g[s], b)
+            # Rounded to the type of U once, so that side by side kernels have the same bits.
             change = rounded(share * step)
             row_update(indices, data, start, stop, change, runner_up, label, g[s], u)
             if averaging and h > 0.0:  # Q's increment is H_{t-1} u_t: nothing at the window's first step
@@ -214,6 +228,7 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
         if averaging:
             h += sigma
             if settings.fit_intercept:
+                # The intercept is not scaled, so its sum over the window is plain.
                 qb += b
     clock[T], clock[H], clock[SIGMA] = t, h, sigma
     return loss_sum, errors
@@ -227,6 +242,7 @@ def scaled(u: Floats, sigma: float, out: Floats | None = None) -> Floats:
 @kernel
 def _window_sum(u, q, h):
     for i in range(len(q)):
+        # float64: H U and Q are large and cancel.
         q[i] = h * np.float64(u[i]) - np.float64(q[i])
 
 

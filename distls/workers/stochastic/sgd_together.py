@@ -1,7 +1,8 @@
 """The plain steps of several models that see the same rows: strengths side by side.
 
 Rows are decoded once, and the weights of all models that a non-zero meets stand side by side in memory, so that they
-are found and read together, in whole vectors. Every model has the bits of `sgd_block`.
+are found and read together, in whole vectors. Every model has the bits of `sgd_block` (of MCID, Algorithm 1 of its
+paper with batches of one row).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
@@ -59,6 +60,7 @@ class SideSettings(NamedTuple):
 
 
 @helper
+# Steps of all models are one long vector, so one loop serves any number of them.
 def _add(indices, data, start, stop, in_g, pairs, steps, w):
     """Add ``x (x) steps`` to w, with the bits of `row_update`."""
     if in_g:
@@ -91,10 +93,12 @@ def sgd_side_by_side_block(  # noqa: C901  (one loop, as in `sgd_block`)
     if settings.tail_from < np.inf and len(q) != len(u):
         raise ValueError("an averaging window needs a Q of the weights' shape")
     (count, k), n, t, schedule = b.shape, len(order), clock[0, T], settings.schedule
+    # Rows: the scores of all models, their steps, and those of their windows.
     wide = np.empty((3, count * k), u.dtype)
     z, g = np.empty(k, u.dtype), np.empty(k, u.dtype)
     sigmas, hs = clock[:, SIGMA].copy(), clock[:, H].copy()
     if schedule == PEGASOS:
+        # sigma is a function of time in this schedule, and is not carried over.
         for m in range(count):
             sigmas[m] = pegasos_sigma(settings.alpha[m], t + settings.t0[m])
     loss_sums, errors = np.zeros(count), np.zeros(count, np.int64)
@@ -103,10 +107,12 @@ def sgd_side_by_side_block(  # noqa: C901  (one loop, as in `sgd_block`)
         i = np.intp(order[at])
         prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
         start, stop = row_span(rows, i, indices, data)
+        # One product of the row with the columns of all models.
         row_dot_paired(indices, data, start, stop, u, wide[0])
         label, share = code_of(y, i), -row_weight(weight, i)
         t += 1.0
         averaging, any_in_g, any_pair, any_summed = t > settings.tail_from, False, False, False
+        # The loss of each model alone, by the same function as in `sgd_block`.
         for m in range(count):
             for c in range(k):
                 z[c] = wide[0, m * k + c]
@@ -115,17 +121,22 @@ def sgd_side_by_side_block(  # noqa: C901  (one loop, as in `sgd_block`)
             loss_sums[m] += row_weight(weight, i) * value
             errors[m] += best != label
             of_model = settings.alpha[m], schedule, settings.t0[m], settings.eta0[m], settings.switch[m]
+            # Strengths differ, and with them the step sizes.
             sigma, step, step_b = step_of(sigmas[m], t, *of_model)
             if sigma < SMALLEST_SIGMA and schedule != PEGASOS:
+                # Only the columns of this model are folded.
                 fold(u, q, hs[m], sigma, m * k, (m + 1) * k)
                 hs[m], step, sigma = 0.0, step * sigma, 1.0
             in_g, change = runner_up == GRADIENT_IN_G, rounded(share * step)
+            # Pairs and full gradients have different kernels; any full one decides for all.
             any_in_g |= in_g
             any_pair |= not in_g and runner_up != label
+            # Written as a dense vector of k numbers, zeros where the pair has none.
             set_row_gradient(change, runner_up, label, g, wide[1, m * k : (m + 1) * k])
             if settings.fit_intercept:
                 add_row_gradient(share * step_b, runner_up, label, g, b[m])
             if averaging:
+                # H is zero at the first step of a window, which has no increment then.
                 any_summed |= hs[m] > 0.0
                 set_row_gradient(change * hs[m], runner_up, label, g, wide[2, m * k : (m + 1) * k])
                 hs[m] += sigma
@@ -141,6 +152,7 @@ def sgd_side_by_side_block(  # noqa: C901  (one loop, as in `sgd_block`)
 
 def fits_side_by_side(columns: int, dtype: Any, batch_size: int) -> bool:
     """Return whether models of so many columns have the bits of `sgd_block` side by side."""
+    # A batch of one row: the scores of larger ones would need as many rows of scratch.
     return batch_size == 1 and 2 <= columns <= most_paired(dtype)
 
 

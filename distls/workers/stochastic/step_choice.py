@@ -38,6 +38,7 @@ class ProblemStats:
     def objective(self, *, one_column: bool = True) -> dict[str, Any]:
         """Return the fields that every `Update` has; `one_column`: two classes share a column if the loss allows it."""
         two_classes = self.target == "class" and self.n_outputs == 2
+        # One column halves the work, and has the same scores up to sign.
         one_column = one_column and two_classes and loss_named(self.loss).single_output is not None
         return {
             "loss": self.loss, "one_column": one_column, "alpha": self.alpha, "fit_intercept": self.fit_intercept
@@ -76,6 +77,7 @@ class ChooseSteps(Protocol):
 
 def trial_rows(n_rows: int) -> int:
     """Return the number of rows that steps are tried on; as many more score them."""
+    # Bounded from above: a trial must stay cheap on large data; and by half of the rows, as others judge.
     return min(max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS, max(n_rows // 2, 1))
 
 
@@ -94,6 +96,7 @@ def choose_by_schedule(
     Raises ParameterError if steps of that size would erase the weights.
     """
     schedule, given = params["schedule"], params["eta0"]
+    # 1 - alpha eta0 <= 0 would erase or invert the weights in one step.
     if given and stats.alpha * given >= 1.0:
         raise ParameterError(
             f"eta0={given}: times alpha={stats.alpha} it is 1 or more, which would erase the weights"
@@ -101,9 +104,12 @@ def choose_by_schedule(
     square = stats.mean_square_norm or 1.0
     # a constant step has to be small enough for the last rows, where the other schedules have decayed
     finest = 64.0 if schedule == "constant" else 1.0
+    # Around 1 / mean|x|^2, the step at which a score reaches its target in one row.
     sizes = [4.0**power / square / finest for power in range(-2, 5) if stats.alpha * 4.0**power < square]
     if given or not sizes:
+        # The given size; or, where no candidate is small enough, half of the bound.
         sizes = [given or 0.5 / stats.alpha]
+    # Half of a lane's rows of one pass.
     switch = params["switch"] or max(stats.n_rows / n_lanes / 2, 1.0)
     # on trial, in one lane over fewer rows, the second phase starts half-way too
     trial_switch = params["switch"] or max(trial_rows(stats.n_rows) / 2, 1.0)
@@ -112,5 +118,6 @@ def choose_by_schedule(
     candidates = [
         Candidate({"eta0": eta0}, replace(alone, eta0=eta0), replace(update, eta0=eta0)) for eta0 in sizes
     ]
+    # The second smallest: warm-ups and streams, which try nothing, take it.
     default = candidates[min(1, len(sizes) - 1)].update
     return StepChoice(default, tuple(candidates) if len(sizes) > 1 else ())

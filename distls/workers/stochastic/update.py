@@ -55,6 +55,7 @@ class Learner(ABC):
 
     def snapshot(self) -> Arrays:
         """Return copies of the arrays; the learner goes on."""
+        # A deep copy, since `arrays` may apply what is pending in place.
         return copy.deepcopy(self).arrays()
 
     @property
@@ -97,10 +98,12 @@ class KernelLearner(Learner):
     ) -> tuple[float, int]:
         """Learn from the rows `order`."""
         loss, errors = self.kernel(x, y, weight, order, *self.state, self.settings)
+        # Kernels return int64 of NumPy, which JSON does not take.
         return loss, int(errors)
 
     def arrays(self) -> Arrays:
         """Return the arrays to be averaged."""
+        # The first ones by convention; the rest is a lane's own.
         return self.state[: self.averaged]
 
 
@@ -126,6 +129,7 @@ class Update(ABC):
     def zeros(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the arrays of zero weights; `shape` is that of the model's weights."""
         columns = 1 if self.one_column else shape[1]
+        # The intercept is float64 in all methods: it is a sum over all rows.
         return (
             np.zeros((shape[0], columns), dtype),
             np.zeros(columns),
@@ -169,6 +173,7 @@ class Update(ABC):
     def start_from(self, weights: NDArray[Any], intercept: NDArray[Any], arrays: Arrays) -> None:
         """Write a model's weights into the arrays."""
         if self.one_column:
+            # Half of the difference: class 0 has minus these weights, so scores differ by the same amount.
             weights, intercept = (weights[:, 1:] - weights[:, :1]) / 2, (intercept[1:] - intercept[:1]) / 2
         arrays[0][...] = weights
         if self.fit_intercept:

@@ -12,6 +12,7 @@ from distls.workers.linear_algebra.score_kernels import row_scores
 @helper
 def dot(a, b):
     """Return the sum of the products."""
+    # A plain loop in one order: the lane is alone, and its bits must not depend on vector widths.
     total = 0.0
     for j in range(len(a)):
         total += a[j] * b[j]
@@ -28,6 +29,7 @@ def add_multiple(factor, a, out):
 @helper
 def scores_of(indices, data, start, stop, w, b, fit_intercept, z):
     """Set z to the scores of a row."""
+    # Scores in the type of the given vector, float64 in these methods.
     row_scores(indices, data, start, stop, w, z)
     if fit_intercept:
         for c in range(len(z)):
@@ -36,6 +38,7 @@ def scores_of(indices, data, start, stop, w, b, fit_intercept, z):
 
 def is_wrong(predicted, y, i):
     """Return whether row i has another class than `predicted`; numbers have no class (kernels only)."""
+    # Chosen at compile time by the type of the targets.
     raise NotImplementedError
 
 

@@ -84,6 +84,7 @@ def new_olbfgs(n_features: int, k: int, rank: int = 10) -> tuple[Array, Array, A
     """Return the initial theta (d k + k,), S and Y (rank, d k + k), rho (rank, 2) and clock of a lane."""
     if rank < 1:
         raise ValueError(f"need rank >= 1: got {rank}")
+    # The intercepts are the last k parameters, so that the weights before them are one contiguous matrix.
     size = (n_features + 1) * k
     history = np.zeros((rank, size)), np.zeros((rank, size))
     return (np.zeros(size), *history, np.zeros((rank, 2)), np.zeros(CLOCK_SIZE))
@@ -93,6 +94,7 @@ def new_olbfgs(n_features: int, k: int, rank: int = 10) -> tuple[Array, Array, A
 def _load(given, theta):
     """Copy the weights that the caller has changed: elsewhere theta keeps the digits that `given` has lost."""
     for j in range(len(theta)):
+        # A float32 weight that is unchanged keeps its float64 value here.
         theta[j] = theta[j] if given.dtype.type(theta[j]) == given[j] else given[j]
 
 
@@ -117,10 +119,12 @@ def _row_plus(indices, data, start, stop, s, g, factor, like, fit_intercept, out
     """Set ``out = factor * like`` on weights, add ``s x (x) g`` to them, and set the intercepts to ``s g``."""
     k = len(g)
     n_weights = len(out) - k
+    # The gradient of the penalty is dense, hence the cost of O(d k) a row.
     for j in range(n_weights):
         out[j] = factor * like[j]
     row_axpy(indices, data, start, stop, s, g, out[:n_weights].reshape(-1, k))
     for c in range(k):
+        # No penalty on the intercept.
         out[n_weights + c] = s * g[c] if fit_intercept else 0.0
 
 
@@ -128,12 +132,15 @@ def _row_plus(indices, data, start, stop, s, g, factor, like, fit_intercept, out
 def _two_loop_recursion(s_history, y_history, rho, stored, following, epsilon, p, share):
     """Overwrite p by B p: the two loops over the stored pairs, newest first, then oldest first; share is scratch."""
     rank, ratio = len(rho), 0.0
+    # Newest first.
     for age in range(stored):
         at = (following - 1 - age) % rank
         share[at] = rho[at, 0] * dot(s_history[at], p)
         add_multiple(-share[at], y_history[at], p)
+        # s.y / y.y, an inverse curvature, averaged over the pairs: single rows give noisy ones.
         ratio += rho[at, 1]
     p *= ratio / stored if stored else epsilon
+    # Oldest first, the second loop of the recursion (Nocedal 1980).
     for age in range(stored - 1, -1, -1):
         at = (following - 1 - age) % rank
         add_multiple(share[at] - rho[at, 0] * dot(y_history[at], p), s_history[at], p)
@@ -143,6 +150,7 @@ def _two_loop_recursion(s_history, y_history, rho, stored, following, epsilon, p
 def _remember(change, bend, s_history, y_history, rho, clock):
     """Store a pair (s, y) in place of the oldest, unless s.y is not safely positive."""
     product, squares = dot(change, bend), dot(bend, bend)
+    # The second test is relative: s.y of a pair that is nearly orthogonal would make B explode.
     if not (product > _LEAST and product > _SAFE * math.sqrt(dot(change, change)) * math.sqrt(squares)):
         return
     at = np.intp(clock[NEXT])
@@ -150,12 +158,14 @@ def _remember(change, bend, s_history, y_history, rho, clock):
     copy_vector(bend, y_history[at])
     rho[at, 0], rho[at, 1] = 1.0 / product, product / squares
     clock[STORED] = min(clock[STORED] + 1.0, float(len(rho)))
+    # A ring: the oldest pair is overwritten.
     clock[NEXT] = (at + 1) % len(rho)
 
 
 @helper
 def _check_olbfgs(w, b, theta, s_history, y_history, rho):
     check_widths(w, b)
+    # A mismatch would make the kernel write out of bounds.
     if len(theta) != w.size + len(b):
         raise ValueError("theta does not have the size of the weights and the intercept")
     if s_history.shape != y_history.shape or s_history.shape != (len(rho), len(theta)) or not len(rho):
@@ -197,6 +207,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
     _load(w.reshape(-1), theta[: d * k])
     if intercept:
         _load(b, intercepts)
+    # float64 scratch, allocated once a block.
     z, g, after = np.empty(k), np.empty(k), np.empty(k)
     step, bend, share = np.empty(len(theta)), np.empty(len(theta)), np.empty(len(rho))
     loss_sum, errors = 0.0, 0
@@ -210,16 +221,20 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
         s = row_weight(weight, i)
         loss_sum += s * value
         errors += is_wrong(predicted, y, i)
+        # alpha theta plus the row's gradient.
         _row_plus(indices, data, start, stop, s, g, alpha, theta, intercept, step)
         _two_loop_recursion(
             s_history, y_history, rho, int(clock[STORED]), int(clock[NEXT]), settings.epsilon, step, share
         )
+        # The gain of step t; the sign makes it a descent direction.
         step *= -settings.eta0 * settings.tau / (settings.tau + clock[T])
         add_multiple(1.0, step, theta)
         # the gradient of the same row at the new point, so that their difference is curvature and not noise
         _gradient_at(loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, after)
+        # The change of the row's gradient in its scores.
         add_multiple(-1.0, g, after)
         _row_plus(indices, data, start, stop, s, after, alpha, step, intercept, bend)
+        # lambda s of the paper: keeps s.y positive where the loss has no curvature.
         add_multiple(settings.damping, step, bend)
         _remember(step, bend, s_history, y_history, rho, clock)
         clock[T] += 1.0

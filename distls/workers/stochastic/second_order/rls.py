@@ -102,6 +102,7 @@ def new_rls(n_features: int, k: int, settings: RlsSettings) -> tuple[Array, Arra
 def _largest(h):
     best = 0.0
     for c in range(len(h)):
+        # A NaN must reach the weights, where it ends the fit.
         best = best if h[c] <= best else h[c]  # unlike `max`, propagates a NaN
     return best
 
@@ -112,10 +113,12 @@ def _update_and_multiply(p, pending, u, v, out):
     # the rank-one update is deferred to the next product, because P exceeds the caches: half the memory traffic
     for j in range(len(v)):
         out[j] = 0.0
+    # The upper triangle alone: half of the memory traffic of a matrix that exceeds the caches.
     for i in range(len(v)):
         row, right = p[i][i:], v[i:]  # slices: LLVM vectorises no loop over p[i, j]
         add_multiple(-pending * u[i], u[i:], row)
         total = dot(row, right)
+        # The mirrored part of the product, from the same row of P.
         add_multiple(right[0], row[1:], out[i + 1 :])
         out[i] += total
 
@@ -146,6 +149,7 @@ def _subtract_outer(u, g, w):
 @elementwise_helper
 def _output_curvature(c, total, own):
     """Return the sum of curvatures of output c, and the ratio of its P to the shared one."""
+    # An output without any curvature so far uses the shared matrix.
     curved = own[c] if own[c] > 0.0 else total
     return curved, total / curved if curved > 0.0 else 1.0
 
@@ -154,17 +158,21 @@ def _output_curvature(c, total, own):
 def _penalise(j, prior, fit_intercept, w, b, p, mean, sums, pending, u, v, out, g):
     """Learn from the special example of feature j; return the new `pending`."""
     v[:] = 0.0
+    # The column of P that belongs to feature j.
     v[j] = 1.0
     _update_and_multiply(p, pending, u, v, out)
     copy_vector(out, u)
     shift = dot(mean, u) if fit_intercept else 0.0
     for c in range(len(g)):
         _, rate = _output_curvature(c, sums[0], sums[1:])
+        # The Sherman-Morrison step on the special example: prior e_j e_j^T.
         step = prior * rate / (1.0 + prior * rate * u[j]) * w[j, c]
         if fit_intercept:
+            # The intercept follows, so that beta = b + m^T W stays what it is.
             b[c] += shift * step
         g[c] = step
     _subtract_outer(u, g, w)
+    # Deferred to the next product, as those of rows are.
     return prior / (1.0 + prior * u[j])
 
 
@@ -174,12 +182,15 @@ def _gradient_to_steps(s, h, sums, q, shift, fit_intercept, g, b):
     own = sums[1:]
     for c in range(len(g)):
         a = s * h[c]
+        # A row without loss and curvature for this output.
         if a == 0.0 and g[c] == 0.0:
             continue
         curved, rate = _output_curvature(c, sums[0], own)
+        # The intercept is eliminated with the curvature before this row.
         left = curved / (curved + a) if fit_intercept else 1.0
         step = s * g[c] * rate * left / (1.0 + a * rate * left * q)
         if fit_intercept:
+            # b = beta - m^T W: the step of beta, and the change of the mean and the weights.
             b[c] -= s * g[c] / (curved + a) - step * (shift + a / (curved + a) * q)
         g[c] = step
         own[c] += a
@@ -188,6 +199,7 @@ def _gradient_to_steps(s, h, sums, q, shift, fit_intercept, g, b):
 @helper
 def _penalties_until(t, d, pass_rows):
     """Return the number of special examples due after t rows: none in the first epoch, then d an epoch."""
+    # Integer arithmetic: exactly d special examples an epoch, at rows given by the clock alone.
     return (t - pass_rows) * d // pass_rows if 0 < pass_rows < t else 0
 
 
@@ -213,6 +225,7 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
     """
     check_widths(w, b)
     d, k = w.shape
+    # A mismatch would make the kernel write out of bounds.
     if p.shape != (d, d) or len(mean) != d or len(clock) != CURVATURE + 1 + k:
         raise ValueError("the matrix P, the mean of rows or the clock does not have the weights' size")
     z, g, h = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k)
@@ -233,6 +246,7 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
             step_curvature(settings.loss, y, z, g, h)
             a = s * _largest(h)
         if a != 0.0:
+            # A dense vector: with an intercept the centred row has no zeros.
             _centred(indices, data, start, stop, mean, intercept, v)
             _update_and_multiply(p, pending, u, v, out)
             copy_vector(out, u)
@@ -241,9 +255,12 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
             _gradient_to_steps(s, h, sums, q, dot(mean, u) if intercept else 0.0, intercept, g, b)
             _subtract_outer(u, g, w)
             pending = a * left / (1.0 + a * left * q)
+            # After its use above: `left` needs the sum before this row.
             sums[0] += a
             if intercept:
+                # The running mean with weights a_i.
                 add_multiple(a / sums[0], v, mean)
+        # Special examples are due at fixed rows of an epoch, however rows are cut into blocks.
         for due in range(
             _penalties_until(t, d, settings.pass_rows), _penalties_until(t + 1, d, settings.pass_rows)
         ):
@@ -254,6 +271,7 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
     if len(order):  # apply the deferred update: P is part of the lane's state
         v[:] = 0.0
         _update_and_multiply(p, pending, u, v, out)
+        # Symmetric to the bit, so that a lane that is resumed does not depend on which triangle is read.
         _mirror(p)
     clock[T] = t
     return loss_sum, errors

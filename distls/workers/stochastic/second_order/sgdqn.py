@@ -84,10 +84,12 @@ def sgdqn_settings(
 def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
     """Take the row's step in the metric; Gauss-Newton's adds the row's curvature first (factor is -s_t)."""
     k, kind, length = len(g), w.dtype.type, len(columns)
+    # Without a metric the step is the plain one.
     if metric == _NONE:
         row_axpy(columns, values, 0, length, factor / (alpha * tau), g, w)
         return
     if metric == _GAUSS_NEWTON:
+        # The row's own curvature first: the step is then safe even for the first row of a feature.
         _learn_gauss_newton(columns, values, kind(-factor), h, diagonal)
     for c in range(k):
         if g[c] != 0.0:  # true of a NaN too, which must reach the weights
@@ -100,6 +102,7 @@ def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
             else:
                 for p in range(length):
                     j = np.intp(columns[p])
+                    # C >= 0, so the divisor is at least alpha tau.
                     w[j, c] += step * kind(values[p]) * (one / (floor + diagonal[j, c]))
 
 
@@ -136,6 +139,7 @@ def _add_row_over(rows, i, step, grow, floor, diagonal, w):
 def _decay(w, diagonal, tau, settings):
     """Do the dense update: ``W <- W - skip alpha D W``, never beyond zero; w and diagonal are flat."""
     kind = w.dtype.type
+    # A long skip early on could take the weights beyond zero: the decay is cut off there.
     share, none = kind(settings.skip * settings.alpha), kind(0.0)
     if settings.metric == _NONE:
         factor = kind(max(1.0 - settings.skip / tau, 0.0))
@@ -156,6 +160,7 @@ def _decay(w, diagonal, tau, settings):
 @helper
 def _learn_gauss_newton(columns, values, weight, h, diagonal):
     """Let C grow by the diagonal of the row's Hessian."""
+    # Most outputs of a row have no curvature under hinges.
     for c in range(len(h)):
         if h[c] > 0.0:
             grow = weight * h[c]
@@ -171,12 +176,15 @@ def _learn_paper(columns, values, before, after, s, tau, r, alpha, diagonal, ste
     The step was by s times the gradient, so that the change of the gradient counts s times too; steps is scratch.
     """
     kind, share, top = diagonal.dtype.type, 2.0 / r, 1.0 / alpha
+    # Figure 2, line 8: at least 0.01 / alpha.
     least = _LEAST_B * top
     k, length = diagonal.shape[1], len(columns)
     for p in range(length):
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(k):
+            # The displacement of the row's own step, as the paper takes the secant.
             moved = -s / tau * before[c] * x * diagonal[j, c]
+            # The printed rule for 0 / 0 (r = 1 / alpha).
             ratio = top
             if moved != 0.0:
                 ratio = moved / (alpha * moved + s * (np.float64(after[c]) - np.float64(before[c])) * x)
@@ -184,6 +192,7 @@ def _learn_paper(columns, values, before, after, s, tau, r, alpha, diagonal, ste
     # all weights move towards 1/alpha, then the row's own are overwritten: no test for membership in the loop
     for j in range(len(diagonal)):
         for c in range(k):
+            # float64 until stored: the share 2 / r gets small.
             diagonal[j, c] = kind(max(diagonal[j, c] + share * (top - diagonal[j, c]), least))
     for p in range(length):
         for c in range(k):
@@ -198,8 +207,11 @@ def _learn_secant(columns, values, now, before, s, w, previous, settings, diagon
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(diagonal.shape[1]):
             moved, change = np.float64(w[j, c]) - np.float64(previous[j, c]), now[c] - before[c]
+            # A change of zero says that the row was in a flat part of its loss, not that there is no
+            # curvature.
             if moved != 0.0 and change != 0.0:
                 seen = s * np.float64(change) * x / moved
+                # Clipped from both sides: noise of one row must not make a step infinite or stop it for ever.
                 diagonal[j, c] += kind(settings.skip * min(max(seen, 0.0), most))
 
 
@@ -210,6 +222,7 @@ def _gradient_at(indices, data, start, stop, w, b, y, i, settings, z, g):
     if settings.fit_intercept:
         _add(z, b)
     _, runner_up, _ = target_gradient(settings.loss, z, 1.0, y, i, g)
+    # A pair, of a hinge without loss here.
     if runner_up != GRADIENT_IN_G:
         g[:] = 0
 
@@ -243,6 +256,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     if (metric != _NONE and diagonal.shape != w.shape) or (metric == _SECANT and previous.shape != w.shape):
         raise ValueError("the metric needs a number for every weight")
     k, n, t = len(b), len(order), clock[0]
+    # Continues over blocks: the dense update comes every `skip` rows of the lane.
     since = np.intp(t) % skip  # rows since the last dense update
     z, g, other, h = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, w.dtype), np.zeros(k, w.dtype)
     indices, data = row_arrays(rows)
@@ -254,9 +268,11 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         i = np.intp(order[at])
         prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
         tau = t + settings.t0
+        # The secant needs two gradients of the same row.
         learning = since == 0 and t >= skip  # the row after a dense update
         if learning or not single:
             start, stop = row_span(rows, i, indices, data)
+        # One column is scored by a function of its own, without the overhead of a loop over outputs.
         if single:
             z[0] = single_score(rows, i, every)
         else:
@@ -273,6 +289,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         if learning and metric == _SECANT:
             _gradient_at(indices, data, start, stop, previous, b, y, i, settings, z, other)
             _learn_secant(indices[start:stop], data[start:stop], g, other, s, w, previous, settings, diagonal)
+            # The displacement counts from here on.
             copy_matrix(w, previous)
         if not flat:
             if metric == _GAUSS_NEWTON:
@@ -295,6 +312,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             steps = np.empty((stop - start, len(b)))
             _learn_paper(columns, values, g, other, s, tau, 1.0 + t // skip, alpha, diagonal, steps)
         t += 1.0
+        # Counted rather than divided: `t` is a float64 of the clock.
         since += 1
         if since == skip:
             since = 0
@@ -345,8 +363,10 @@ class _SgdqnLearner(KernelLearner):
 
 def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return the steps of SVMSGD2 and SGD-QN, with the given t0 or with candidates to be tried."""
+    # The share of non-zeros decides how many rows cost as much as a dense update.
     density = stats.nnz / (stats.n_rows * stats.n_features)
     skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
+    # 1 / (alpha t0) times the mean squared norm is then 1: a first step moves a score by about its gradient.
     least = stats.mean_square_norm / stats.alpha
     if least < _LEAST_T0:  # without features, or with all of them zero, any start serves
         least = 1.0
@@ -360,6 +380,7 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     else:
         # a grid of half decades; with P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
         alone = (least * 10 ** (half / 2) for half in range(-1, 5))
+        # Each lane sees a P-th of the rows, so its steps may start larger, down to the limit of stability.
         starts = {t0: max(t0 / n_lanes, min(t0, least)) for t0 in alone}
     candidates = (
         Candidate({"t0": t0}, replace(update, t0=t0), replace(update, t0=shared))
@@ -372,6 +393,7 @@ def _metric(stats: ProblemStats, params: dict[str, Any]) -> str:
     """Return the metric asked for, by default the one that suits the loss."""
     if "diagonal" not in params:
         return "none"
+    # Only smooth losses have second derivatives.
     # second derivatives of a hinge are zero: with them steps would be those of SVMSGD2
     default = "gauss-newton" if loss_named(stats.loss).smooth else "secant"
     return str(params["diagonal"] or default)
