@@ -30,6 +30,7 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.storage.filesystem.paths import Place
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.task import Needs
 from distls.workers.rounds.worker_checks import trouble_with
 
 # A worker with all libraries and the kernels loaded from the disk cache has about 140 MiB (`benchmarks.speed.peaks
@@ -117,16 +118,13 @@ class PerRowCost:
 
 @dataclass(frozen=True)
 class Footprint:
-    """The arrays of a job: of its weights, of a task and of the driver."""
+    """The arrays of a job: of its tasks, as they declare them, and of the driver."""
 
-    weight_bytes: int  # Of one copy of the weights
-    result_copies: float  # Weight-sized arrays in one lane's result
-    driver_copies: float  # Weight-sized arrays in the driver's state
+    needs: Needs
+    driver_bytes: float  # Of the driver's state
     sample_bytes: int = 0  # Of the rows on which averaging is judged
-    work_bytes: int = 0  # Of a task at work, in addition to partitions and results
-    lane_bytes: int = (
-        0  # Likewise, of tasks that train a lane: a worker has no more of them than there are lanes
-    )
+    # Of tasks that train a lane, at work: a worker has no more of them than there are lanes
+    lane_bytes: int = 0
     per_row: PerRowCost | None = None
     stored_row_bytes: int = 0  # Of one row: what a pass writes into RUN/state and reads from there
     # Bytes that a round sends and that a lane returns, if known better than from the weights and copies
@@ -144,16 +142,14 @@ def make_plan(
 ) -> Plan:
     """Plan a job; raise MemoryPlanError if a worker needs more than its limit even without a cache."""
     # fits side by side share all but their weights
-    weight_bytes, per_row = budget.models * footprint.weight_bytes, footprint.per_row
+    needs, per_row = footprint.needs, footprint.per_row
     every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]
     tasks = min(lanes, budget.workers * budget.threads)
     parts = _worker_parts(dataset, every, footprint, budget, lanes, -(-lanes // tasks))
     room = int(budget.worker_limit * SAFE_FRACTION) - sum(parts.values())
     if room < 0:
         raise MemoryPlanError(_refusal(sum(parts.values()), parts, budget.worker_limit, dataset, budget))
-    each_way = footprint.exchanged or (
-        footprint.weight_bytes, int(footprint.weight_bytes * footprint.result_copies)
-    )  # fmt: skip
+    each_way = footprint.exchanged or (needs.shared, int(needs.result))
     shared_bytes, result_bytes = (budget.models * size for size in each_way)
     traffic = traffic_of(
         shared_bytes, result_bytes, lanes=lanes, workers=budget.workers, threads=budget.threads
@@ -166,7 +162,7 @@ def make_plan(
     parts["cache"] = min(kept, own)
     parts["cache reserve"] = kept - parts["cache"]
     # the driver merges as results arrive: one from each task, and the one that they are merged into
-    driver_copies = footprint.driver_copies + (tasks + 1) * footprint.result_copies
+    driver_bytes = footprint.driver_bytes + (tasks + 1) * needs.result
     stored = [int(each.stored_bytes.sum()) for each in every]
     exchanged_rows = footprint.stored_row_bytes if per_row is None else per_row.exchanged_bytes
     return Plan(
@@ -175,7 +171,7 @@ def make_plan(
         worker_limit=budget.worker_limit,
         cache_bytes=held,
         cached_fraction=min(1.0, held * budget.workers / max(decoded, 1)),
-        driver_bytes=int(BASE_BYTES + COMPILE_BYTES + weight_bytes * driver_copies),
+        driver_bytes=int(BASE_BYTES + COMPILE_BYTES + budget.models * driver_bytes),
         bytes_per_pass=stored[0] if per_row is None else stored[1] + per_row.reads * stored[0],
         passes=None,
         rounds_per_pass=rounds_per_pass,
@@ -204,14 +200,14 @@ def _worker_parts(
     # a task holds the lane at work and the unmerged results on its side of the tree, then one being sent
     results = min(lanes_per_task.bit_length(), lanes_per_task) + 1
     # the received weights, those of the round before that are still being released, and those in transit
-    copies = 3 + budget.threads * results * footprint.result_copies
+    weights = 3 * footprint.needs.shared + budget.threads * results * footprint.needs.result
     parts = {
         "base": LOADED_BYTES + COMPILE_BYTES * budget.compiles,
         # of each thread one partition at work and one being read, decoded and stored bytes of both
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
-        "weights": int(budget.models * footprint.weight_bytes * copies),
+        "weights": int(budget.models * weights),
         "sample": footprint.sample_bytes,
-        "work": footprint.work_bytes * budget.threads
+        "work": footprint.needs.work * budget.threads
         + footprint.lane_bytes * min(budget.threads, lanes * budget.models),
         "reserve": BASE_BYTES - LOADED_BYTES,
     }
@@ -248,8 +244,7 @@ def check_workers(
     Raises WorkerError, naming the worker and the path, if one cannot.
     """
     digest = "" if columns is None else columns.digest
-    data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, columns=digest)
-    job = data, None if run is None else str(run.resolve())
+    job = DatasetRef.of(dataset, columns=digest), None if run is None else str(run.resolve())
     for worker, trouble in executor.each_worker(trouble_with, job).items():
         if trouble:
             raise WorkerError(f"worker {worker}: {trouble}")

@@ -247,12 +247,12 @@ def test_readme_uses_public_names() -> None:
 
 def _names_in(path: Path) -> set[str]:
     """Return the top-level names of a module and, dotted, those in its classes."""
-    names = set()
+    names, functions = set(), (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.parse(path.read_bytes()).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (*functions, ast.ClassDef)):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, ast.FunctionDef)}
+            names |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, functions)}
     return names
 
 

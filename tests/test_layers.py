@@ -243,7 +243,7 @@ def _private_reads(tree: ast.Module) -> set[str]:
     """Return the private names that a module takes from others: imported, or attributes that it does not define."""
     own, read = set(), set()
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             own.add(node.name)
         elif isinstance(node, ast.ImportFrom):
             read |= {alias.name for alias in node.names if (node.module or "").startswith("distls")}

@@ -33,6 +33,7 @@ import scipy.sparse as sp
 
 import distls
 from distls.evaluation.scores import score
+from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status
@@ -155,9 +156,8 @@ class Watch(Callback):
         state: Any = event.state
         predictor = LinearPredictor(*state.lane[:2])
         # the loss does not matter: errors are counted
-        total = score(
-            SerialExecutor(), self._test, predictor, "crammer_singer", self._codes, cache_bytes=2**31
-        )
+        work = score(self._test, predictor, "crammer_singer", self._codes, cache_bytes=2**31)
+        total = run_alone(work, SerialExecutor())
         self.iterations.append(self._done)
         self.accuracy.append(100 * (1 - total.errors / total.ledger.n_rows))
         self.seconds.append(self._kernels)

@@ -119,7 +119,7 @@ def blocks(place: Path, rows: int | None) -> dict[int, float]:
     solver = Setting.of(method_named("ovr-sdca"), {}, dataset, 0).solver(slots=1, memory=None)
     assert isinstance(solver, ClassBlockSolver)
     k, found = solver.problem.shape[1], {}
-    job = replace(solver.job(), data=replace(solver.data, cache_bytes=int(2 * dataset.decoded_bytes.sum())))
+    job = replace(solver.task(), data=replace(solver.data, cache_bytes=int(2 * dataset.decoded_bytes.sum())))
     for width in WIDTHS:
         block = class_task.Block(job, 0, width, Ledger())
         block.sweep(0)

@@ -35,6 +35,7 @@ import numpy as np
 import psutil
 from distributed import Client, Worker
 
+from distls.execution.batch import run_alone
 from distls.execution.dask.connection import Connection
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import set_log_level
@@ -44,6 +45,7 @@ from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import MOST_LANES, resized
 from distls.request import Request
 from distls.solvers.loop import solve
+from distls.solvers.solver import Fitted
 from distls.solvers.stochastic import stochastic
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.synthetic.generation import generate
@@ -69,8 +71,6 @@ class Simulated:
     workers, threads : int
     rows : array of the rows of each partition
     """
-
-    away_seconds = 0.0
 
     def __init__(self, workers: int, threads: int, rows: Any) -> None:
         self._places = [f"worker-{w:05d}" for _ in range(threads) for w in range(workers)]
@@ -185,14 +185,9 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
         solver.step(state, executor)  # pays one-time costs
         executor.forget()
         began = time.process_time()
-        solution = solve(
-            solver,
-            state,
-            executor,
-            limits=limits,
-            evaluate=lambda _: {},
-            callbacks=[EventLog(run), Checkpointer(run, 0)],
-        )
+        watchers = [EventLog(run), Checkpointer(run, 0)]
+        work = solve(solver, state, limits=limits, evaluate=_not_evaluated, callbacks=watchers)
+        solution = run_alone(work, executor)
     seconds, done = time.process_time() - began - executor.seconds["elsewhere"], solution.state.round
     parts = {name: value / done for name, value in executor.seconds.items() if name != "elsewhere"}
     return {
@@ -210,6 +205,10 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
         "planned": solver.plan.network_bytes_per_round,
         "memory": executor.peak - before,
     }
+
+
+async def _not_evaluated(fitted: Fitted) -> dict[str, Any]:
+    return {}
 
 
 def _solver_of(data: Dataset, method: str, workers: int) -> Any:

@@ -230,7 +230,7 @@ class _Transposition:
         self.progress = progress
         self.room = _Room(dataset, budget)
         self.spill = SpillArea(dataset.path.resolve())
-        self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint)
+        self.data = DatasetRef.of(dataset)
 
     def run(self) -> None:
         """Run the transposition, or the rest of an unfinished one."""

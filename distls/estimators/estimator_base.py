@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted, vali
 
 from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
-from distls.evaluation.scores import predictor_of, reference
+from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.formats.memory_arrays import unwrapped
@@ -31,9 +31,10 @@ from distls.storage.model.model import LinearModel, save_model
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
-from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
+from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import score_pieces, scored_as
 from distls.workers.prediction.probability_map import model_probabilities
+from distls.workers.rounds.block_stream import DatasetRef
 
 DIVERGED = "the weights are no longer finite; try a larger alpha or t0, or scale the data"
 
@@ -220,10 +221,10 @@ class DatasetEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         model = self.model_
         check_model_scores(dataset, model, "the model")
-        job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
-        return self._executor().map(
-            partial(predict_block, job), range(len(dataset)), shared=predictor_of(model)
+        task = PredictTask(
+            DatasetRef.of(dataset), scored_as(model.loss, model.recipe), 1, False, model.target
         )
+        return self._executor().map(task, range(len(dataset)), shared=predictor_of(model))
 
 
 def set_model(estimator: DatasetEstimator, model: LinearModel) -> None:

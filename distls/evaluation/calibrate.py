@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,16 +13,11 @@ from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.metrics import LabelEvaluation
-from distls.evaluation.scores import (
-    measure_classes,
-    measure_labels,
-    predictor_of,
-    reading_lanes,
-    reduce_rows,
-    reference,
-)
+from distls.evaluation.scores import measure_classes, measure_labels, predictor_of
 from distls.execution import executor_of
+from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
@@ -34,24 +28,23 @@ from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.workers.evaluation.calibration_task import (
-    CalibrationJob,
     DifferenceSum,
+    DifferenceTask,
     Margins,
+    MarginTask,
     Objective,
     ObjectivePoint,
     ObjectiveSum,
-    difference_lane,
-    margins_of_block,
-    merge_differences,
-    objective_lane,
+    ObjectiveTask,
     objective_of,
 )
-from distls.workers.evaluation.label_cut_task import CutJob, CutSum, best_cut, cut_lane, merge_cuts
+from distls.workers.evaluation.label_cut_task import CutSum, CutTask, best_cut
 from distls.workers.evaluation.ranked_scores import scores_of
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.label_cuts import LABEL_CALIBRATIONS
 from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import CALIBRATIONS, CalibrationKind
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -218,15 +211,15 @@ def calibrate_model(
     if chosen in LABEL_CALIBRATIONS:
         made = _calibrated(model, data, chosen, fitted_cuts(executor, data, model, codes, chosen))
         plain = replace(model, calibration={}, calibration_arrays={})
-        now, before = (measure_labels(executor, data, each, codes) for each in (made, plain))
+        now, before = (run_alone(measure_labels(data, each, codes), executor) for each in (made, plain))
         return Calibrated(made, now, before)
-    job = CalibrationJob(reference(data, _CACHE_BYTES), scored_as(model.loss, model.recipe), chosen, codes)
+    scored = DatasetRef.of(data, _CACHE_BYTES), scored_as(model.loss, model.recipe), chosen, codes
     if chosen == "isotonic":
-        arrays = _isotonic(executor, data, model, job)
+        arrays = _isotonic(executor, data, model, scored)
     else:
-        arrays = _Fit(executor, data, model, job, chosen, counts).arrays()
+        arrays = _Fit(executor, data, model, scored, chosen, counts).arrays()
     made = _calibrated(model, data, chosen, arrays)
-    return Calibrated(made, measure_classes(executor, data, made, codes))
+    return Calibrated(made, run_alone(measure_classes(data, made, codes), executor))
 
 
 def _calibrated(model: LinearModel, data: Dataset, kind: str, arrays: dict[str, Floats]) -> LinearModel:
@@ -242,18 +235,15 @@ class _Fit:
         executor: Executor,
         data: Dataset,
         model: LinearModel,
-        job: CalibrationJob,
+        scored: tuple[Any, ...],  # the fields that tasks have in common
         kind: str,
         counts: Floats,
     ) -> None:
-        self._executor, self._data, self._job, self._kind = executor, data, job, kind
+        self._executor, self._data, self._scored, self._kind = executor, data, scored, kind
         self._predictor, self._k = predictor_of(model), model.n_outputs
         self._single = kind == "platt" and self._k == 2
         held = data.meta.n_rows * self._k <= MOST_HELD
-        asked, task = (
-            range(len(data) if held else 1),
-            partial(margins_of_block, replace(job, first_piece=not held)),
-        )
+        task, asked = replace(MarginTask(*scored), first_piece=not held), range(len(data) if held else 1)
         blocks = list(executor.map(task, asked, shared=self._predictor))
         self._held = blocks if held else None
         self._objective = self._prepared(counts, blocks[0])
@@ -310,13 +300,9 @@ class _Fit:
 
     def _sums(self, scale: Floats, offset: Floats) -> ObjectiveSum:
         if self._held is None:
-            total: ObjectiveSum = self._executor.reduce(
-                partial(objective_lane, self._job),
-                reading_lanes(self._data),
-                merge=add_sums,
-                shared=ObjectivePoint(self._predictor, self._objective, scale, offset),
-            )
-            total.ledger.check_cover(range(len(self._data)), self._data.meta.n_rows)
+            task = ObjectiveTask(*self._scored)
+            at = ObjectivePoint(self._predictor, self._objective, scale, offset)
+            total: ObjectiveSum = reduce_rows(self._executor, self._data, at, task)
             return total
         zero = np.zeros(len(self._objective.mean))
         total = ObjectiveSum(0.0, zero, zero)
@@ -326,7 +312,7 @@ class _Fit:
 
 
 def _isotonic(
-    executor: Executor, data: Dataset, model: LinearModel, job: CalibrationJob
+    executor: Executor, data: Dataset, model: LinearModel, scored: tuple[Any, ...]
 ) -> dict[str, Floats]:
     """Return the increasing function of the difference of two scores that is nearest to the second class's indicator.
 
@@ -334,9 +320,7 @@ def _isotonic(
     """
     from scipy.optimize import isotonic_regression
 
-    total: DifferenceSum = reduce_rows(
-        executor, data, predictor_of(model), partial(difference_lane, job), merge_differences
-    )
+    total: DifferenceSum = reduce_rows(executor, data, predictor_of(model), DifferenceTask(*scored))
     rows = total.rows
     weight = rows.own + rows.others
     fitted = isotonic_regression(rows.own / weight, weights=weight).x
@@ -354,8 +338,8 @@ def fitted_cuts(
     executor: Executor, data: Dataset, model: LinearModel, codes: NDArray[np.int32], kind: str
 ) -> dict[str, NDArray[np.float64]]:
     """Return the arrays of a calibration; labels that no row has keep the threshold of the loss."""
-    job = CutJob(reference(data), codes, model.n_outputs, kind == "macro-f1")
-    total: CutSum = reduce_rows(executor, data, predictor_of(model), partial(cut_lane, job), merge_cuts)
+    task = CutTask(DatasetRef.of(data), codes, model.n_outputs, kind == "macro-f1")
+    total: CutSum = reduce_rows(executor, data, predictor_of(model), task)
     if not all(np.isfinite(scores_of(rows)).all() for rows in total.curves):
         raise MismatchError(f"{data.path}: the scores of its rows are not finite; nothing to calibrate")
     found = [best_cut(rows, model.weights.dtype) for rows in total.curves]

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import AnyEvaluation
-from distls.evaluation.scores import measure_classes, measure_labels, reference, score_targets
+from distls.evaluation.scores import measure_classes, measure_labels, score_targets
 from distls.execution import executor_of
+from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import Notify, check_source_options, in_memory, opened_like, pass_on
 from distls.methods.method_registry import METHODS
@@ -34,6 +35,7 @@ from distls.workers.duals.stored_duals import published_duals
 from distls.workers.evaluation.class_metrics_task import RANKED_CLASSES
 from distls.workers.ingestion.formats.data_frames import is_frame
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 
 
 def evaluate(
@@ -114,7 +116,7 @@ def evaluate(
         check_targets(data, fitted.target, fitted.n_outputs, name)
         codes = class_codes(data, fitted.classes, name, unknown_labels)
         pass_on(notices, notify)
-        found = _measured(runner, data, fitted, codes, costs, weighted)
+        found = run_alone(_measured(data, fitted, codes, costs, weighted), runner)
         try:
             return replace(found, **((path and prove(place_of(path), fitted, data, runner)) or {}))
         except StateLostError as error:
@@ -132,8 +134,7 @@ def _of_arrays(data: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
     return given
 
 
-def _measured(
-    executor: Executor,
+async def _measured(
     data: Dataset,
     model: LinearModel,
     codes: NDArray[np.int32],
@@ -144,13 +145,13 @@ def _measured(
         raise MismatchError(f"{data.path} has no sample weights; leave out --weighted")
     if model.target == "class":
         table = None if costs is None else read_costs(costs, data.meta.classes, model.classes)
-        return measure_classes(executor, data, model, codes, weighted=weighted, costs=table)
+        return await measure_classes(data, model, codes, weighted=weighted, costs=table)
     if costs is not None:
         raise ParameterError(f"--costs are of classes; the model has {model.target} targets")
     if model.target == "multilabel":
-        return measure_labels(executor, data, model, codes, weighted=weighted)
+        return await measure_labels(data, model, codes, weighted=weighted)
     predictor = LinearPredictor.of(model)
-    return score_targets(executor, data, predictor, model.loss, model.classes, codes, weighted=weighted)
+    return await score_targets(data, predictor, model.loss, model.classes, codes, weighted=weighted)
 
 
 # -- the proof of a run's model --------------------------------------------------------------------------
@@ -172,8 +173,8 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
             "an earlier one"
         )
     problem = Problem.of(dataset, model.params, 0, method.targets)
-    evaluator = Evaluator(problem, executor, reference(dataset))
-    found = evaluator.objective(Fitted(LinearPredictor.of(model), duals=point))
+    evaluator = Evaluator(problem, DatasetRef.of(dataset))
+    found = run_alone(evaluator.objective(Fitted(LinearPredictor.of(model), duals=point)), executor)
     certificate = {**found["certificate"], "relative": relative_bound(found)}
     return {"objective": found["objective"], "certificate": certificate}
 

@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -22,24 +21,24 @@ from distls.evaluation.certificates import (
 )
 from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.metrics import RegressionEvaluation
-from distls.evaluation.scores import reading_lanes, score_targets
+from distls.evaluation.scores import score_targets
+from distls.execution.batch import Wanted, run_alone
 from distls.execution.executor import Executor
+from distls.execution.row_reads import rows_reduced
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.workers.duals.stored_duals import DualPoint
-from distls.workers.evaluation.dual_task import DualJob, DualStart, DualSum, dual_lane, merge_duals
-from distls.workers.evaluation.score_task import GradientJob, GradientSum, gradient_lane, merge_gradients
+from distls.workers.evaluation.dual_task import DualStart, DualSum, DualTask
+from distls.workers.evaluation.score_task import GradientSum, GradientTask
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import (
-    ThresholdJob,
     ThresholdSums,
+    ThresholdTask,
     fitted_threshold,
-    threshold_lane,
 )
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
 
 
@@ -70,14 +69,13 @@ class Evaluator:
     def __init__(
         self,
         problem: Problem,
-        executor: Executor,
         data: DatasetRef,  # the training data, with the cache budget of the fit
         *,
         eval_data: Dataset | None = None,
         select_data: Dataset | None = None,
         search: BoundSearch | None = None,  # a better bound than that of the weights' own gradient
     ) -> None:
-        self._problem, self._executor, self._data = problem, executor, data
+        self._problem, self._data = problem, data
         self._search = search
         self._eval = self._checked(eval_data)
         self._select = self._checked(select_data)
@@ -88,31 +86,25 @@ class Evaluator:
     def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
 
-    def __call__(self, fitted: Fitted) -> dict[str, Any]:
+    async def __call__(self, fitted: Fitted) -> dict[str, Any]:
         """Return objective, certificate, bytes read, and the error on the evaluation data."""
-        values = self.objective(fitted)
+        values = await self.objective(fitted)
         if self._eval is None:  # spares fitting the threshold of the published model
             return values
-        return values | self._scored("eval", self.published(fitted.predictor), self._eval)
+        published = await self.published(fitted.predictor)
+        return values | await self._scored("eval", published, self._eval)
 
-    def selection(self, predictor: LinearPredictor) -> dict[str, Any]:
+    async def selection(self, predictor: LinearPredictor) -> dict[str, Any]:
         """Return the error of a published predictor on the selection data, if there are any."""
-        return self._scored("select", predictor, self._select)
+        return await self._scored("select", predictor, self._select)
 
-    def published(self, predictor: LinearPredictor) -> LinearPredictor:
+    async def published(self, predictor: LinearPredictor) -> LinearPredictor:
         """Return the predictor of the model to publish: of a ranking, less its threshold for sets of labels."""
         problem = self._problem
         if not problem.ranks:
             return predictor
-        dataset = problem.dataset
-        job = ThresholdJob(self._data, problem.row_weights)
-        sums: ThresholdSums = self._executor.reduce(
-            partial(threshold_lane, job),
-            reading_lanes(dataset),
-            merge=add_sums,
-            shared=predictor.compact(),
-        )
-        sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        task = ThresholdTask(self._data, problem.row_weights)
+        sums: ThresholdSums = await rows_reduced(problem.dataset, predictor.compact(), task)
         # the threshold is affine in the scores, so subtracting it gives a linear model again
         slope, constant = fitted_threshold(sums)
         w = predictor.coefficients
@@ -124,7 +116,7 @@ class Evaluator:
             intercept=predictor.intercept - (of_intercept + constant),
         )
 
-    def _scored(
+    async def _scored(
         self, name: str, predictor: LinearPredictor, opened: tuple[Dataset, NDArray[np.int32]] | None
     ) -> dict[str, Any]:
         """Return the criterion as ``NAME_error``: the error, or for numbers mean squared error or deviance."""
@@ -133,7 +125,7 @@ class Evaluator:
         problem = self._problem
         dataset, codes = opened
         classes = problem.dataset.meta.classes
-        evaluation = score_targets(self._executor, dataset, predictor, problem.loss, classes, codes)
+        evaluation = await score_targets(dataset, predictor, problem.loss, classes, codes)
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
             mse = evaluation.mse if math.isfinite(evaluation.mse) else None
@@ -142,7 +134,7 @@ class Evaluator:
         known = evaluation.log_loss is not None and math.isfinite(evaluation.log_loss)
         return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}
 
-    def objective(self, fitted: Fitted) -> dict[str, Any]:
+    async def objective(self, fitted: Fitted) -> dict[str, Any]:
         """Return F(W, b) and the certificate, with what rounding may add to it; one read of the training data.
 
         For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha); for
@@ -153,14 +145,14 @@ class Evaluator:
         if fitted.known is not None:
             return copy.deepcopy(fitted.known)
         if fitted.duals is not None:
-            return self._proven(predictor, fitted.duals)
+            return await self._proven(predictor, fitted.duals)
         if fitted.alpha is not None:
             problem = replace(problem, alpha=fitted.alpha)
         if fitted.refit is not None:
             problem = problem.with_squares(fitted.refit.alpha)
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
         ridge = problem.is_ridge and with_gradient and fitted.refit is None
-        total = self._summed(
+        total = await self._summed(
             predictor, with_gradient=with_gradient, with_rows=ridge and self._mean_row is None
         )
         if len(total.rows):
@@ -173,10 +165,10 @@ class Evaluator:
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
         if fitted.nearer is not None and problem.alpha != 0:
-            near, own = fitted.nearer(self._executor)
+            near, own = await Wanted(fitted.nearer)
             read += own
             if near is not None:
-                other, bound, own = self._certified(problem, near)
+                other, bound, own = await self._certified(problem, near)
                 read += own
                 if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
                     certificate = tightened(certificate, value, other, (bound, rounding))
@@ -186,45 +178,39 @@ class Evaluator:
             "eval_bytes_read": read,
             "certificate_rounding": rounding,
         }
-        return values if self._search is None else self._searched(values, fitted, self._search)
+        return values if self._search is None else await self._searched(values, fitted, self._search)
 
-    def _searched(self, values: dict[str, Any], fitted: Fitted, search: BoundSearch) -> dict[str, Any]:
+    async def _searched(self, values: dict[str, Any], fitted: Fitted, search: BoundSearch) -> dict[str, Any]:
         """Return an evaluation with the better bound that a search finds, where there is one of F - F* at all."""
         value, certificate = values["objective"], values["certificate"]
         if certificate["kind"] not in BOUNDS or not math.isfinite(value):
             return values
         own = value - certificate["value"]
-        bound, read = search.bounded(
-            fitted,
-            value,
-            own,
-            self._executor,
-            self._data,
-            lambda near: self._proven(near.predictor, cast("DualPoint", near.duals)),
-        )
+
+        def bounded(executor: Executor) -> tuple[float, int]:
+            def proof(near: Fitted) -> dict[str, Any]:
+                return run_alone(self._proven(near.predictor, cast("DualPoint", near.duals)), executor)
+
+            return search.bounded(fitted, value, own, executor, self._data, proof)
+
+        bound, read = await Wanted(bounded)
         if bound > own:
             certificate = {"kind": "duality_gap", "value": max(value - bound, values["certificate_rounding"])}
         read += values["eval_bytes_read"]
         return {**values, "certificate": certificate, "eval_bytes_read": read, "reached": search.reached}
 
-    def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
+    async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""
-        total = self._summed(near, with_gradient=True)
+        total = await self._summed(near, with_gradient=True)
         value = _objective(problem, near, total, with_gradient=True)
         certificate = certificate_of(problem, near, total, value, optimal_intercept=True)
         return certificate, value - certificate["value"], total.ledger.bytes_read
 
-    def _proven(self, predictor: LinearPredictor, point: DualPoint) -> dict[str, Any]:
+    async def _proven(self, predictor: LinearPredictor, point: DualPoint) -> dict[str, Any]:
         """Return F(W, b) and the gap between it and the dual; one read of the training data."""
-        problem, dataset = self._problem, self._problem.dataset
-        job = DualJob(self._data, problem.row_weights, point, balance_of(problem, point))
-        total: DualSum = self._executor.reduce(
-            partial(dual_lane, job),
-            reading_lanes(dataset),
-            merge=merge_duals,
-            shared=DualStart(judged=predictor),
-        )
-        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        problem = self._problem
+        task = DualTask(self._data, problem.row_weights, point, balance_of(problem, point))
+        total: DualSum = await rows_reduced(problem.dataset, DualStart(judged=predictor), task)
         value = total.loss_sum / total.weight_sum + problem.alpha * problem.penalty_of_model(
             predictor.coefficients, predictor.intercept
         )
@@ -234,23 +220,17 @@ class Evaluator:
             "eval_bytes_read": total.ledger.bytes_read,
         }
 
-    def gradient(self, predictor: LinearPredictor) -> NDArray[np.float64]:
+    async def gradient(self, predictor: LinearPredictor) -> NDArray[np.float64]:
         """Return the gradient of the mean loss in the weights, without the penalty's; one read of the training data."""
-        total = self._summed(predictor, with_gradient=True)
+        total = await self._summed(predictor, with_gradient=True)
         return np.asarray(total.gradient / total.weight_sum)
 
-    def _summed(
+    async def _summed(
         self, predictor: LinearPredictor, *, with_gradient: bool, with_rows: bool = False
     ) -> GradientSum:
-        problem, dataset = self._problem, self._problem.dataset
-        job = GradientJob(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
-        total: GradientSum = self._executor.reduce(
-            partial(gradient_lane, job),
-            reading_lanes(dataset),
-            merge=merge_gradients,
-            shared=predictor if with_gradient else predictor.compact(),
-        )
-        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        problem, sent = self._problem, predictor if with_gradient else predictor.compact()
+        task = GradientTask(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
+        total: GradientSum = await rows_reduced(problem.dataset, sent, task)
         return total
 
 

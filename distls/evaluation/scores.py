@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,33 +10,25 @@ from numpy.typing import NDArray
 
 from distls.evaluation.class_details import ClassDetails
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
-from distls.execution.executor import Executor
+from distls.execution.row_reads import rows_reduced
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
-from distls.workers.evaluation.class_metrics_task import MetricsJob, MetricsSum, merge_metrics, metrics_lane
+from distls.workers.evaluation.class_metrics_task import MetricsSum, MetricsTask
 from distls.workers.evaluation.multilabel_task import (
     PRECISION_AT,
-    LabelJob,
     LabelSum,
-    label_lane,
+    LabelTask,
 )
-from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
-from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
+from distls.workers.evaluation.regression_task import ResidualTask
+from distls.workers.evaluation.score_task import ScoreSum, ScoreTask
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
-from distls.workers.rounds.ledger import add_sums
-
-
-def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
-    """Return the reference to `dataset` that is sent to workers."""
-    return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes, fold=dataset.fold)
 
 
 def predictor_of(model: LinearModel) -> LinearPredictor:
@@ -46,14 +36,7 @@ def predictor_of(model: LinearModel) -> LinearPredictor:
     return LinearPredictor.of(check_model(model, "the model")).compact()
 
 
-def reading_lanes(dataset: Dataset) -> list[Lane]:
-    """Return the lanes in which a dataset is read for a reduction."""
-    n_lanes = max(1, min(DEFAULT_LANES, len(dataset)))
-    return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
-
-
-def score(
-    executor: Executor,
+async def score(
     dataset: Dataset,
     predictor: LinearPredictor,
     loss: str,
@@ -61,26 +44,12 @@ def score(
     cache_bytes: int = 0,
 ) -> ScoreSum:
     """Reduce the scores of all rows with classes, exactly once each."""
-    job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
-    total: ScoreSum = reduce_rows(executor, dataset, predictor, partial(score_lane, job), merge_scores)
+    task = ScoreTask(DatasetRef.of(dataset, cache_bytes), loss, codes)
+    total: ScoreSum = await rows_reduced(dataset, predictor.compact(), task)
     return total
 
 
-def reduce_rows(
-    executor: Executor,
-    dataset: Dataset,
-    predictor: LinearPredictor,
-    lane: Callable[..., Any],
-    merge: Callable[..., Any],
-) -> Any:
-    """Reduce a task over all rows of a data set and check that each came exactly once."""
-    total = executor.reduce(lane, reading_lanes(dataset), merge=merge, shared=predictor.compact())
-    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
-    return total
-
-
-def score_targets(
-    executor: Executor,
+async def score_targets(
     dataset: Dataset,
     predictor: LinearPredictor,
     loss: str,
@@ -94,21 +63,20 @@ def score_targets(
     With `weighted` rows with numbers or sets of labels count by their sample weights.
     """
     if dataset.meta.target == "continuous":
-        lane = partial(residual_lane, reference(dataset), loss=loss, weighted=weighted)
-        total = reduce_rows(executor, dataset, predictor, lane, merge_residuals)
+        task = ResidualTask(DatasetRef.of(dataset), loss, weighted)
+        total = await rows_reduced(dataset, predictor.compact(), task)
         _check_weight(dataset, total.weight)
         return RegressionEvaluation(
             total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted,
             None if loss_named(loss).quadratic else total.deviance / total.weight,
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
-        return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted, None)
+        return await _label_evaluation(dataset, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
-    return _summary(score(executor, dataset, predictor, loss, codes), dataset, classes, loss)
+    return _summary(await score(dataset, predictor, loss, codes), dataset, classes, loss)
 
 
-def measure_labels(
-    executor: Executor,
+async def measure_labels(
     dataset: Dataset,
     model: LinearModel,
     codes: NDArray[np.int32],
@@ -117,12 +85,11 @@ def measure_labels(
 ) -> LabelEvaluation:
     """Evaluate a multi-label model with its own thresholds."""
     predictor, cuts = LinearPredictor.of(model), label_cuts(model)
-    found = _label_evaluation(executor, dataset, predictor, model.loss, model.classes, codes, weighted, cuts)
+    found = await _label_evaluation(dataset, predictor, model.loss, model.classes, codes, weighted, cuts)
     return replace(found, calibration=model.calibration.get("kind"))
 
 
-def measure_classes(
-    executor: Executor,
+async def measure_classes(
     dataset: Dataset,
     model: LinearModel,
     codes: NDArray[np.int32],
@@ -134,8 +101,8 @@ def measure_classes(
     predictor, loss = LinearPredictor.of(model), scored_as(model.loss, model.recipe)
     made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
     before = natural if model.calibration else None
-    job = MetricsJob(reference(dataset), loss, codes, model.n_outputs, weighted, made, before)
-    total: MetricsSum = reduce_rows(executor, dataset, predictor, partial(metrics_lane, job), merge_metrics)
+    task = MetricsTask(DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before)
+    total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     k, kind = model.n_outputs, model.calibration.get("kind")
     pairs = total.pairs // k, total.pairs % k
@@ -158,8 +125,7 @@ def _check_weight(dataset: Dataset, weight: float) -> None:
         )
 
 
-def _label_evaluation(
-    executor: Executor,
+async def _label_evaluation(
     dataset: Dataset,
     predictor: LinearPredictor,
     loss: str,
@@ -172,8 +138,8 @@ def _label_evaluation(
     # labels unknown to the model come after its own
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
-    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
-    total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), add_sums)
+    task = LabelTask(DatasetRef.of(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
+    total: LabelSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     hits = zip(PRECISION_AT, total.hits.tolist(), strict=True)
     return LabelEvaluation(

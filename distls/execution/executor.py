@@ -17,9 +17,6 @@ Group = tuple[int, int, str]
 class Executor(Protocol):
     """Runs module-level functions over items. Results never depend on the number of workers."""
 
-    # Seconds of its calls so far that were spent on other fits: of fits side by side each counts its own
-    away_seconds: float
-
     @property
     def slots(self) -> int:
         """Tasks that run at once."""

@@ -14,7 +14,6 @@ class SerialExecutor:
     """Runs tasks one after the other."""
 
     slots = 1
-    away_seconds = 0.0
 
     def map(
         self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None

@@ -16,9 +16,9 @@ from distls.methods.recommendation import AUTO, recommended
 from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
+from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import Setting
 from distls.training.regularization_path import has_path, number_of_fits
-from distls.training.side_by_side import budget_of, fits_at_once
 from distls.workers.runtime.rng import Purpose, rng
 
 

@@ -9,14 +9,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distls.evaluation.compatibility import check_model_scores, check_probabilities
-from distls.evaluation.scores import predictor_of, reference
+from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
@@ -30,9 +29,10 @@ from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays, are_predictions
 from distls.workers.prediction.label_cuts import label_cuts
-from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
+from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
+from distls.workers.rounds.block_stream import DatasetRef
 
 _REMEDY = "nothing was written under that name; make room and predict again"
 
@@ -142,9 +142,9 @@ def _write(
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
     scored = scored_as(fitted.loss, fitted.recipe)
     cuts = label_cuts(fitted) if fitted.target == "multilabel" and fitted.calibration else None
-    job = PredictJob(reference(data), scored, top, proba, fitted.target, made_of, cuts)
+    task = PredictTask(DatasetRef.of(data), scored, top, proba, fitted.target, made_of, cuts)
     predictor = predictor_of(fitted)
-    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
+    blocks = executor.map(task, range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written
     counted = _counted(blocks, len(data), progress)
     with os_errors_described(f"cannot write {target}", _REMEDY):

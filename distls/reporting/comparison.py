@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
-from distls.evaluation.scores import predictor_of, reading_lanes, reference
+from distls.evaluation.scores import predictor_of
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.execution.serial import SerialExecutor
 from distls.reporting.run_record import RunRecord, read_run
 from distls.request import OPTIONS
@@ -22,12 +22,8 @@ from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel
-from distls.workers.evaluation.agreement_task import (
-    AgreementJob,
-    AgreementSum,
-    agreement_lane,
-    merge_agreement,
-)
+from distls.workers.evaluation.agreement_task import AgreementSum, AgreementTask
+from distls.workers.rounds.block_stream import DatasetRef
 
 _MOST_RUNS = 8  # as many as there are colours
 _SHOWN_ROWS = 50  # rows in dispute
@@ -202,12 +198,9 @@ def _agreement(
         check_targets(data, "class", record.model.n_outputs, name)
         models.append(record.model)
     codes = class_codes(data, models[0].classes, str(records[0].path), "count")
-    job = AgreementJob(reference(data), codes, data.first_rows, _SHOWN_ROWS)
-    total: AgreementSum = executor.reduce(
-        partial(agreement_lane, job), reading_lanes(data), merge=merge_agreement,
-        shared=[predictor_of(model) for model in models],
-    )  # fmt: skip
-    total.ledger.check_cover(range(len(data)), data.meta.n_rows)
+    task = AgreementTask(DatasetRef.of(data), codes, data.first_rows, _SHOWN_ROWS)
+    predictors = [predictor_of(model) for model in models]
+    total: AgreementSum = reduce_rows(executor, data, predictors, task)
     return _told(total, names, models[0].classes, data)
 
 

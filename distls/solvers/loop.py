@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distls.execution.executor import Executor
+from distls.execution.batch import OwnSeconds
 from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
@@ -107,14 +105,12 @@ class Solution:
     record: dict[str, Any]  # The last round's record, empty when no round was done
 
 
-Evaluate = Callable[[Fitted], dict[str, Any]]
-Clock = Callable[[], float]
+Evaluate = Callable[[Fitted], Awaitable[dict[str, Any]]]
 
 
-def solve(
+async def solve(
     solver: Solver[S],
     state: S,
-    executor: Executor,
     *,
     limits: Request[Any],
     evaluate: Evaluate,
@@ -124,14 +120,13 @@ def solve(
     keep_best: Callable[[Fitted], None] = lambda fitted: None,
     what: str = "",  # of several settings which this is, for the callbacks
 ) -> Solution:
-    """Run rounds until a limit is met.
+    """Run rounds until a limit is met, as a fit of a batch.
 
     `evaluate` returns the fields that an evaluation adds to a record: ``objective``, ``certificate``,
     ``eval_error``...; `keep_best` is called with every new best, so that a resume finds it.
     """
     progress = progress or Progress()
     record: dict[str, Any] = {}
-    clock: Clock = partial(_own_seconds, executor)
     # a resumed fit may have been interrupted after its last round
     status = _limit_met(limits, state, progress, record)
     if solver.status(state) in _OWN_ENDS:
@@ -141,14 +136,14 @@ def solve(
         while status == Status.RUNNING:
             # a copy: an interrupt falls back on the progress of the last whole round
             progress = replace(progress)
-            started = clock()
+            started = await OwnSeconds(state.passes)
             with np.errstate(over="ignore", invalid="ignore"):  # what diverges is judged below
-                state, report = solver.step(state, executor)
-            progress.seconds += clock() - started
+                state, report = await solver.round(state)
+            progress.seconds += await OwnSeconds(state.passes) - started
             record = _record(state, report, progress)
             status = Status.DIVERGED
             if math.isfinite(report.running_loss) and solver.status(state) != Status.DIVERGED:
-                status, new_best = _judged(solver, state, record, progress, limits, evaluate, clock)
+                status, new_best = await _judged(solver, state, record, progress, limits, evaluate)
                 if new_best is not None:
                     best = new_best
                     keep_best(best)
@@ -159,7 +154,7 @@ def solve(
         best_round = progress.best["round"] if progress.best else state.round
         if best is not None and best_round != state.round:
             published, record = best, dict(record)
-            _evaluate(evaluate, published, record, progress, clock)
+            await _evaluate(evaluate, published, record, progress)
     except KeyboardInterrupt:
         # the last round whose callbacks all ran is the one that a checkpoint and the events agree on
         status = Status.INTERRUPTED
@@ -193,14 +188,13 @@ def _limit_met(limits: Request[Any], state: State, progress: Progress, record: d
     return Status.RUNNING
 
 
-def _judged(
+async def _judged(
     solver: Solver[S],
     state: S,
     record: dict[str, Any],
     progress: Progress,
     limits: Request[Any],
     evaluate: Evaluate,
-    clock: Clock,
 ) -> tuple[Status, Fitted | None]:
     """Evaluate if it is due; return the status after a round, and a new best predictor under patience."""
     own = solver.status(state)
@@ -216,7 +210,7 @@ def _judged(
     if between and (due or last):
         progress.evaluated_at = state.passes
         fitted = solver.weights(state)
-        _evaluate(evaluate, fitted, record, progress, clock)
+        await _evaluate(evaluate, fitted, record, progress)
         if limits.patience is not None and _is_best(record, progress):
             best = replace(fitted, duals=None, nearer=None)  # later rounds replace what these need
     # checked again: the evaluation may have met the tolerance, or used up the patience
@@ -237,16 +231,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _own_seconds(executor: Executor) -> float:
-    """Return a clock's seconds that stands still while an executor is at work on other fits."""
-    return time.perf_counter() - executor.away_seconds
-
-
-def _evaluate(
-    evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress, clock: Clock
-) -> None:
-    started = clock()
-    record.update(_finite(evaluate(fitted)))
+async def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
+    started = await OwnSeconds()
+    record.update(_finite(await evaluate(fitted)))
     rounding = record.pop("certificate_rounding", 0.0)
     progress.reached = record.pop("reached", progress.reached)
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
@@ -254,7 +241,7 @@ def _evaluate(
     share = relative_bound(record)
     if share is not None:
         record["certificate"]["relative"] = share
-    progress.eval_seconds += clock() - started
+    progress.eval_seconds += await OwnSeconds() - started
     record["eval_seconds"] = progress.eval_seconds
 
 

@@ -12,16 +12,23 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution.batch import Wanted
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
 from distls.methods.method import Method, Params, load_place
 from distls.problem import Problem
 from distls.storage.model.model import LinearModel
+from distls.storage.rows import index_dtype
 from distls.workers.duals.stored_duals import DualPoint
+from distls.workers.evaluation.score_task import GradientTask
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.task import Call, ReadTogether, rehearse
+from distls.workers.runtime.process import task_settings
 
 Record = dict[str, Any]  # JSON values by name, as files of a run hold them
 # Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
@@ -151,9 +158,24 @@ class Solver(Protocol[S]):
     data: DatasetRef  # The training data with the plan's cache budget: what workers open
     lanes: list[tuple[int, ...]]  # The partitions or column shards of each lane
 
-    @abstractmethod
     def prepare(self, executor: Executor) -> None:
-        """Do what must precede the first round and is no part of training: compile, load."""
+        """Have kernels compiled by the driver, then loaded by every worker; not timed as training."""
+        # generated features need rows of their own width
+        width = self.problem.shape[0] if getattr(self, "generates", False) else 1
+        prepare(executor, self.problem, self.kernels, self.tasks(self.data.like(width)))
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """What decides which kernels a fit of a problem needs: about, as others are compiled in its first round."""
+        params: Params = getattr(self, "params", {})
+        return type(self).__name__, *(str(value) for value in params.values() if not isinstance(value, float))
+
+    @abstractmethod
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """Return the tasks of a fit on one partition at about zero weights: first the one of most rounds.
+
+        On one row (`DatasetRef.like`) they compile all kernels that the fit needs. They keep nothing.
+        """
 
     @abstractmethod
     def init(self) -> S:
@@ -162,6 +184,10 @@ class Solver(Protocol[S]):
     @abstractmethod
     def step(self, state: S, executor: Executor) -> tuple[S, RoundReport]:
         """Do one round; a pure function of the state, the data and the settings."""
+
+    async def round(self, state: S) -> tuple[S, RoundReport]:
+        """Do one round as a fit of a batch; solvers whose fits share reads await each of them."""
+        return await Wanted(partial(self.step, state))
 
     @abstractmethod
     def status(self, state: S) -> Status:
@@ -175,9 +201,11 @@ class Solver(Protocol[S]):
         """Take note that a checkpoint of `state` was saved, so that what it needs in RUN/state stays."""
         return  # most solvers keep nothing but the state
 
-    @abstractmethod
     def probe(self, block: int) -> None:
         """Do what a round does to one partition in this process, and keep nothing: `plan` times it."""
+        with task_settings():
+            task, shared, item = self.tasks(self.data.uncached(), block)[0]
+            task(shared, item)
 
     def holds(self, state: S) -> bool:
         """Whether what RUN/state has of rows for this state is whole; True where it can be recomputed to the bit."""
@@ -190,6 +218,32 @@ class StartsPath(Protocol):
 
     def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
         """Return the optimal intercept at zero weights, shape (k,), where a path begins."""
+
+
+def prepare(executor: Executor, problem: Problem, kernels: tuple[Any, ...], calls: list[Call]) -> None:
+    """Do tasks in this process, which writes the cache on disk that local workers load from, then in every worker."""
+    meta = problem.dataset.meta
+    numbers = index_dtype(meta.n_features).name, index_dtype(meta.n_rows).name
+    of_data = meta.layout, meta.dtype, meta.target, meta.weighted, *numbers
+    kind = *of_data, problem.loss, problem.penalty, problem.dtype.name, problem.shape[1], *kernels
+    # workers would spend seconds on compiling, and memory that they do not give back
+    rehearse((kind, calls))
+    executor.each_worker(rehearse, (kind, calls))
+
+
+def evaluation_tasks(
+    problem: Problem, data: DatasetRef, models: int = 1, predictor: LinearPredictor | None = None
+) -> list[Call]:
+    """Return the tasks of an evaluation on one row: of linear `models` side by side, or of another predictor."""
+    k, loss = problem.shape[1], loss_named(problem.loss)
+    slopes, number = loss.certificate != "none" and predictor is None, min(models, 2)
+    calls = []
+    # the gradients of several have a kernel for as many values as features and one for fewer
+    for width in range(1, number + 1):
+        task = GradientTask(data.like(width), problem.loss, problem.row_weights, slopes, problem.is_ridge)
+        judged = predictor or LinearPredictor(np.zeros((width, k), problem.dtype), np.zeros(k))
+        calls.append(Call(ReadTogether((task,)), (judged,), ((0, Lane(0, (0,))),) * number))
+    return calls
 
 
 class SolverFactory(Protocol):

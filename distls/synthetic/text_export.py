@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.workers.synthetic.text_export_task import ExportJob, export_block
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.synthetic.text_export_task import ExportTask
 
 
 def export_text(
@@ -38,10 +37,10 @@ def export_text(
         )
     # Vowpal Wabbit numbers classes from 1
     labels = codes if style == "svmlight" else range(1, len(codes) + 1)
-    job = ExportJob(
-        reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"
+    task = ExportTask(
+        DatasetRef.of(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"
     )
-    texts = (executor or SerialExecutor()).map(partial(export_block, job), range(len(data)))
+    texts = (executor or SerialExecutor()).map(task, range(len(data)))
     size, target = 0, place_of(out)
     with (
         os_errors_described(f"cannot write {out}", "remove it, make room and write it again"),

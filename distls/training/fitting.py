@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from distls.evaluation.calibrate import calibrate_model, store_calibrated
 from distls.execution import executor_of
+from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
@@ -32,13 +33,12 @@ from distls.storage.filesystem.memory_folder import temporary_place
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.model.sparse_blocks import ClassBlocks
-from distls.training.child_fits import train_children
+from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import FitRequest, Setting
-from distls.training.cross_validation import train_folds
 from distls.training.regularization_path import has_path, path_start, settings_of_path
 from distls.training.run_folder import Run
+from distls.training.selection import train_children, train_folds
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
-from distls.training.side_by_side import budget_of, fits_at_once
 
 # Fits of a path, each with a run of its own, at most about.
 _PATH_FITS = 100
@@ -242,7 +242,7 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
             of_folds = request.grid[0].get("folds") is not None
             result = (train_folds if of_folds else train_children)(run, request, paths, options)
         elif request.select is None and len(request.settings) == 1:
-            result = train_setting(run, request, options)
+            result = run_alone(train_setting(run, request, options), options.executor)
         else:
             result = train_children(run, request, [[params] for params in request.grid], options)
         if request.calibrate is None or result.model is None or result.model.calibration:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import class_codes
-from distls.evaluation.scores import reading_lanes, reference
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset, publish
 from distls.storage.dataset.partitions import PartitionRecord
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place
-from distls.workers.ingestion.join_task import Joined, JoinJob, join_lane
-from distls.workers.rounds.ledger import add_sums
+from distls.workers.ingestion.join_task import Joined, JoinTask
+from distls.workers.rounds.block_stream import DatasetRef
 
 
 def check_joinable(data: Dataset, held: Dataset) -> None:
@@ -62,9 +61,9 @@ def _copied(
 ) -> Sequence[PartitionRecord]:
     meta = like.meta
     target = str(root.resolve())
-    job = JoinJob(target, first, meta.n_features, len(meta.classes), codes, weighted, meta.codecs)
-    total: Joined = executor.reduce(
-        partial(join_lane, reference(part), job), reading_lanes(part), merge=add_sums, shared=None
+    n_classes = len(meta.classes)
+    task = JoinTask(
+        DatasetRef.of(part), target, first, meta.n_features, n_classes, codes, weighted, meta.codecs
     )
-    total.ledger.check_cover(range(len(part)), part.meta.n_rows)
+    total: Joined = reduce_rows(executor, part, None, task)
     return total.records

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.evaluator import Evaluator
-from distls.evaluation.scores import reference
+from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
 from distls.methods.method import Method, Params
 from distls.problem import Problem
 from distls.solvers.solver import StartsPath
 from distls.storage.errors import ParameterError
-from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 
 PATH_PARAMETERS = ("alphas", "folds", "prune")  # of alpha=path only
 _DEFAULT_ALPHAS = 10
@@ -121,7 +121,7 @@ def number_of_fits(params: Params) -> int:
 def _largest_alpha(problem: Problem, executor: Executor, intercept: NDArray[np.float64]) -> float:
     """Return the smallest alpha at which zero weights are optimal with that intercept."""
     zero = LinearPredictor(np.zeros(problem.shape, problem.dtype), intercept)
-    gradient = Evaluator(problem, executor, reference(problem.dataset)).gradient(zero)
+    gradient = run_alone(Evaluator(problem, DatasetRef.of(problem.dataset)).gradient(zero), executor)
     alpha = penalty_named(problem.penalty).zero_from(gradient, problem.l1_ratio)
     if not 0.0 < alpha < math.inf:
         raise ParameterError(
@@ -129,8 +129,3 @@ def _largest_alpha(problem: Problem, executor: Executor, intercept: NDArray[np.f
             "alphas=1e-2:1e-3:1e-4"
         )
     return alpha
-
-
-def warm_started(params: Params, before: Place | None) -> Params:
-    """Return a point's parameters with the run it starts from, where there is one before it."""
-    return params if before is None else {**params, "init": str(before.resolve())}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import platform
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -13,6 +12,7 @@ from types import MappingProxyType
 
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
+from distls.execution.batch import OwnSeconds, Wanted
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.facts import Fact, Shown
@@ -95,8 +95,8 @@ class FitOptions:
         return self.keep_final and not self.what
 
 
-def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    """Train the one setting of a request into `run`, from its newest checkpoint if it has one."""
+async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
+    """Train the one setting of a request into `run`, from its newest checkpoint if it has one, as a fit of a batch."""
     status = run.status
     if status["status"] not in (Status.RUNNING, Status.INTERRUPTED):
         return _finished(run, status)
@@ -108,7 +108,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     # the other methods have bounds of their own, which converge
     sought = request.is_judged and setting.method.steps is not None
     evaluator = Evaluator(
-        setting.problem, options.executor, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
+        setting.problem, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
         search=_search(run, request, options, progress) if sought else None,
     )  # fmt: skip
     meta, slots = request.data.meta, options.executor.slots
@@ -120,11 +120,12 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
-    startup = _prepare(solver, options.executor)
-    solution = solve(
+    began = await OwnSeconds()
+    await Wanted(solver.prepare)  # workers compile and load their kernels, which is not training time
+    startup = await OwnSeconds() - began
+    solution = await solve(
         solver,
         state,
-        options.executor,
         limits=request,
         evaluate=evaluator,
         callbacks=watchers,
@@ -134,7 +135,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         what=options.what,
     )
     keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
-    return _conclude(
+    return await _conclude(
         run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}, keep
     )
 
@@ -145,13 +146,6 @@ def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progre
     return DualSearch(
         request.settings[0].problem, request, progress, folder, slots=slots, memory=options.memory
     )
-
-
-def _prepare(solver: Solver[S], executor: Executor) -> float:
-    """Let the workers compile and load their kernels, which is not training time; return the seconds."""
-    began = time.perf_counter()
-    solver.prepare(executor)
-    return time.perf_counter() - began
 
 
 @functools.cache  # looking for the metadata takes as long as a round of a small fit
@@ -196,7 +190,7 @@ def _model(fitted: Fitted, setting: Setting) -> LinearModel:
     )
 
 
-def _conclude(
+async def _conclude(
     run: Run,
     solution: Solution,
     setting: Setting,
@@ -208,9 +202,9 @@ def _conclude(
     record = dict(solution.record)
     model = None
     if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
-        predictor = evaluator.published(solution.fitted.predictor)
+        predictor = await evaluator.published(solution.fitted.predictor)
         model = _model(replace(solution.fitted, predictor=predictor), setting)
-        record |= evaluator.selection(predictor)
+        record |= await evaluator.selection(predictor)
         # status.json has them only where there are some
         proves, ordered = setting.method.proves, "shuffle" in setting.params
         slope = evaluator.slope

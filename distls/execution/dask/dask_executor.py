@@ -37,8 +37,6 @@ _CLOSE_SECONDS = 10
 class DaskExecutor:
     """Runs tasks on the workers of a Dask client; closes the cluster, if given, and the client if it owns it."""
 
-    away_seconds = 0.0
-
     def __init__(
         self, connection: Connection, cluster: LocalCluster | None = None, *, owns_client: bool = True
     ) -> None:

@@ -26,25 +26,25 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.problem import Problem
-from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting
+from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import active_column_bytes, near_optimum_of, target_bytes
-from distls.solvers.solver import Fitted, Refit, RoundReport, Solver, Status
+from distls.solvers.solver import Fitted, Refit, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.model.model import LinearModel
+from distls.storage.temporary.row_state import IN_MEMORY
 from distls.workers.coordinate_descent.intercept import NEWTON_CLASSES
-from distls.workers.coordinate_descent.near_optimum_task import warm_up_near
-from distls.workers.coordinate_descent.sweep_warm_up import probe_sweep, warm_up
+from distls.workers.coordinate_descent.row_scores_task import RowScores
+from distls.workers.coordinate_descent.sweep_task import SweepTask, probe_sweep
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.rounds.task import Call, Needs
 
 # Bytes of active columns above which the message of a failed plan proposes a smaller active_mib.
 _WORTH_NAMING = 16 * MIB
-# float64 arrays of a lane's own columns in its result: new weights, a copy while they are joined, indices.
-_LANE_ARRAYS = 3
 # Weights in the driver: the state's, those sent, the common target, the shorter step, the polished ones.
 _DRIVER_WEIGHTS = 5
 # Of a row, in a thread with an intercept: its column of ones, a centred column, and what kernels gather it into.
@@ -84,12 +84,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards))
         self._polishes = len(self.lanes) > 1 and params["active_sweeps"] > 0
         self.plan = self._planned(memory or MemoryBudget(workers=slots))
-        self.data = DatasetRef(
-            str(dataset.path.resolve()),
-            dataset.fingerprint,
-            self.plan.cache_bytes,
-            columns=self._shards.digest,
-        )
+        self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         row_lanes = deal(dataset.decoded_bytes, min(DEFAULT_LANES, len(dataset)))
         self._setting = RoundSetting(
             problem=problem,
@@ -132,10 +127,12 @@ class BlockCoordinateDescent(Solver[BcdState]):
         return make_plan(
             dataset,
             Footprint(
-                weight_bytes=weight_bytes,
-                result_copies=(_LANE_ARRAYS + skipping) * 8 / size / len(self.lanes),
-                driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes + skipping,
-                work_bytes=score_copies * partition_scores + self._most_active() + threshold + hessian,
+                Needs(
+                    weight_bytes,
+                    SweepTask.result_bytes(n_features, k, skipping) / len(self.lanes),
+                    score_copies * partition_scores + self._most_active() + threshold + hessian,
+                ),
+                (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
                     columns=self._shards,
                     thread_bytes=score_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
@@ -156,18 +153,16 @@ class BlockCoordinateDescent(Solver[BcdState]):
             return 0
         return active_column_bytes(self.problem, self._shards, self.params["active_mib"])
 
-    def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        problem = self.problem
-        warm = partial(
-            warm_up, loss=problem.loss, dtype=problem.dtype.name, fit_intercept=problem.fit_intercept
-        )
-        near = partial(
-            warm_up_near, loss=problem.loss, dtype=problem.dtype.name, penalty=self.params["penalty"]
-        )
-        for task in (warm, near):
-            task(self.data)
-            executor.each_worker(task, self.data)
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`: one partition is scored and one shard swept."""
+        setting = replace(self._setting, data=data, folder=IN_MEMORY)
+        shard = block * len(self._shards) // len(self.problem.dataset)
+        task = setting.sweeps(SweepTask, setting.row_scores(RowScores, 0), BcdState())
+        return [
+            Call(partial(probe_sweep, task), block, shard),
+            *row_tasks(setting),
+            *evaluation_tasks(self.problem, self.data),
+        ]
 
     def init(self) -> BcdState:
         """Return zero weights, or those of the initial model."""
@@ -226,14 +221,6 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # with the paper's algorithm no columns are held in memory
         searches = self.params["active_sweeps"] > 0
         return Fitted(predictor, nearer=partial(near_optimum_of, self._setting, state) if searches else None)
-
-    def probe(self, block: int) -> None:
-        """Score one partition and sweep a shard in this process, and forget it: what `plan` times."""
-        data = replace(self.data, cache_bytes=0, prefetch=False)
-        setting = replace(self._setting, data=data, folder="")
-        shard = block * len(self._shards) // len(self.problem.dataset)
-        job = setting.sweep_job(setting.margin_job(0), BcdState())
-        probe_sweep(job, self.problem.shape[1], block, shard)
 
 
 def _shards_of(problem: Problem) -> ColumnShards:

@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
+from distls.execution.row_reads import reduce_rows
 from distls.problem import Problem
 from distls.solvers.solver import RoundReport, State
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import DistlsError
 from distls.workers.coordinate_descent.descent_kernels import Step, Totals
-from distls.workers.coordinate_descent.near_optimum_task import (
-    NearOptimum,
-    merge_near,
-    near_optimum,
-)
+from distls.workers.coordinate_descent.near_optimum_task import NearOptimum, NearTask
 from distls.workers.coordinate_descent.row_scores_task import (
     Change,
-    MarginJob,
+    ChangedScores,
     MarginSums,
+    RowScores,
     SparseWeights,
-    change_lane,
-    margin_lane,
 )
 from distls.workers.coordinate_descent.sweep_task import (
+    ActiveSweeps,
+    ColumnTask,
     LaneSweeps,
-    SweepJob,
-    active_sweeps,
-    intercept_alone,
-    merge_sweeps,
-    sweep_lane,
+    SweepTask,
 )
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import add_sums
+from distls.workers.rounds.task import Call
 from distls.workers.runtime.rng import Purpose, rng
 
 Array = NDArray[np.float64]
+R = TypeVar("R", bound=RowScores)
+T = TypeVar("T", bound=ColumnTask)
 
 _T = Totals()
 # How much F may rise by rounding, relative to itself.
@@ -93,19 +88,17 @@ class RoundSetting:
             return self.problem
         return self.problem.with_squares(self.params["debias"])
 
-    def margin_job(self, version: int) -> MarginJob:
-        """Return the job that computes or reads the scores of a round."""
+    def row_scores(self, kind: type[R], version: int) -> R:
+        """Return the task that computes or reads the scores of a round."""
         assert self.folder is not None
         problem = self.problem
-        return MarginJob(
-            self.data, problem.loss, problem.dtype.name, problem.row_weights, self.folder, version
-        )
+        return kind(self.data, problem.loss, problem.dtype.name, problem.row_weights, self.folder, version)
 
-    def sweep_job(self, margins: MarginJob, state: BcdState) -> SweepJob:
-        """Return the job of the lanes in the round after `state`."""
+    def sweeps(self, kind: type[T], margins: RowScores, state: BcdState) -> T:
+        """Return a task of the lanes in the round after `state`."""
         problem, constant = self.problem_of(state), self.params["step"] == "constant"
-        return SweepJob(
-            margins=margins,
+        return kind(
+            scores=margins,
             penalty=problem.penalty,
             step=Step(problem.alpha, problem.l1_ratio, 1.0 / problem.dataset.meta.n_rows, constant),
             seed=problem.seed,
@@ -141,13 +134,29 @@ class RoundSetting:
         return max(self.problem.alpha - state.largest, 0.0)
 
 
+def row_tasks(setting: RoundSetting) -> list[Call]:
+    """Return the tasks of rounds, and of the search for a certificate, on one row."""
+    k = setting.problem.shape[1]
+    values = np.zeros((1, k), setting.problem.dtype)
+    values[0, 0] = 1.0  # columns without weights are not searched
+    weights, lane = SparseWeights(np.zeros(1, np.int64), values, np.zeros(k)), Lane(0, (0,))
+    margins, changed = (setting.row_scores(kind, 0) for kind in (RowScores, ChangedScores))
+    state = BcdState(weights=values)
+    return [
+        Call(margins, weights, lane),
+        Call(changed, Change(weights, np.ones(1), np.zeros(k)), lane),
+        Call(replace(setting.sweeps(SweepTask, margins, state), keep=False), weights, lane),
+        Call(setting.sweeps(NearTask, margins, state), weights, lane),
+    ]
+
+
 class Round:
     """One round of a fit."""
 
     def __init__(self, setting: RoundSetting, state: BcdState, executor: Executor) -> None:
         self._setting, self._problem, self._executor = setting, setting.problem_of(state), executor
         self._state, self._n = state, setting.problem.dataset.meta.n_rows
-        self._margins = setting.margin_job(2 * state.round)
+        self._margins = setting.row_scores(RowScores, 2 * state.round)
         self._details: dict[str, Any] = {}
 
     def run(self) -> tuple[BcdState, RoundReport]:
@@ -176,22 +185,22 @@ class Round:
     def intercept_alone(self) -> Array:
         """Return the intercept that is optimal for the weights of the state."""
         self._score(self._state, self._margins)
-        task = partial(intercept_alone, self._setting.sweep_job(self._margins, self._state))
+        task = replace(self._setting.sweeps(SweepTask, self._margins, self._state), keep=False)
         weights = self._sent(self._state)
-        found: LaneSweeps = self._executor.reduce(task, [0], merge=merge_sweeps, shared=weights)
+        found: LaneSweeps = self._executor.reduce(task, [Lane(0, ())], merge=task.merge, shared=weights)
         return found.intercept
 
     def near_optimum(self) -> tuple[LinearPredictor | None, int]:
         """Return weights nearer to the optimum than the state's, if columns fit in memory, and the bytes read."""
         scored, lanes = self._score(self._state, self._margins), self._setting.lanes
-        job = self._setting.sweep_job(self._margins, self._state)
+        task = self._setting.sweeps(NearTask, self._margins, self._state)
         # one lane has the memory of all
-        job = replace(job, active_bytes=job.active_bytes * len(lanes))
+        task = replace(task, active_bytes=task.active_bytes * len(lanes))
         every = Lane(len(lanes) + 1, tuple(shard for lane in lanes for shard in lane))
         found: NearOptimum = self._executor.reduce(
-            partial(near_optimum, job),
+            task,
             [every],
-            merge=merge_near,
+            merge=task.merge,
             shared=self._sent(self._state),
         )
         read = scored.ledger.bytes_read + found.ledger.bytes_read
@@ -212,7 +221,7 @@ class Round:
         )
         # a version that the next one removes
         cold = Round(self._setting, zero, self._executor)
-        cold._margins = self._setting.margin_job(-2)
+        cold._margins = self._setting.row_scores(RowScores, -2)
         cold._score(zero, cold._margins)
         return cold._violation(cold._sweep())
 
@@ -221,12 +230,14 @@ class Round:
         largest = self._setting.params["violation"] == "max"
         return float(swept.totals[_T.largest if largest else _T.violation])
 
-    def _score(self, state: BcdState, job: MarginJob) -> MarginSums:
+    def _score(self, state: BcdState, task: RowScores) -> MarginSums:
         """Compute the scores of all rows from the weights."""
-        task, weights = partial(margin_lane, job), self._sent(state)
-        return self._checked(
-            self._executor.reduce(task, self._setting.row_lanes, merge=add_sums, shared=weights)
-        )
+        return self._summed(task, self._sent(state))
+
+    def _summed(self, task: RowScores, shared: Any) -> MarginSums:
+        dataset, lanes = self._problem.dataset, self._setting.row_lanes
+        sums: MarginSums = reduce_rows(self._executor, dataset, shared, task, lanes)
+        return sums
 
     @staticmethod
     def _sent(state: BcdState) -> SparseWeights:
@@ -234,17 +245,12 @@ class Round:
         columns = np.flatnonzero(state.used if state.refit else state.weights.any(axis=1))
         return SparseWeights(columns, state.weights[columns], state.intercept)
 
-    def _checked(self, sums: MarginSums) -> MarginSums:
-        sums.ledger.check_cover(range(len(self._problem.dataset)), self._n)
-        return sums
-
     def _sweep(self) -> LaneSweeps:
         """Have every lane sweep its shards from the same weights."""
         state = self._state
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self._setting.lanes)]
-        job = self._setting.sweep_job(self._margins, state)
-        weights = self._sent(state)
-        swept = self._executor.reduce(partial(sweep_lane, job), lanes, merge=merge_sweeps, shared=weights)
+        task = self._setting.sweeps(SweepTask, self._margins, state)
+        swept: LaneSweeps = self._executor.reduce(task, lanes, merge=task.merge, shared=self._sent(state))
         swept.ledger.check_cover(range(len(self._setting.shards)), 0, "column shards")
         return swept
 
@@ -268,14 +274,7 @@ class Round:
         n_sizes = math.ceil(math.log2(len(self._setting.lanes))) + 1
         sizes = np.asarray(0.5 ** np.arange(n_sizes), np.float64)
         shared = Change(SparseWeights(columns, change, swept.shift), sizes, swept.intercept - state.intercept)
-        sums = self._checked(
-            self._executor.reduce(
-                partial(change_lane, self._margins),
-                self._setting.row_lanes,
-                merge=add_sums,
-                shared=shared,
-            )
-        )
+        sums = self._summed(self._setting.row_scores(ChangedScores, self._margins.version), shared)
         # the penalty is a sum over rows of W, so only that of the changed columns is computed for each step size
         rest = problem.alpha * (problem.penalty_of(state.weights) - problem.penalty_of(old))
         best, at = math.inf, 0
@@ -294,14 +293,14 @@ class Round:
 
     def _polish(self, state: BcdState, swept: LaneSweeps) -> LaneSweeps | None:
         """Make extra passes over the nonzero columns in one lane, if they are few."""
-        if swept.active_bytes < 0 or not self._setting.sweep_job(self._margins, state).keep:
+        if swept.active_bytes < 0 or not self._setting.polishes:
             return None
-        margins = self._setting.margin_job(2 * self._state.round + 1)
+        margins = self._setting.row_scores(RowScores, 2 * self._state.round + 1)
         self._score(state, margins)
-        job = replace(self._setting.sweep_job(margins, state), round=self._state.round)
-        weights = self._sent(state)
-        lanes = [len(self._setting.lanes)]
-        return self._executor.reduce(partial(active_sweeps, job), lanes, merge=merge_sweeps, shared=weights)
+        task = replace(self._setting.sweeps(ActiveSweeps, margins, state), round=self._state.round)
+        lanes, weights = [Lane(len(self._setting.lanes), ())], self._sent(state)
+        found: LaneSweeps = self._executor.reduce(task, lanes, merge=task.merge, shared=weights)
+        return found
 
     def _check_descent(self, before: float, after: float) -> None:
         """Raise DistlsError if the objective has risen, which convexity rules out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,13 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
 from distls.problem import Problem
-from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting
+from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
+from distls.solvers.solver import prepare
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import StateLostError
-from distls.workers.coordinate_descent.near_optimum_task import KEPT, warm_up_near
-from distls.workers.coordinate_descent.sweep_warm_up import warm_up
+from distls.storage.temporary.row_state import IN_MEMORY
+from distls.workers.coordinate_descent.near_optimum_task import KEPT
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -65,7 +65,6 @@ class NearSearch:
     ) -> tuple[LinearPredictor | None, int]:
         """Return weights nearer to the optimum than those given, or None, and the bytes read."""
         data = replace(data, columns=self._shards.digest)
-        self._compile(data, executor)
         state = BcdState(weights=weights, intercept=intercept, recentres=True)
         partitions = range(len(self._problem.dataset))
         setting = RoundSetting(
@@ -78,16 +77,13 @@ class NearSearch:
             polishes=False,
             folder=self._folder,
         )
+        prepare(
+            executor,
+            self._problem,
+            ("search", self._problem.fit_intercept),
+            row_tasks(replace(setting, data=data.like(), folder=IN_MEMORY)),
+        )
         return near_optimum_of(setting, state, executor)
-
-    def _compile(self, data: DatasetRef, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        loss, dtype = self._problem.loss, self._problem.dtype.name
-        sweeps = partial(warm_up, loss=loss, dtype=dtype, fit_intercept=self._problem.fit_intercept)
-        near = partial(warm_up_near, loss=loss, dtype=dtype, penalty=self._problem.penalty)
-        for task in (sweeps, near):
-            task(data)
-            executor.each_worker(task, data)
 
 
 def near_optimum_of(

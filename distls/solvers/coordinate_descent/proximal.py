@@ -29,25 +29,25 @@ from distls.solvers.coordinate_descent.proximal_steps import (
     SparsaSteps,
     diverged,
 )
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
-from distls.workers.features.design import PIECE_ROWS
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
-    SCORES,
     PointMoments,
+    PointTask,
+    SigmaTask,
     SparsePoints,
     StackedWeights,
-    point_lane,
-    sigma_lane,
 )
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.task import Call, Needs
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
@@ -100,24 +100,21 @@ class Proximal(Solver[ProximalState]):
     def _planned(self, memory: MemoryBudget) -> BlockReader:
         dataset, (n_features, k) = self.problem.dataset, self.problem.shape
         one = 8 * k * (n_features + self._first)
-        copied = (
-            2 * (dataset.meta.dtype != self.problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
-        )
         # scores of a row; those of the subspace are beside the scores of one point
         columns = max(self.points * k, k + _COLUMNS * self._constant)
-        most_rows = int(dataset.table.rows.max(initial=0))
-        pieces = min(columns * most_rows, max(SCORES, columns * PIECE_ROWS))
+        work = PointTask.work_bytes(dataset, self.problem.dtype, columns)
         ranking = threshold_bytes(k) if self.problem.ranks else 0
         return BlockReader(
             self.problem,
             lanes=self.params["lanes"],
-            block_bytes=one,
-            weight_bytes=self.points * one,
-            # scores and gradients of a chunk, and temporaries of both, for one point and for all; all rows of weights
-            # where only some were sent
-            work_bytes=max(
-                4 * 8 * pieces + copied + ranking + self.points * one,
-                0 if self._search is None else self._search.work_bytes,
+            needs=Needs(
+                self.points * one,
+                one,
+                # all rows of weights where only some were sent
+                max(
+                    work + ranking + self.points * one,
+                    0 if self._search is None else self._search.work_bytes,
+                ),
             ),
             # the state before and after, and what a step is made from
             driver_bytes=14 * one + ranking,
@@ -125,10 +122,20 @@ class Proximal(Solver[ProximalState]):
         )
 
     def prepare(self, executor: Executor) -> None:
-        """See `BlockReader.compile_products`; the norm of Sigma is iterated in float64, and steps are the driver's."""
+        """See `Solver.prepare`; the driver takes the steps."""
         prox_rows(self.params["penalty"], np.zeros((1, 2)), 1.0, 0.0)
-        own = {self.problem.dtype.name}
-        self._reader.compile_products(executor, *sorted(own | {"float64"} if self._constant else own))
+        super().prepare(executor)
+
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`; the norm of Sigma is iterated in float64."""
+        lane = Lane(0, (block,))
+        points, sigma = (replace(self._reader.of_points(kind), data=data) for kind in (PointTask, SigmaTask))
+        zero = np.zeros(((data.one_row or self.problem.shape[0]) + self._first, self.problem.shape[1]))
+        return [
+            Call(points, self._points([zero] * self.points), lane),
+            *([Call(sigma, self._points([zero, zero[:, :1]]), lane)] if self._constant else []),
+            *evaluation_tasks(self.problem, self.data),
+        ]
 
     def init(self) -> ProximalState:
         """Return zero weights, or those of the initial model."""
@@ -186,13 +193,13 @@ class Proximal(Solver[ProximalState]):
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         points = self._points([state.candidate, state.ahead] if state.ahead.size else [state.candidate])
         return self._reader.reduce(
-            executor, partial(point_lane, self._reader.point_job()), SparsePoints.of(points) or points
+            executor, self._reader.of_points(PointTask), SparsePoints.of(points) or points
         )
 
     def _read_sigma(self, state: ProximalState, executor: Executor) -> BlockSums:
         return self._reader.reduce(
             executor,
-            partial(sigma_lane, self._reader.point_job()),
+            self._reader.of_points(SigmaTask),
             self._points([state.point, state.vectors]),
         )
 
@@ -241,16 +248,6 @@ class Proximal(Solver[ProximalState]):
         if self._search is None:
             return Fitted(predictor)
         return Fitted(predictor, nearer=partial(self._search.nearer, coefficients, intercept, self.data))
-
-    def probe(self, block: int) -> None:
-        """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
-        data, zero = replace(self.data, cache_bytes=0, prefetch=False), self.init().point
-        with single_threaded_blas():
-            point_lane(
-                replace(self._reader.point_job(), data=data),
-                self._points([zero] * self.points),
-                Lane(0, (block,)),
-            )
 
 
 class Fista(Proximal):

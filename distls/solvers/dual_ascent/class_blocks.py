@@ -24,30 +24,26 @@ from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import read_arrays
 from distls.storage.model.model import LinearModel
 from distls.storage.model.sparse_blocks import BlockPlace, ClassBlocks
-from distls.storage.rows import index_dtype
 from distls.workers.dual_ascent.class_kernels import ClassSettings
 from distls.workers.dual_ascent.class_task import (
     BLOCK_KIND,
     SUMS,
     BlockResult,
-    ClassJob,
+    ClassTask,
     block_name,
-    probe_block,
-    train_block,
-    warm_up,
+    trained,
+    visit_block,
 )
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.task import Call, Needs
 
 _WIDTH = 16  # classes: the arrays of a block are as wide as a multiple of it
 _LARGEST = 128  # classes of a block by default: more are no faster
 _WORTH_IT = 64  # classes that a block should have before memory is left for decoded partitions
 _ROUNDS = 32  # of a fit, about: after each of them the run says how far it is
-# Of a class: its weights and a copy of some, and at the end as many features and values at the most.
-_WEIGHT_COPIES, _STORED = 2, 2
 _NAME = re.compile(r"classes-(\d{8})-(\d{8})")
 _S = {name: place for place, name in enumerate(SUMS)}
 
@@ -87,8 +83,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         self._slots = slots
         self.width, self.plan = self._planned(memory or MemoryBudget(workers=slots))
         dataset = problem.dataset
-        path = str(dataset.path.resolve())
-        self.data = DatasetRef(path, dataset.fingerprint, self.plan.cache_bytes, fold=dataset.fold)
+        self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self.reads = self.plan.lanes  # of all rows in a pass
         self.lanes = [tuple(range(len(dataset)))] * self.plan.lanes  # every block reads all partitions
 
@@ -96,9 +91,8 @@ class ClassBlockSolver(Solver[ClassBlockState]):
 
     def _class_bytes(self) -> int:
         """Return the bytes of a class in a block under training."""
-        rows, (n_features, _) = self.problem.dataset.meta.n_rows, self.problem.shape
-        itemsize = self.problem.dtype.itemsize
-        return n_features * (_WEIGHT_COPIES * itemsize + _STORED * (4 + itemsize) // 2) + rows * itemsize
+        n_rows, n_features = self.problem.dataset.meta.n_rows, self.problem.shape[0]
+        return ClassTask.class_bytes(n_features, n_rows, self.problem.dtype)
 
     def _planned(self, budget: MemoryBudget) -> tuple[int, Plan]:
         """Return the classes of a block and the plan of a fit; raise MemoryPlanError if not even a few fit."""
@@ -127,7 +121,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         own = width * self._class_bytes() + 2 * rows * width * self.problem.dtype.itemsize
         plan = make_plan(
             dataset,
-            Footprint(weight_bytes=0, result_copies=0, driver_copies=0, lane_bytes=own, exchanged=(0, 0)),
+            Footprint(Needs(0, 0), 0, lane_bytes=own, exchanged=(0, 0)),
             lanes=-(-k // classes),
             budget=budget,
         )
@@ -137,14 +131,14 @@ class ClassBlockSolver(Solver[ClassBlockState]):
 
     # ---- the rounds
 
-    def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta, dtype = self.problem.dataset.meta, self.problem.dtype.name
-        indices = index_dtype(meta.n_features).name
-        types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss, meta.target)
-        warm = partial(warm_up, settings=self._settings)
-        warm(types)
-        executor.each_worker(warm, types)
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`; a block of classes brings its own evaluation."""
+        width = data.one_row or self.problem.shape[0]
+        task = replace(self.task(), data=data, n_features=width, n_rows=1, sweeps=1)
+        return [
+            Call(partial(visit_block, task), block, (0, self.width)),
+            Call(partial(trained, task), Ledger(), (0, self.width)),
+        ]
 
     def init(self) -> ClassBlockState:
         """Return the state in which no class is trained."""
@@ -156,7 +150,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         spans = self._next_spans(int(state.stops[-1]), stored)
         missing = [span for span in spans if span not in stored]
         results: dict[tuple[int, int], BlockResult] = {
-            (one.first, one.stop): one for one in executor.map(partial(train_block, self.job()), missing)
+            (one.first, one.stop): one for one in executor.map(self.task(), missing)
         }
         following, sums = replace(state), np.zeros(len(SUMS))
         following.intercept = state.intercept.copy()
@@ -215,10 +209,10 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         folder = str(place_of(self._folder or "") / block_name(first, stop))
         return BlockPlace(folder, BLOCK_KIND, first, stop)
 
-    def job(self) -> ClassJob:
+    def task(self) -> ClassTask:
         """Return what all blocks share."""
         problem, params = self.problem, self.params
-        return ClassJob(
+        return ClassTask(
             data=self.data,
             settings=self._settings,
             alpha=problem.alpha,
@@ -283,9 +277,3 @@ class ClassBlockSolver(Solver[ClassBlockState]):
 
     def saved(self, state: ClassBlockState) -> None:
         """Blocks stay until the model is published."""
-
-    def probe(self, block: int) -> None:
-        """Train a block of classes on a partition in this process and forget it: what `plan` times."""
-        probe_block(
-            replace(self.job(), data=replace(self.data, cache_bytes=0, prefetch=False)), self.width, block
-        )

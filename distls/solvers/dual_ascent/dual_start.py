@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.problem import Problem
 from distls.solvers.dual_ascent.sdca_state import SdcaState
 from distls.storage.errors import StateLostError
 from distls.storage.model.model import LinearModel
 from distls.workers.duals.stored_duals import DualPoint, published_duals
-from distls.workers.evaluation.dual_task import DualJob, DualStart, DualSum, dual_lane, merge_duals
+from distls.workers.evaluation.dual_task import DualStart, DualSum, DualTask
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
 # Multiples of a run's duals at which the dual is known exactly: of log losses the best is well below 1.
 _SHARES = (0.25, 0.5, 0.75)
@@ -104,7 +103,7 @@ class DualStarter:
         versions, before, mix = state.versions.copy(), state.before.copy(), state.mix.copy()
         versions[blocks], before[blocks], mix[blocks] = 3 * state.round + 1, 0, 1.0
         state = replace(state, versions=versions, before=before, mix=mix)
-        job = DualJob(
+        task = DualTask(
             self._data,
             self._problem.row_weights,
             self._point_of(state),
@@ -112,7 +111,7 @@ class DualStarter:
             source=source,
             shares=shares,
         )
-        total = self._summed(job, DualStart(at=at))
+        total: DualSum = reduce_rows(self._executor, self._problem.dataset, DualStart(at=at), task)
         n = self._problem.dataset.meta.n_rows
         made = replace(
             state,
@@ -123,16 +122,6 @@ class DualStarter:
             dual=None,
         )
         return made, total.shared_sums
-
-    def _summed(self, job: DualJob, start: DualStart) -> DualSum:
-        dataset = self._problem.dataset
-        lanes = deal(dataset.decoded_bytes, min(DEFAULT_LANES, len(dataset)))
-        items = [Lane(i, blocks) for i, blocks in enumerate(lanes)]
-        total: DualSum = self._executor.reduce(
-            partial(dual_lane, job), items, merge=merge_duals, shared=start
-        )
-        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
-        return total
 
     def _best_share(self, state: SdcaState, sums: NDArray[np.float64]) -> tuple[float, float]:
         """Return the c in [0, 1] by which to multiply the duals, and a bound of the mean conjugate there.

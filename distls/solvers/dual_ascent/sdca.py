@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,24 +29,21 @@ from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, StateLostError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import index_dtype
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
 from distls.workers.dual_ascent.ascent_task import (
-    AscentJob,
     AscentResult,
+    AscentTask,
     Image,
-    ascend_lane,
-    merge_ascents,
     rows_of_runs,
     runs_of,
     square_sum,
-    warm_up,
 )
 from distls.workers.duals.stored_duals import DualPoint
+from distls.workers.evaluation.dual_task import DualStart, DualTask
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal
+from distls.workers.rounds.task import Call
 from distls.workers.runtime.rng import Purpose, rng
 
 _T = Totals()
@@ -63,8 +59,8 @@ FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass
 SAFETY = 0.9  # times the largest ratio of the last pass is what lanes hold back
 # How much the dual may fall by rounding, relative to the objective at zero weights.
 _ROUNDING = {"float64": 1e-10, "float32": 1e-5}
-# Weight-sized arrays: a lane's weights and its change; the driver's state before and after, its weights and the sum.
-_LANE_ARRAYS, _DRIVER_ARRAYS = 2, 5
+# Weight-sized arrays: the driver's state before and after, its weights and the sum.
+_DRIVER_ARRAYS = 5
 
 
 class Sdca(Solver[SdcaState]):
@@ -98,8 +94,7 @@ class Sdca(Solver[SdcaState]):
         given = params["active_sweeps"]
         self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if given is None else given
         self.plan = self._plan(memory or MemoryBudget(workers=slots))
-        path = str(dataset.path.resolve())
-        self.data = DatasetRef(path, dataset.fingerprint, self.plan.cache_bytes, fold=dataset.fold)
+        self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._folder = state
         self._kept = KeptDuals(state)
 
@@ -118,15 +113,14 @@ class Sdca(Solver[SdcaState]):
         rows = int(np.sort(self.problem.dataset.table.rows)[-most:].sum())
         # duals as read, mixed and packed; the targets of label sets as numbers
         row_bytes = 3 * k * itemsize + (8 * k if meta.target == "multilabel" else 0)
-        weight_bytes = self.problem.shape[0] * k * itemsize * (1 + shrinks)
+        needs = AscentTask.needs((self.problem.shape[0], k), self.problem.dtype, shrinks=shrinks)
         return make_plan(
             self.problem.dataset,
             Footprint(
-                weight_bytes=weight_bytes,
-                result_copies=_LANE_ARRAYS / (1 + shrinks) + shrinks,
-                driver_copies=_DRIVER_ARRAYS,
+                needs,
+                _DRIVER_ARRAYS * needs.shared,
                 lane_bytes=int(np.sort(sizes)[-most:].sum()) + rows * row_bytes,
-                exchanged=(weight_bytes, self.problem.shape[0] * k * itemsize),
+                exchanged=(needs.shared, self.problem.shape[0] * k * itemsize),
                 stored_row_bytes=2 * k * itemsize,
             ),
             lanes=len(self.lanes),
@@ -135,13 +129,22 @@ class Sdca(Solver[SdcaState]):
         )
 
     def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta, dtype = self.problem.dataset.meta, self.problem.dtype.name
-        indices = index_dtype(meta.n_features).name
-        types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss, meta.target)
-        warm = partial(warm_up, form=self._form.form, l1=self._form.l1)
-        warm(types)
-        executor.each_worker(warm, types)
+        """See `Solver.prepare`; the driver sums squares of images."""
+        square_sum(np.zeros((1, 1)))
+        super().prepare(executor)
+
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`; duals are zero, and new ones are not stored."""
+        k, lane, state = self._form.n_outputs, Lane(0, (block,)), self.init()
+        u = np.zeros((data.one_row or self.problem.shape[0], k), self.problem.dtype)
+        task = replace(self._task(state, 1), data=data, version=0, part=0, parts=1)
+        image = Image(u, u if self._form.l1 > 0.0 else u[:0], np.zeros(k))
+        dual = DualTask(data, self.problem.row_weights, self.point(state))
+        judged = DualStart(judged=self._form.predictor(u, np.zeros(k)))
+        return [
+            Call(task, image, lane),
+            Call(dual, judged, lane),
+        ]
 
     def init(self) -> SdcaState:
         """Return the state in which all duals are zero."""
@@ -214,11 +217,11 @@ class Sdca(Solver[SdcaState]):
         dealt = [chosen[lane :: len(self.lanes)] for lane in range(len(self.lanes))]
         return [Lane(i, tuple(blocks.tolist())) for i, blocks in enumerate(dealt) if len(blocks)]
 
-    def _job(self, state: SdcaState, live: int) -> AscentJob:
+    def _task(self, state: SdcaState, live: int) -> AscentTask:
         form = self._form
         spread = self._spread(state, live)
         step = spread / (form.alpha * self.problem.dataset.meta.n_rows)
-        return AscentJob(
+        return AscentTask(
             data=self.data,
             settings=AscentSettings(step, form.l1, form.bias, form.form),
             spread=spread,
@@ -242,14 +245,14 @@ class Sdca(Solver[SdcaState]):
 
     def _ascend(self, state: SdcaState, executor: Executor) -> AscentResult:
         lanes = self._lanes_of(state)
-        job, shrinks = self._job(state, len(lanes)), self._form.l1 > 0.0
+        task, shrinks = self._task(state, len(lanes)), self._form.l1 > 0.0
         u = state.u if shrinks else state.u[:0]
         image = Image(self._form.shrunk(state.u), u, self._intercept(state))
-        result = executor.reduce(partial(ascend_lane, job), lanes, merge=merge_ascents, shared=image)
+        result: AscentResult = executor.reduce(task, lanes, merge=task.merge, shared=image)
         blocks = [block for lane in lanes for block in lane.blocks]
         counts = self.problem.dataset.table.rows
         visited = sum(
-            len(rows_of_runs(runs_of(int(counts[p]), job, p), int(counts[p]), job.parts)) for p in blocks
+            len(rows_of_runs(runs_of(int(counts[p]), task, p), int(counts[p]), task.parts)) for p in blocks
         )
         result.ledger.check_cover(blocks, visited)
         return result
@@ -366,15 +369,6 @@ class Sdca(Solver[SdcaState]):
     def holds(self, state: SdcaState) -> bool:
         """See `Solver.holds`: recomputed duals are others."""
         return not lost_duals(self.point(state), self.problem.dataset.table.rows)
-
-    def probe(self, block: int) -> None:
-        """Train a partition in this process and forget it: what `plan` times."""
-        state = self.init()
-        job = replace(self._job(state, 1), version=0, part=0, parts=1)
-        job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False))
-        shrinks = self._form.l1 > 0.0
-        image = Image(state.u, state.u if shrinks else state.u[:0], np.zeros(self._form.n_outputs))
-        ascend_lane(job, image, Lane(0, (block,)))
 
 
 def _moved(u: NDArray[Any], change: NDArray[Any], share: float) -> NDArray[Any]:

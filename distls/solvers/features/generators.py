@@ -8,10 +8,8 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from scipy import linalg
 from scipy import sparse as sp
 
 from distls.execution.executor import Executor
+from distls.execution.row_reads import reduce_rows
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.generator_parameters import (
     FREQUENCY,
@@ -38,15 +37,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import Design, Projection, blocks
-from distls.workers.features.fit_task import (
-    MomentsJob,
-    SampleJob,
-    count_lane,
-    merge_moments,
-    moments_lane,
-    sampled_rows,
-    shares,
-)
+from distls.workers.features.fit_task import CountTask, MomentsTask, RowMoments, SampleTask, shares
 from distls.workers.features.kmeans_filters import kmeans, random_filters, sample_patches, whitening_of
 from distls.workers.linear_algebra.packed_triangle import diagonal, unpacked
 from distls.workers.rounds.lanes import Lane
@@ -93,10 +84,8 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
     fewer directions.
     """
     n_features = reader.problem.shape[0]
-    job = MomentsJob(reader.data, Design(n_features=n_features), reader.class_weight)
-    total = executor.reduce(partial(moments_lane, job), _lanes(reader), merge=merge_moments)
-    dataset = reader.problem.dataset
-    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+    task = MomentsTask(reader.data, Design(n_features=n_features), reader.class_weight)
+    total: RowMoments = reduce_rows(executor, reader.problem.dataset, None, task, _lanes(reader))
     mean = total.sums / total.weight_sum
     covariance = unpacked(total.gram, np.empty((n_features, n_features))) / total.weight_sum
     covariance -= np.outer(mean, mean)
@@ -119,8 +108,8 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
 def _sample(reader: BlockReader, executor: Executor, seed: int) -> Rows:
     """Return at most SAMPLE_ROWS rows, the same for a data set and seed."""
     rows = reader.problem.dataset.table.rows
-    job = SampleJob(replace(reader.data, cache_bytes=0), SAMPLE_ROWS, seed)
-    return concatenate_rows(list(executor.map(partial(sampled_rows, job), shares(job, rows))))
+    task = SampleTask(replace(reader.data, cache_bytes=0), SAMPLE_ROWS, seed)
+    return concatenate_rows(list(executor.map(task, shares(task, rows))))
 
 
 def _dense(x: Rows, n_features: int) -> Floats:
@@ -232,8 +221,8 @@ def column_order(
     if params["features"] == "columns":
         return rng(seed, Purpose.COLUMNS, pass_index).permutation(reader.problem.shape[0])
     if params["features"] == FREQUENCY:
-        job = partial(count_lane, reader.data)
-        return frequency_order(executor.reduce(job, _lanes(reader), merge=operator.add))
+        task = CountTask(reader.data)
+        return frequency_order(executor.reduce(task, _lanes(reader), merge=task.merge))
     return np.empty(0, np.int64)
 
 

@@ -27,10 +27,12 @@ from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
-from distls.workers.least_squares.multi_point_task import point_lane
+from distls.workers.least_squares.multi_point_task import PointTask
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.task import Call
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
@@ -218,12 +220,12 @@ class Accelerated(GlsPasses, Solver[GlsState]):
             step = self._metric(state).steps(iterate.best.gradient, iterate.safe)
         return iterate.best.theta - step
 
-    def probe(self, block: int) -> None:
-        """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
-        data, lane = replace(self.data, cache_bytes=0, prefetch=False), Lane(0, (block,))
-        points = [np.zeros(self._shape)] * (self._fit_count * (1 + self._accelerated))
-        with single_threaded_blas():
-            point_lane(replace(self._reader.point_job(self._folds), data=data), self._stacked(points), lane)
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`: all points of a round at one read."""
+        shape = (data.one_row or self.problem.shape[0]) + self._first, self.problem.shape[1]
+        points = self._stacked([np.zeros(shape)] * (self._fit_count * (1 + self._accelerated)))
+        task = replace(self._reader.of_points(PointTask, self._folds), data=data)
+        return [Call(task, points, Lane(0, (block,))), *super().tasks(data, block)]
 
     @property
     def _fit_count(self) -> int:

@@ -18,9 +18,8 @@ from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, cho
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
-from distls.workers.least_squares.block_task import Moments, block_lane
+from distls.workers.least_squares.block_task import Moments
 from distls.workers.least_squares.ridge_task import FoldSums, PathJob, held_out
-from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
@@ -113,12 +112,6 @@ class ClosedForm(GlsPasses, Solver[ClosedFormState]):
     def weights(self, state: ClosedFormState) -> Fitted:
         """Return the solution."""
         return self._fitted(state.theta, state.alpha)
-
-    def probe(self, block: int) -> None:
-        """Do to one partition in this process what a round does, and forget it: what `plan` times."""
-        data = replace(self.data, cache_bytes=0, prefetch=False)
-        with single_threaded_blas():
-            block_lane(replace(self._sigma_job(self._folds), data=data), (None, None), Lane(0, (block,)))
 
 
 def cross_validated(

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -26,25 +25,25 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
+from distls.storage.temporary.row_state import IN_MEMORY
 from distls.workers.features.design import PIECE_ROWS, Design
-from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
+from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments, moment_bytes
 from distls.workers.least_squares.calibrated_task import (
-    CalibratedJob,
+    CalibrationFit,
     FittedRound,
-    calibration_lane,
-    rebuild_lane,
-    residual_lane,
-    warm_up_powers,
+    Rebuild,
+    ResidualFit,
 )
 from distls.workers.linear_algebra.gram import gram_work_bytes
-from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.task import Call, Needs
 from distls.workers.runtime.process import single_threaded_blas
 
 # Eigenvalues of the basis G below this part of the largest are left out of the calibration: predictions of the
@@ -107,6 +106,7 @@ class Cls(Solver[ClsState]):
         self.onto = "cube" if problem.target == "multilabel" else "simplex"
         self._folder = state
         self._block = self._features()
+        self.generates = self._block.generated
         if initial is not None:
             self._check_initial(initial)
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
@@ -132,11 +132,13 @@ class Cls(Solver[ClsState]):
         return BlockReader(
             self.problem,
             lanes=self.params["lanes"],
-            # of the two reads' sums the larger; one is merged while the next lane makes its own
-            block_bytes=max(*(8 * (packed_size(size) + size * (k + 1)) for size in (d, m)), prepared),
-            # evaluation and rebuilding need all rounds
-            weight_bytes=a_round * self.params["rounds"],
-            work_bytes=self._work_bytes(),
+            needs=Needs(
+                # evaluation and rebuilding need all rounds
+                a_round * self.params["rounds"],
+                # of the two reads' sums the larger; one is merged while the next lane makes its own
+                max(*(moment_bytes(size, k) for size in (d, m)), prepared),
+                self._work_bytes(),
+            ),
             driver_bytes=a_round * self.params["rounds"]
             + max(_METRIC_COPIES * 8 * max((d + 1) ** 2, m * m), _PREPARATION_COPIES * prepared)
             + self._block.work_bytes,
@@ -153,11 +155,23 @@ class Cls(Solver[ClsState]):
         piece = PIECE_ROWS * (d * dtype.itemsize + (3 * self._columns + 4 * k) * 8)
         return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
-    def prepare(self, executor: Executor) -> None:
-        """See `BlockReader.compile_products`; powers of predictions are dense, in float64."""
-        self._reader.compile_products(executor)
-        warm_up_powers("float64")
-        executor.each_worker(warm_up_powers, "float64")
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`: both reads of a round."""
+        design, lane, k = self._block.probe(), Lane(0, (block,)), self.problem.shape[1]
+        summed = replace(self._summed(design, 0, with_gram=True), data=data, state=IN_MEMORY)
+        own = summed, self.basis, self.onto
+        weights = np.zeros((design.width(data.one_row or self.problem.shape[0]), k), self.problem.dtype)
+        calibration = np.zeros((self._columns, k))
+        start = FittedRound(Block(design, weights, np.zeros(k)), calibration)
+        recipe = {"n_features": 1, "calibration": {**self.basis.recipe(), "onto": self.onto}}
+        zero = LinearPredictor(
+            np.zeros((1, k), weights.dtype), np.zeros(k), recipe, {"calibration": calibration[None]}
+        )
+        return [
+            Call(ResidualFit(*own), None, lane),
+            Call(CalibrationFit(*own), start, lane),
+            *evaluation_tasks(self.problem, self.data, predictor=zero),
+        ]
 
     def init(self) -> ClsState:
         """Return the state without rounds: all predictions are zero."""
@@ -173,15 +187,15 @@ class Cls(Solver[ClsState]):
         if self._block.generated and not state.recipe:
             state = self._prepared(state, executor)
         design = self._design(state, state.fitted)
-        job = self._job(design, state.fitted, with_gram=self._metric is None)
+        own = self._summed(design, state.fitted, with_gram=self._metric is None), self.basis, self.onto
         before = state.calibrations[-1] if state.fitted else None
         rebuild = partial(self._rebuild, state, executor)
-        residuals = self._reader.reduce(executor, partial(residual_lane, job), before, rebuild=rebuild)
+        residuals = self._reader.reduce(executor, ResidualFit(*own), before, rebuild=rebuild)
         loss = _mean_loss(residuals)
         self._check_fall(state.fitted, "calibration", state.last, loss, state.first)
         fit = self._fit(residuals.folds[0], state, design)
         start = FittedRound(fit, before)
-        fitted = self._reader.reduce(executor, partial(calibration_lane, job), start, rebuild=rebuild)
+        fitted = self._reader.reduce(executor, CalibrationFit(*own), start, rebuild=rebuild)
         first = loss if state.first is None else state.first
         given = self._starts_from_model(state)
         if not given:
@@ -209,8 +223,8 @@ class Cls(Solver[ClsState]):
     def _rounding(self) -> float:
         return _ROUNDING[self.problem.dtype.name]
 
-    def _job(self, design: Design, version: int, *, with_gram: bool) -> CalibratedJob:
-        block = BlockJob(
+    def _summed(self, design: Design, version: int, *, with_gram: bool) -> BlockTask:
+        return BlockTask(
             data=self.data,
             loss=self.problem.loss,
             design=design,
@@ -221,7 +235,6 @@ class Cls(Solver[ClsState]):
             state=self._folder,
             version=version,
         )
-        return CalibratedJob(block, self.basis, self.onto)
 
     def _design(self, state: ClsState, number: int) -> Design:
         """Return the features of the round of that number."""
@@ -231,12 +244,6 @@ class Cls(Solver[ClsState]):
         """Return weights with rows of zeros up to the width of a full block."""
         missing = self._block.width - len(weights)
         return np.pad(weights, ((0, missing), (0, 0))) if missing else weights
-
-    def probe(self, block: int) -> None:
-        """Do the first read of one partition in this process and forget it: what `plan` times."""
-        job = self._job(self._block.probe(), 0, with_gram=True)
-        data = replace(job.block.data, cache_bytes=0, prefetch=False)
-        residual_lane(replace(job, block=replace(job.block, data=data)), None, Lane(0, (block,)))
 
     def _starts_from_model(self, state: ClsState) -> bool:
         return self._initial is not None and not state.fitted
@@ -286,8 +293,8 @@ class Cls(Solver[ClsState]):
         """Recompute predictions that are lost."""
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         # each round has the features of its own fit
-        job = self._job(Design(), state.fitted, with_gram=False)
-        executor.reduce(partial(rebuild_lane, job), lanes, merge=add, shared=self._rounds(state))
+        task = Rebuild(self._summed(Design(), state.fitted, with_gram=False), self.basis, self.onto)
+        executor.reduce(task, lanes, merge=task.merge, shared=self._rounds(state))
 
     def _rounds(self, state: ClsState) -> list[FittedRound]:
         """Return all rounds, each with the calibration of the one before it."""

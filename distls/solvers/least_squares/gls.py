@@ -15,11 +15,12 @@ from distls.solvers.least_squares.path import Path
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import PIECE_ROWS
-from distls.workers.least_squares.multi_point_task import SCORES
+from distls.workers.least_squares.multi_point_task import PointTask
 from distls.workers.least_squares.ridge_task import held_out_bytes
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.rounds.task import Needs
 
 # Points of a fit that a round sends and reads: the candidate, and the point ahead of it.
 _POINTS = 2
@@ -131,10 +132,12 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
     return BlockReader(
         problem,
         lanes=lanes,
-        block_bytes=max(grams * (half + 2 * sums), _POINTS * fits * sums),
-        weight_bytes=_POINTS * fits * sums,
         # a basis is sent in one round only
-        work_bytes=work + rows + _chunk_bytes(problem, fits),
+        needs=Needs(
+            _POINTS * fits * sums,
+            max(grams * (half + 2 * sums), _POINTS * fits * sums),
+            work + rows + _chunk_bytes(problem, fits),
+        ),
         driver_bytes=(_PATH_METRIC_COPIES * bool(sizes.alphas) + _METRIC_COPIES) * gram
         + closed * sizes.folds * half
         + _STATE_COPIES * fits * sums,
@@ -145,11 +148,11 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
 def _chunk_bytes(problem: Problem, fits: int) -> int:
     """Return the bytes of scores and gradients, for a chunk of dense rows or a partition of sparse ones."""
     dataset, k = problem.dataset, problem.shape[1]
-    n_rows = int(dataset.table.rows.max(initial=0))
-    # values of another type than asked for are copied
-    copied = 2 * (dataset.meta.dtype != problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
     if fits > 1:
-        return 4 * 8 * min(2 * fits * k * n_rows, max(SCORES, 2 * fits * k * PIECE_ROWS)) + copied
+        return PointTask.work_bytes(dataset, problem.dtype, 2 * fits * k)
+    n_rows = int(dataset.table.rows.max(initial=0))
     if dataset.meta.layout == "dense":
         return 8 * k * (n_rows + 8 * min(n_rows, PIECE_ROWS))
+    # values of another type than asked for are copied
+    copied = 2 * (dataset.meta.dtype != problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
     return 8 * k * 9 * n_rows + copied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,18 +17,26 @@ from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.least_squares.optimal_intercept import optimal_intercept
-from distls.solvers.solver import Fitted, Nearer, RoundReport
+from distls.solvers.solver import Fitted, Nearer, RoundReport, evaluation_tasks
 from distls.workers.features.design import Design
-from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
+from distls.workers.least_squares.block_task import (
+    Block,
+    BlockSums,
+    BlockTask,
+    Moments,
+)
 from distls.workers.least_squares.multi_point_task import (
+    BasisTask,
     PointMoments,
+    PointTask,
     StackedWeights,
-    basis_lane,
-    point_lane,
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.task import Call
 
 Array = NDArray[np.float64]
 
@@ -54,9 +63,13 @@ class GlsPasses:
         self._folds = fold_count(params)
         self._eps = float(np.finfo(problem.dtype).eps)
 
-    def prepare(self, executor: Executor) -> None:
-        """See `BlockReader.compile_products`."""
-        self._reader.compile_products(executor)
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`: the second moments."""
+        sigma = replace(self._sigma_task(self._folds), data=data)
+        return [
+            Call(sigma, (None, None), Lane(0, (block,))),
+            *evaluation_tasks(self.problem, self.data),
+        ]
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -128,10 +141,10 @@ class GlsPasses:
     def _read_sigma(self, executor: Executor, start: Array | None, folds: int = 1) -> BlockSums:
         """Sum Sigma, and loss and gradient at some weights (None: zero), of each fold separately."""
         current = None if start is None else Block(Design(), *self._split(start))
-        return self._reader.read(executor, self._sigma_job(folds), current=current)
+        return self._reader.reduce(executor, self._sigma_task(folds), (None, current))
 
-    def _sigma_job(self, folds: int) -> BlockJob:
-        return BlockJob(
+    def _sigma_task(self, folds: int) -> BlockTask:
+        return BlockTask(
             data=self.data,
             loss=self.problem.loss,
             design=Design(),
@@ -144,14 +157,14 @@ class GlsPasses:
     def _read_in_basis(self, executor: Executor, theta: Array, basis: Array) -> BlockSums:
         """Sum Sigma of the rows times the inverse of a basis."""
         sent = StackedWeights(basis @ theta, np.zeros(theta.shape[1]), basis)
-        return self._reader.reduce(executor, partial(basis_lane, self._reader.point_job(1)), sent)
+        return self._reader.reduce(executor, self._reader.of_points(BasisTask), sent)
 
     def _read_points(
         self, executor: Executor, thetas: Sequence[Array], held_out: Sequence[int] = ()
     ) -> BlockSums:
         """Sum loss and gradient at several weights, each without its fold where folds are held out."""
-        job = self._reader.point_job(self._folds if held_out else 1)
-        return self._reader.reduce(executor, partial(point_lane, job), self._stacked(thetas, held_out))
+        task = self._reader.of_points(PointTask, self._folds if held_out else 1)
+        return self._reader.reduce(executor, task, self._stacked(thetas, held_out))
 
     def _stacked(self, thetas: Sequence[Array], held_out: Sequence[int] = ()) -> StackedWeights:
         weights, intercept = self._split(np.concatenate(thetas, axis=1))

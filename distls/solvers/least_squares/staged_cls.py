@@ -26,7 +26,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import recipe_of
-from distls.workers.least_squares.calibrated_task import residual_lane
+from distls.workers.least_squares.calibrated_task import ResidualFit
 from distls.workers.prediction.predictor import LinearPredictor
 
 Numbers = NDArray[np.int64]
@@ -127,10 +127,11 @@ class StagedCls(Cls):
 
     def _rank(self, state: StagedClsState, executor: Executor) -> tuple[ClsState, RoundReport]:
         """Order the original features by the gradient at the predictions so far."""
-        job = self._job(Design(n_features=self.problem.shape[0]), state.fitted, with_gram=False)
+        summed = self._summed(Design(n_features=self.problem.shape[0]), state.fitted, with_gram=False)
+        task = ResidualFit(summed, self.basis, self.onto)
         before = state.calibrations[-1] if state.fitted else None
         rebuild = partial(self._rebuild, state, executor)
-        sums = self._reader.reduce(executor, partial(residual_lane, job), before, rebuild=rebuild)
+        sums = self._reader.reduce(executor, task, before, rebuild=rebuild)
         order = generators.gradient_order(sums.folds[0].cross)
         if self._per_order == 1:
             # an order of one block: the stages after it have their own

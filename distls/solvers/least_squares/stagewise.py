@@ -28,23 +28,23 @@ from distls.solvers.least_squares.stagewise_state import (
     base_of,
     block_of,
 )
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import (
     Block,
-    BlockJob,
     BlockSums,
+    BlockTask,
     Moments,
-    block_lane,
-    warm_up_blocks,
+    moment_bytes,
 )
-from distls.workers.least_squares.replay_task import ReplayJob, replay_lane
+from distls.workers.least_squares.replay_task import ReplayTask
 from distls.workers.linear_algebra.gram import gram_work_bytes
-from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.task import Call, Needs
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
@@ -61,6 +61,7 @@ class Stagewise(Solver[StagewiseState]):
     """
 
     state_type = StagewiseState
+    generates = True
 
     def __init__(
         self,
@@ -106,18 +107,20 @@ class Stagewise(Solver[StagewiseState]):
         return BlockReader(
             self.problem,
             lanes=self.params["lanes"],
-            # the Gram matrix and the block's gradient, or the gradient of all columns
-            block_bytes=max(
-                8 * (packed_size(m) + m * (k + 1)),
-                8 * n_features * k * self._ranked,
-                generator_parameters.preparation_bytes(self.params, n_features),
+            needs=Needs(
+                8 * ((2 * m + 2) * k + base),
+                # the Gram matrix and the block's gradient, or the gradient of all columns
+                max(
+                    moment_bytes(m, k),
+                    8 * n_features * k * self._ranked,
+                    generator_parameters.preparation_bytes(self.params, n_features),
+                ),
+                # products of a chunk before they are added, predictions before and after, gradients; replayed blocks
+                generator_parameters.work_bytes(self.params, self.problem)
+                + gram_work_bytes(m + k + 1, self.problem.dtype)
+                + rows * k * (3 * size + 16)
+                + model * size,
             ),
-            weight_bytes=8 * ((2 * m + 2) * k + base),
-            # products of a chunk before they are added, predictions before and after, gradients; replayed blocks
-            work_bytes=generator_parameters.work_bytes(self.params, self.problem)
-            + gram_work_bytes(m + k + 1, self.problem.dtype)
-            + rows * k * (3 * size + 16)
-            + model * size,
             # a logistic stage keeps Sigma in its state
             driver_bytes=_MODEL_COPIES * model * size
             + (_METRIC_COPIES + self._logistic) * 8 * m * m
@@ -132,10 +135,20 @@ class Stagewise(Solver[StagewiseState]):
         once = (self.params["pca"] is not None) + (self.params["features"] == "frequency")
         return float(self._stages * self.params["inner_rounds"] + orders + once)
 
-    def prepare(self, executor: Executor) -> None:
-        """See `BlockReader.compile_products`; blocks of columns have kernels of their own."""
-        self.reader.compile_products(executor)
-        self.reader.compile(executor, warm_up_blocks, self.problem.dtype.name)
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`: a block is added to the predictions, and another fitted."""
+        n_features, k = self.problem.shape
+        design = generator_parameters.probe_design(self.params, n_features, self.problem.seed)
+        task = self._task(design, with_predictions=self._calibrated)
+        weights = np.zeros((design.width(n_features) + self._calibrated * k, k))
+        task, before = (
+            replace(task, data=data, state=None),
+            Block(design, weights, np.zeros(k)),
+        )
+        return [
+            Call(task, (before, None), Lane(0, (block,))),
+            *evaluation_tasks(self.problem, self.data),
+        ]
 
     def init(self) -> StagewiseState:
         """Return the state without any block but the initial model."""
@@ -251,14 +264,14 @@ class Stagewise(Solver[StagewiseState]):
         """Read the data once, after the newest block was added to the predictions if it was not yet."""
         behind = state.version < state.blocks
         from_zero = behind and self._starts_model(state)
-        job = self._job(design, version=state.version, from_zero=from_zero, **options)
+        task = self._task(design, version=state.version, from_zero=from_zero, **options)
         fitted = base_of(state) if from_zero else [block_of(state, state.stage - 1)] if behind else []
         added = fitted[0] if fitted else None
         rebuild = partial(self._rebuild, state, executor)
-        return self.reader.read(executor, job, added, current, rebuild=rebuild)
+        return self.reader.reduce(executor, task, (added, current), rebuild=rebuild)
 
-    def _job(self, design: Design, **options: Any) -> BlockJob:
-        return BlockJob(
+    def _task(self, design: Design, **options: Any) -> BlockTask:
+        return BlockTask(
             data=self.data,
             loss=self.problem.loss,
             design=design,
@@ -276,9 +289,9 @@ class Stagewise(Solver[StagewiseState]):
         stages = state.version - state.has_base
         first = stages // self.params["stages"] * self.params["stages"]
         fitted = [*base_of(state), *(block_of(state, stage) for stage in range(first, stages))]
-        job = ReplayJob(self.data, self._k, self.problem.dtype.name, self._kept, state.version)
+        task = ReplayTask(self.data, self._k, self.problem.dtype.name, self._kept, state.version)
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
-        executor.reduce(partial(replay_lane, job), lanes, merge=_add, shared=fitted)
+        executor.reduce(task, lanes, merge=task.merge, shared=fitted)
 
     def _starts_model(self, state: StagewiseState) -> bool:
         return state.stage % self.params["stages"] == 0
@@ -318,17 +331,6 @@ class Stagewise(Solver[StagewiseState]):
             state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes
         )
 
-    def probe(self, block: int) -> None:
-        """Work through one partition in this process as a round does, and forget it: what `plan` times."""
-        n_features, k = self.problem.shape
-        design = generator_parameters.probe_design(self.params, n_features, self.problem.seed)
-        job = replace(self._job(design, with_predictions=self._calibrated), state=None)
-        job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False))
-        weights = np.zeros((design.width(n_features) + self._calibrated * k, k))
-        before = Block(design, weights, np.zeros(k))
-        with single_threaded_blas():
-            block_lane(job, (before, None), Lane(0, (block,)))
-
     def status(self, state: StagewiseState) -> Status:
         """Return CONVERGED after all stages, DIVERGED if the newest weights are not finite."""
         newest = int(state.widths[-1]) if state.stage else 0
@@ -341,7 +343,3 @@ class Stagewise(Solver[StagewiseState]):
         """Return the model of what is fitted so far."""
         with single_threaded_blas():
             return Fitted(assemble(state, self.problem.shape[0], self.params["stages"]))
-
-
-def _add(left: int, right: int) -> int:
-    return left + right

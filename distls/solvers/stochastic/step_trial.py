@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distls.execution.executor import Executor
+from distls.execution.batch import mapped
 from distls.problem import Problem
 from distls.storage.errors import DistlsError
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.lane_task import StochasticJob, Trial, try_update
+from distls.workers.stochastic.lane_task import Trial, TrialTask
 from distls.workers.stochastic.step_choice import Candidate, trial_rows
 from distls.workers.stochastic.update import Arrays
 
 
-def try_candidates(
-    candidates: tuple[Candidate, ...], job: StochasticJob, start: Arrays, problem: Problem, executor: Executor
+async def try_candidates(
+    candidates: tuple[Candidate, ...], task: TrialTask, start: Arrays, problem: Problem
 ) -> tuple[int, dict[str, Any]]:
     """Return the candidate with the lowest objective on some rows after a pass over others in one lane, and details.
 
@@ -30,7 +29,7 @@ def try_candidates(
     enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
     blocks = tuple(int(block) for block in order[:enough])
     trials = [Trial(candidate.on_trial, blocks, wanted) for candidate in candidates]
-    objectives = list(executor.map(partial(try_update, job), trials, shared=start))
+    objectives = await mapped(task, trials, shared=start)
     best = int(np.argmin(objectives))
     if not np.isfinite(objectives[best]):
         tried = "; ".join(str(candidate) for candidate in candidates)

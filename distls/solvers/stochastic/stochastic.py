@@ -11,46 +11,46 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution.batch import Wanted, reduced, run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.stochastic.problem_stats import stats_of_problem
 from distls.solvers.stochastic.step_trial import try_candidates
 from distls.solvers.stochastic.stochastic_state import StochasticState
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.evaluation.score_task import joint_gradient_bytes
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.averaging import add_scaled
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
-from distls.workers.rounds.shared_reads import ReadTogether
+from distls.workers.rounds.task import Call, Needs, ReadTogether
 from distls.workers.stochastic.lane_task import (
     LaneResult,
     LaneStart,
-    StochasticJob,
-    mean_lane,
-    merge_lanes,
-    merge_means,
-    train_lane,
-    warm_up,
+    MeanSums,
+    MeanTask,
+    StochasticTask,
+    TrainTask,
+    TrialTask,
 )
 from distls.workers.stochastic.step_choice import ChooseSteps
 from distls.workers.stochastic.update import Arrays, Update
 
+T = TypeVar("T", bound=StochasticTask)
 # A lane reads at least this many bytes, and this multiple of the weights, between averagings (docs/decisions/0013).
 _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
 # Relative spreads of lanes above which they are averaged more often, and below which less often.
@@ -79,6 +79,7 @@ class Stochastic(Solver[StochasticState]):
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
+        self.generates = self._block is not None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         stats = stats_of_problem(problem, self._block.width if self._block else None)
         self.steps = steps(stats, params, n_lanes, warm=initial is not None)
@@ -87,8 +88,7 @@ class Stochastic(Solver[StochasticState]):
         self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
         self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
-        path = str(dataset.path.resolve())
-        self.data = DatasetRef(path, dataset.fingerprint, self.plan.cache_bytes, fold=dataset.fold)
+        self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._averages = params.get("average", "none")
         self._initial = initial
         self._retired: NDArray[np.float64] | None = None
@@ -117,12 +117,10 @@ class Stochastic(Solver[StochasticState]):
         return make_plan(
             self.problem.dataset,
             Footprint(
-                weight_bytes=weight_bytes,
-                result_copies=2,  # a lane's arrays, and its window's mean or the certificate's gradient
+                TrainTask.needs(weight_bytes, self._work_bytes(row_bytes) + self._joint_bytes(memory.models)),
                 # the state before and after a round; two windows in float64, of both
-                driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
+                weight_bytes * (2 + windows * 4 * 8 / self.problem.dtype.itemsize),
                 sample_bytes=2 * sample_rows * row_bytes,
-                work_bytes=self._work_bytes(row_bytes) + self._joint_bytes(memory.models),
                 exchanged=self._exchanged(windows),
             ),
             lanes=len(self.lanes),
@@ -155,15 +153,30 @@ class Stochastic(Solver[StochasticState]):
         )
 
     def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta = self.problem.dataset.meta
-        indices = index_dtype(meta.n_features).name
-        dtype = self.problem.dtype.name
-        layout, data = ("dense", dtype) if self._block else (meta.layout, meta.dtype)
-        types = KernelTypes(layout, data, indices, dtype, self.problem.loss, meta.target)
-        warm = partial(warm_up, update=self.steps.default, models=self._memory.models)
-        warm(types)
-        executor.each_worker(warm, types)
+        """See `Solver.prepare`; the driver averages windows."""
+        add_scaled(np.zeros(1), np.zeros(1), np.zeros(1, self.problem.dtype), 1.0)
+        super().prepare(executor)
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """See `Solver.kernels`."""
+        return *super().kernels, type(self.steps.default).__name__, self._memory.models
+
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`."""
+        update, state, models = self.steps.default, StochasticState(), self._memory.models
+        width, k = data.one_row or self.problem.shape[0], self.problem.shape[1]
+        if self._block:
+            state, width = state.with_design(self._block.probe()), self._block.width
+        task = replace(self._task(TrainTask, state, update), data=data)
+        mean = replace(self._task(MeanTask, state, update), data=data)
+        lane, zero = Lane(0, (block,)), update.zeros((width, k), self.problem.dtype)
+        start = LaneStart(lane, 0.0, 0.0)
+        return [
+            Call(ReadTogether((task,)), (zero,), ((0, start),) * models),
+            *([Call(mean, (width, k), lane)] if update.needs_mean else []),
+            *evaluation_tasks(self.problem, self.data, models),
+        ]
 
     def init(self) -> StochasticState:
         """Return zero weights, or those of the initial model."""
@@ -189,22 +202,26 @@ class Stochastic(Solver[StochasticState]):
         self.steps.default.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
 
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
+        """Do one round alone."""
+        return run_alone(self.round(state), executor)
+
+    async def round(self, state: StochasticState) -> tuple[StochasticState, RoundReport]:
         """Do one round: every lane from the averaged arrays, then average."""
         details = None
         if self._block and not state.recipe:
-            state = self._with_features(state, executor)
+            state = await Wanted(partial(self._with_features, state))
         if not state.round and self.steps.default.needs_mean:
-            state = replace(state, lane=self._with_mean(state.lane, executor))
+            state = replace(state, lane=await self._with_mean(state.lane))
         if state.chosen is None and self.steps.candidates:
-            chosen, details = self._try_steps(state, executor)
+            chosen, details = await self._try_steps(state)
             state = replace(state, chosen=chosen)
-        job = self._job(state, self._update(state))
+        task = self._task(TrainTask, state, self._update(state))
         starts = self._lane_starts(state)
-        result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
+        result: LaneResult = await reduced(task, starts, merge=task.merge, shared=state.lane)
         blocks = [block for start in starts for block in start.lane.blocks]
         result.ledger.check_cover(blocks, int(self.problem.dataset.table.rows[blocks].sum()))
         following = self._advance(state, result)
-        return following, replace(self._report(result, job), details=details)
+        return following, replace(self._report(result, task), details=details)
 
     def _update(self, state: StochasticState) -> Update:
         return self.steps.default if state.chosen is None else self.steps.candidates[state.chosen].update
@@ -212,20 +229,14 @@ class Stochastic(Solver[StochasticState]):
     def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
         """Fit the feature map: principal components, bandwidth, filters."""
         assert self._block is not None
-        reader = BlockReader(
-            self.problem,
-            lanes=self.params["lanes"],
-            block_bytes=max(self._block.preparation_bytes, 1),
-            weight_bytes=1,
-            work_bytes=self._block.work_bytes,
-            memory=self._memory,
-        )
+        needs = Needs(1, max(self._block.preparation_bytes, 1), self._block.work_bytes)
+        reader = BlockReader(self.problem, lanes=self.params["lanes"], needs=needs, memory=self._memory)
         fitted = self._block.fitted(reader, executor)
         return state.with_design(fitted)
 
-    def _job(self, state: StochasticState, update: Update) -> StochasticJob:
-        """Return the job of all lanes of a round."""
-        return StochasticJob(
+    def _task(self, kind: type[T], state: StochasticState, update: Update) -> T:
+        """Return a task of a round."""
+        return kind(
             data=self.data,
             update=update,
             class_weight=self._class_weight,
@@ -238,29 +249,17 @@ class Stochastic(Solver[StochasticState]):
             dtype=self.problem.dtype.name,
         )
 
-    def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[int, dict[str, Any]]:
-        job = self._job(state, self.steps.default)
-        best, details = try_candidates(self.steps.candidates, job, state.lane, self.problem, executor)
+    async def _try_steps(self, state: StochasticState) -> tuple[int, dict[str, Any]]:
+        task = self._task(TrialTask, state, self.steps.default)
+        best, details = await try_candidates(self.steps.candidates, task, state.lane, self.problem)
         return best, {"tried": details}
 
-    def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:
+    async def _with_mean(self, lane: Arrays) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""
-        job = self._job(StochasticState(), self.steps.default)
+        task = self._task(MeanTask, StochasticState(), self.steps.default)
         lanes = [Lane(index, blocks) for index, blocks in enumerate(self.lanes)]
-        sums = executor.reduce(partial(mean_lane, job), lanes, merge=merge_means, shared=self.problem.shape)
+        sums: MeanSums = await reduced(task, lanes, merge=task.merge, shared=self.problem.shape)
         return self.steps.default.with_mean(lane, sums.x / sums.weight, sums.y / sums.weight)
-
-    def probe(self, block: int) -> None:
-        """Train one partition in this process and forget it: what `plan` times."""
-        state = StochasticState()
-        if self._block:
-            state = state.with_design(self._block.probe())
-        job = self._job(state, self.steps.default)
-        job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False), sample=None)
-        zero = self.steps.default.zeros(self.shape, self.problem.dtype)
-        start, models = LaneStart(Lane(0, (block,)), 0.0, 0.0), range(self._memory.models)
-        together = ReadTogether((partial(train_lane, job),))
-        together((zero,), tuple((0, start) for _ in models))
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
         parts = range(state.part, self._end(state))
@@ -315,10 +314,10 @@ class Stochastic(Solver[StochasticState]):
             )
         return following
 
-    def _report(self, result: LaneResult, job: StochasticJob) -> RoundReport:
+    def _report(self, result: LaneResult, task: TrainTask) -> RoundReport:
         averaging = None
         if self.sample is not None:
-            data, predictor = replace(self.data, cache_bytes=0), job.predictor(job.update, result.arrays)
+            data, predictor = replace(self.data, cache_bytes=0), task.predictor(task.update, result.arrays)
             after = mean_loss(data, self.sample, self.problem.loss, predictor, result.ledger)
             averaging = {
                 "loss_before": result.sample_loss / result.ledger.n_rows,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from typing import Any
 
 import google_crc32c
@@ -23,12 +24,16 @@ from distls.storage.model.bundle import parse_npy
 _KEPT_VERSIONS = 2
 _CHECKSUM_BYTES = 4
 _NAME = re.compile(r"(\d{8})-(\d{6,})\.npy")
+# A state that is kept in memory, for this thread alone: of the rows on which kernels are compiled.
+IN_MEMORY = "memory:"
+_LOCAL = threading.local()
 
 
 class RowState:
     """The folder RUN/state on a worker, or a folder in it, created with the first array."""
 
     def __init__(self, state: str | Place, kind: str = "") -> None:
+        self._memory = _LOCAL.__dict__.setdefault(kind, {}) if state == IN_MEMORY else None
         self._state = place_of(state)
         self.folder = self._state / kind if kind else self._state
 
@@ -42,6 +47,9 @@ class RowState:
 
     def put(self, index: int, version: int, array: NDArray[Any]) -> None:
         """Store the array of partition `index` as `version`."""
+        if self._memory is not None:
+            self._memory[index, version] = array.copy()
+            return
         # a C-ordered array is not copied
         array = np.ascontiguousarray(array)
         header = io.BytesIO()
@@ -54,6 +62,9 @@ class RowState:
 
     def drop(self, index: int, version: int) -> None:
         """Delete the array of partition `index` that was stored as `version`, if there is one."""
+        if self._memory is not None:
+            self._memory.pop((index, version), None)
+            return
         self._path(index, version).unlink(missing_ok=True)
 
     def stored(self) -> set[tuple[int, int]]:
@@ -72,8 +83,10 @@ class RowState:
         path = self._path(index, version)
         try:
             # a torn read looks like damage; a second one costs less than computing the state anew
-            array = self._whole(path)
+            array = self._whole(path) if self._memory is None else self._memory[index, version].copy()
             array = self._whole(path) if array is None else array
+        except KeyError:
+            raise StateLostError(f"{path}: missing") from None
         except FileNotFoundError:
             raise StateLostError(f"{path}: missing") from None
         if array is None:

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Rows, concatenate_rows, index_dtype, n_rows_of, take_rows
+from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
 from distls.workers.coordinate_descent.descent_kernels import N_TOTALS, loss_of_scores
 from distls.workers.coordinate_descent.near_kernels import add_products, column_gradients
-from distls.workers.coordinate_descent.row_scores_task import SparseWeights, no_targets, read_margins
-from distls.workers.coordinate_descent.sweep_task import Shard, Sweeper, SweepJob
-from distls.workers.evaluation.loss_sums import add_gradient
+from distls.workers.coordinate_descent.row_scores_task import SparseWeights
+from distls.workers.coordinate_descent.sweep_task import ColumnTask, Shard
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named, penalty_value, prox_rows
-from distls.workers.rounds.block_stream import DatasetRef, open_ref
-from distls.workers.rounds.kernel_types import one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.process import single_threaded_blas
@@ -57,29 +54,35 @@ class NearOptimum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def merge_near(left: NearOptimum, right: NearOptimum) -> NearOptimum:
-    """Refuse: there is one lane."""
-    raise ValueError("one lane looks for the weights nearer to the optimum")
-
-
-def near_optimum(job: SweepJob, weights: SparseWeights, lane: Lane) -> NearOptimum:
-    """Sweep some columns of all shards, in one lane, from the weights of the stored scores; errors as of `sweep_lane`.
+class NearTask(ColumnTask):
+    """Sweeps some columns of all shards, in one lane, from the weights of the stored scores; errors as `ColumnTask`.
 
     Shards are read again while columns violate the conditions that did not before.
     """
-    with Ledger.of_task() as ledger, single_threaded_blas():
-        b, found, search = weights.intercept, None, None
-        sweeper = Sweeper(job, read_margins(job.margins, len(b)), lane.index, ledger, b)
-        for _ in range(_READS):
-            working = _working_columns(sweeper, weights if found is None else found, lane)
-            if working is None or (search is not None and not working.more):
-                break
-            search = _Search(sweeper, working.x, working.w, search)
-            values, intercept = search.run()
-            used = values.any(axis=1)
-            order = np.argsort(working.columns[used])
-            found = SparseWeights(working.columns[used][order], values[used][order], intercept)
-        return NearOptimum(found, ledger)
+
+    def reads(self, item: Lane) -> tuple[int, ...]:
+        """Return nothing: all shards are read as often as they are needed."""
+        return ()
+
+    def result(self) -> NearOptimum:
+        """Search, and return the weights."""
+        weights, found, search = self.shared, None, None
+        with single_threaded_blas():
+            for _ in range(_READS):
+                working = _working_columns(self, weights if found is None else found, self.item)
+                if working is None or (search is not None and not working.more):
+                    break
+                search = _Search(self, working.x, working.w, search)
+                values, intercept = search.run()
+                used = values.any(axis=1)
+                order = np.argsort(working.columns[used])
+                found = SparseWeights(working.columns[used][order], values[used][order], intercept)
+        return NearOptimum(found, self.ledger)
+
+    @staticmethod
+    def merge(left: Any, right: Any) -> Any:
+        """Return the one result: one lane looks for the weights."""
+        return left
 
 
 class _Working(NamedTuple):
@@ -91,19 +94,19 @@ class _Working(NamedTuple):
     more: int
 
 
-def _working_columns(sweeper: Sweeper, weights: SparseWeights, lane: Lane) -> _Working | None:
+def _working_columns(task: ColumnTask, weights: SparseWeights, lane: Lane) -> _Working | None:
     """Return the columns with weights and those that violate the conditions; None if there are none or too many."""
     columns, found, held = [], [], 0
-    for shard in sweeper.shards(lane):
+    for shard in task.shards(lane.blocks):
         used = weights.columns[slice(*np.searchsorted(weights.columns, _span(shard)))] - shard.first
-        chosen = np.union1d(used, _violating(sweeper, shard.x))
+        chosen = np.union1d(used, _violating(task, shard.x))
         columns.append(shard.first + chosen)
         found.append(take_rows(shard.x, chosen))
         # once more where all are put together
         held += (
             2 * sum(array.nbytes for array in found[-1]) + KEPT * 8 * len(chosen) * weights.values.shape[1]
         )
-        if held > 2 * sweeper.job.active_bytes:
+        if held > 2 * task.active_bytes:
             return None
     numbers = np.concatenate(columns)
     if not numbers.size:
@@ -118,22 +121,22 @@ def _span(shard: Shard) -> list[int]:
     return [shard.first, shard.first + n_rows_of(shard.x)]
 
 
-def _violating(sweeper: Sweeper, x: Rows) -> NDArray[np.int64]:
+def _violating(task: ColumnTask, x: Rows) -> NDArray[np.int64]:
     """Return the places of columns that would get weights if they had none."""
-    z, y, weight = sweeper.margins
-    step, gradient = sweeper.job.step, np.empty((n_rows_of(x), z.shape[1]))
-    column_gradients(x, z, y, weight, loss_named(sweeper.job.margins.loss), gradient)
+    z, y, weight = task.margins
+    step, gradient = task.step, np.empty((n_rows_of(x), z.shape[1]))
+    column_gradients(x, z, y, weight, loss_named(task.scores.loss), gradient)
     gradient *= -step.scale
-    moved = prox_rows(sweeper.job.penalty, gradient, step.alpha * (1.0 + _VIOLATION), step.rho)
+    moved = prox_rows(task.penalty, gradient, step.alpha * (1.0 + _VIOLATION), step.rho)
     return np.flatnonzero(moved.any(axis=1))
 
 
 class _Search:
     """The sweeps over some columns, and the best bound of the optimum that they have led to."""
 
-    def __init__(self, sweeper: Sweeper, x: Rows, w: Array, before: _Search | None) -> None:
-        self._sweeper, self._job, self._x, self._w = sweeper, sweeper.job, x, w
-        self._loss, self._means = loss_named(sweeper.job.margins.loss), sweeper.leaning(x)
+    def __init__(self, task: ColumnTask, x: Rows, w: Array, before: _Search | None) -> None:
+        self._task, self._x, self._w = task, x, w
+        self._loss, self._means = loss_named(task.scores.loss), task.leaning(x)
         self._bound, self._best = -math.inf, self._point()
         self._lowest: float = math.inf if before is None else before._lowest
         value = self._judge()
@@ -155,30 +158,30 @@ class _Search:
                 self._judge()
         self._move(self._best)
         # duals are a bound with an intercept only where they sum to zero
-        self._sweeper.optimise_intercept(counted=False)
+        self._task.optimise_intercept(counted=False)
         return self._parts(self._point())
 
     def _is_good(self) -> bool:
         gap, excess = self._first - self._bound, self._first - self._lowest
-        rounding = _ROUNDING * float(np.finfo(self._job.margins.dtype).eps) * self._first
+        rounding = _ROUNDING * float(np.finfo(self._task.scores.dtype).eps) * self._first
         return gap <= max(_GOOD * excess, rounding)
 
     def _sweep(self, direction: int) -> None:
-        self._sweeper.run(
+        self._task.run(
             self._x, np.arange(len(self._w))[::direction], self._w, np.zeros(N_TOTALS), self._means
         )
-        self._sweeper.step_intercept()
+        self._task.step_intercept()
 
     def _judge(self) -> float:
         """Return the objective, and keep the weights if their dual point, for these columns alone, is the best."""
-        z, y, weight = self._sweeper.margins
-        step, gradient = self._job.step, np.empty_like(self._w)
+        z, y, weight = self._task.margins
+        step, gradient = self._task.step, np.empty_like(self._w)
         column_gradients(self._x, z, y, weight, self._loss, gradient)
         gradient *= step.scale
         loss = self._loss_mean()
-        value = loss + step.alpha * penalty_value(self._job.penalty, self._w, step.rho)
+        value = loss + step.alpha * penalty_value(self._task.penalty, self._w, step.rho)
         product = float(np.vdot(gradient, self._w))
-        c, conjugated = penalty_named(self._job.penalty).conjugate(-gradient, step.alpha, step.rho)
+        c, conjugated = penalty_named(self._task.penalty).conjugate(-gradient, step.alpha, step.rho)
         bound = loss * (1.0 - self._loss.dual_shortfall(c)) - c * product - conjugated
         if bound > self._bound:
             self._bound, self._best = bound, self._point()
@@ -186,18 +189,18 @@ class _Search:
         return value
 
     def _point(self) -> Array:
-        return np.concatenate([self._w.ravel(), self._sweeper.b + self._sweeper.shift])
+        return np.concatenate([self._w.ravel(), self._task.b + self._task.shift])
 
     def _parts(self, point: Array) -> tuple[Array, Array]:
         return point[: self._w.size].reshape(self._w.shape), point[self._w.size :]
 
     def _move(self, point: Array) -> None:
         """Take other weights, with their scores."""
-        sweeper = self._sweeper
-        self._w[:], sweeper.b[:] = self._parts(point)
-        sweeper.shift[:] = 0.0
-        sweeper.margins.z[:] = sweeper.b
-        add_products(self._x, self._w, sweeper.margins.z)
+        task = self._task
+        self._w[:], task.b[:] = self._parts(point)
+        task.shift[:] = 0.0
+        task.margins.z[:] = task.b
+        add_products(self._x, self._w, task.margins.z)
 
     def _extrapolate(self, points: list[Array], before: float) -> bool:
         """Move to where the points lead if the objective is lower there; the points are overwritten."""
@@ -217,12 +220,12 @@ class _Search:
         return False
 
     def _value(self) -> float:
-        step = self._job.step
-        return self._loss_mean() + step.alpha * penalty_value(self._job.penalty, self._w, step.rho)
+        step = self._task.step
+        return self._loss_mean() + step.alpha * penalty_value(self._task.penalty, self._w, step.rho)
 
     def _loss_mean(self) -> float:
-        z, y, weight = self._sweeper.margins
-        return float(self._job.step.scale * loss_of_scores(z, z, 0.0, y, weight, self._loss))
+        z, y, weight = self._task.margins
+        return float(self._task.step.scale * loss_of_scores(z, z, 0.0, y, weight, self._loss))
 
 
 def _shares(points: list[Array], last: Array) -> Array | None:
@@ -237,17 +240,3 @@ def _shares(points: list[Array], last: Array) -> Array | None:
     # the combination of the differences, with shares that sum to one, which is the shortest
     shares = np.linalg.solve(products, np.ones(len(points)))
     return np.asarray(np.cumsum(shares / shares.sum())[:-1])
-
-
-def warm_up_near(data: DatasetRef, loss: str, dtype: str, penalty: str) -> None:
-    """Compile the kernels of the task and of certificates, or load them, on a single row, as `warm_up` does."""
-    meta = open_ref(data).meta
-    x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
-    z, y = np.zeros((1, 2), dtype), no_targets(meta, 1)
-    column_gradients(x, z, y, np.empty(0), loss_named(loss), np.empty((1, 2)))
-    add_products(x, np.zeros((1, 2)), z)
-    prox_rows(penalty, np.zeros((1, 2)), 1.0, 0.0)
-    if isinstance(y, np.ndarray):  # this kernel is of classes
-        rows, none = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name), np.empty(0)
-        weights = np.zeros((1, 2), dtype)
-        add_gradient(rows, y, none, loss_named(loss), weights, np.zeros(2), np.zeros((1, 2)), np.zeros(2))

@@ -24,10 +24,10 @@ from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
-from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Task
 
 
 class SparseWeights(NamedTuple):
@@ -50,14 +50,31 @@ class SparseWeights(NamedTuple):
         return out
 
 
-@dataclass(frozen=True)
-class MarginJob:
-    """The scores to compute or to read."""
+class Margins(NamedTuple):
+    """The input of a lane: scores (n_rows, k), targets and weights (n_rows,) or (0,) of all rows."""
+
+    z: NDArray[Any]
+    y: NDArray[np.int32] | LabelSets
+    weight: NDArray[np.float64]
+
+
+@dataclass
+class MarginSums:
+    """Sums over the rows of one lane, or of several."""
+
+    losses: NDArray[np.float64]  # (n_sizes,): ``sum_i s_i loss_i`` at each size of the step
+    errors: int = 0  # rows predicted wrong at the first size, counted as by `score_gradients`
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+@dataclass(eq=False)
+class RowScores(Task):
+    """Computes and stores the scores of rows, and sums their losses; shared are `SparseWeights`."""
 
     data: DatasetRef
     loss: str  # full loss name
     dtype: str  # of weights and scores
-    class_weight: NDArray[np.float64] | None  # (n_classes,), as in `StochasticJob`
+    class_weight: NDArray[np.float64] | None  # (n_classes,), as in `TrainTask`
     state: str  # folder of the stored scores
     version: int  # under which they are stored
 
@@ -81,34 +98,50 @@ class MarginJob:
         """Row weights of each partition, float64; empty where all are one."""
         return RowState(self.state, "weights")
 
+    def start(self) -> None:
+        """See `Task.start`."""
+        self.total = MarginSums(np.zeros(1))
+        self._w = self.shared.dense(open_ref(self.data).meta.n_features)
 
-class Margins(NamedTuple):
-    """The input of a lane: scores (n_rows, k), targets and weights (n_rows,) or (0,) of all rows."""
+    def add(self, index: int, part: Partition) -> None:
+        """Score a partition's rows."""
+        z = _scores(part, self._w, self.shared.intercept)
+        weight = self._store_rows(index, part)
+        self.scores.write(index, self.version, z)
+        self._sum(part, (z, z, weight), np.zeros(1))
 
-    z: NDArray[Any]
-    y: NDArray[np.int32] | LabelSets
-    weight: NDArray[np.float64]
+    def _store_rows(self, index: int, part: Partition) -> NDArray[np.float64]:
+        """Store targets and weights of a partition unless they are stored already; return the weights."""
+        weight = row_weights(part, self.class_weight)
+        targets: Any = part.y
+        kept = [(self.classes, targets), (self.weights, weight)]
+        if not is_codes(targets):
+            counts = np.diff(targets.indptr).astype(np.int64)
+            kept = [
+                (self.classes, label_sets(targets).indices),
+                (self.counts, counts),
+                (self.weights, weight),
+            ]
+        for state, values in kept:
+            if not state.holds(index, 0, values.shape, values.dtype):
+                state.write(index, 0, values)
+        return weight
 
-
-@dataclass
-class MarginSums:
-    """Sums over the rows of one lane, or of several."""
-
-    losses: NDArray[np.float64]  # (n_sizes,): ``sum_i s_i loss_i`` at each size of the step
-    errors: int = 0  # rows predicted wrong at the first size, counted as by `score_gradients`
-    ledger: Ledger = field(default_factory=Ledger)
-
-
-def margin_lane(job: MarginJob, weights: SparseWeights, lane: Lane) -> MarginSums:
-    """Compute and store the scores of one lane's rows; return their loss."""
-    with Ledger.of_task() as ledger:
-        total, w = MarginSums(np.zeros(1), 0, ledger), weights.dense(open_ref(job.data).meta.n_features)
-        for index, part in stream(job.data, lane.blocks, ledger):
-            z = _scores(part, w, weights.intercept)
-            weight = _store_rows(job, index, part)
-            job.scores.write(index, job.version, z)
-            _count(job, total, part, index, (z, z, weight), np.zeros(1))
-        return total
+    def _sum(
+        self,
+        part: Partition,
+        margins: tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]],
+        sizes: NDArray[np.float64],
+    ) -> None:
+        """Add the losses of one partition's rows."""
+        z, change, weight = margins
+        y, loss = part.y if is_codes(part.y) else label_sets(part.y), loss_named(self.loss)
+        with self.ledger.in_kernels():
+            for place, size in enumerate(sizes):
+                self.total.losses[place] += loss_of_scores(z, change, size, y, weight, loss)
+            own = is_codes(y)
+            wrong = z.argmax(axis=1) != y if own else wrong_sets(self.loss, z, indicators(part.y, z.shape[1]))
+        self.total.errors += int(np.count_nonzero(wrong))
 
 
 class Change(NamedTuple):
@@ -119,60 +152,29 @@ class Change(NamedTuple):
     intercept: NDArray[np.float64]  # (k,): a change of the intercept as a whole, whatever the size
 
 
-def change_lane(job: MarginJob, shared: Change, lane: Lane) -> MarginSums:
-    """Return the losses of one lane's rows at the sizes of a change of the weights."""
-    change, sizes, shift = shared
-    w = change.dense(open_ref(job.data).meta.n_features)
-    with Ledger.of_task() as ledger:
-        total = MarginSums(np.zeros(len(sizes)), 0, ledger)
-        for index, part in stream(job.data, lane.blocks, ledger):
-            z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
-            if shift.any():
-                z += shift
-            weight = row_weights(part, job.class_weight)
-            _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
-        return total
+class ChangedScores(RowScores):
+    """Sums the losses of rows at the sizes of a `Change` of the weights of the stored scores."""
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        self.total = MarginSums(np.zeros(len(self.shared.sizes)))
+        self._w = self.shared.weights.dense(open_ref(self.data).meta.n_features)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum a partition's losses."""
+        change, sizes, shift = self.shared
+        z = self.scores.read(index, self.version, (n_rows_of(part.x), self._w.shape[1]), self.dtype)
+        if shift.any():
+            z += shift
+        weight = row_weights(part, self.class_weight)
+        self._sum(part, (z, _scores(part, self._w, change.intercept), weight), sizes)
 
 
 def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) -> NDArray[Any]:
     return scores(part.x, w, intercept, np.empty((n_rows_of(part.x), w.shape[1]), w.dtype))
 
 
-def _store_rows(job: MarginJob, index: int, part: Partition) -> NDArray[np.float64]:
-    """Store targets and weights of a partition unless they are stored already; return the weights."""
-    weight = row_weights(part, job.class_weight)
-    targets: Any = part.y
-    kept = [(job.classes, targets), (job.weights, weight)]
-    if not is_codes(targets):
-        counts = np.diff(targets.indptr).astype(np.int64)
-        kept = [(job.classes, label_sets(targets).indices), (job.counts, counts), (job.weights, weight)]
-    for state, values in kept:
-        if not state.holds(index, 0, values.shape, values.dtype):
-            state.write(index, 0, values)
-    return weight
-
-
-def _count(
-    job: MarginJob,
-    total: MarginSums,
-    part: Partition,
-    index: int,
-    margins: tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]],
-    sizes: NDArray[np.float64],
-) -> None:
-    """Add the losses of one partition's rows."""
-    z, change, weight = margins
-    y = part.y if is_codes(part.y) else label_sets(part.y)
-    with total.ledger.in_kernels():
-        for place, size in enumerate(sizes):
-            total.losses[place] += loss_of_scores(z, change, size, y, weight, loss_named(job.loss))
-        own = is_codes(y)
-        wrong = z.argmax(axis=1) != y if own else wrong_sets(job.loss, z, indicators(part.y, z.shape[1]))
-    total.errors += int(np.count_nonzero(wrong))
-    total.ledger.count(index, len(z))
-
-
-def read_margins(job: MarginJob, k: int) -> Margins:
+def read_margins(job: RowScores, k: int) -> Margins:
     """Read the stored state of all rows; the caller may overwrite the scores.
 
     Raises StateLostError if some of it is missing, or not as it was written.
@@ -201,7 +203,7 @@ def _stored_rows(
     state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, sets: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
     """Read codes, the number of each row's labels and the weights of all rows, once a process and fit."""
-    job = MarginJob(DatasetRef("", fingerprint), "", "", None, state, 0)
+    job = RowScores(DatasetRef("", fingerprint), "", "", None, state, 0)
 
     def all_of(kept: RowState, dtype: Any) -> NDArray[Any]:
         return np.concatenate([kept.read(index, 0, dtype=dtype) for index in range(n_blocks)])

@@ -7,15 +7,14 @@ A lane has a private copy of the scores of all rows, and returns only its new we
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.partitions import are_below, are_offsets
-from distls.storage.errors import StateLostError
 from distls.storage.rows import (
     ColumnShard,
     CscColumns,
@@ -23,11 +22,10 @@ from distls.storage.rows import (
     DenseRows,
     Rows,
     concatenate_rows,
-    index_dtype,
     n_rows_of,
     take_rows,
 )
-from distls.storage.temporary.row_state import RowState
+from distls.workers.coordinate_descent.active_columns import Active, bytes_of, read_active, store_active
 from distls.workers.coordinate_descent.descent_kernels import (
     N_TOTALS,
     Step,
@@ -36,46 +34,25 @@ from distls.workers.coordinate_descent.descent_kernels import (
 )
 from distls.workers.coordinate_descent.intercept import Intercept, centred, leaning_columns
 from distls.workers.coordinate_descent.row_scores_task import (
-    MarginJob,
     Margins,
+    RowScores,
     SparseWeights,
+    no_targets,
     read_margins,
 )
+from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.penalties.row_kernels import kernel_argument
-from distls.workers.rounds.block_stream import open_ref, stream_columns
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.block_stream import open_ref, stream, stream_columns
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.task import Task
 from distls.workers.runtime.rng import Purpose, rng
 
 _T = Totals()
 _NONE = np.empty(0)
 _UNMARKED = np.empty(0, np.bool_)
-
-
-@dataclass(frozen=True)
-class SweepJob:
-    """The part of a round's input that all lanes share, except for weights."""
-
-    margins: MarginJob
-    penalty: str
-    step: Step
-    seed: int
-    round: int
-    # (n_shards,): columns are drawn, so many of each shard, and not permuted (the paper's randomised selection)
-    draws: NDArray[np.int64] | None
-    fit_intercept: bool  # an unpenalised block of ones, made optimal by every lane before it sweeps
-    sweeps: int  # over the active columns, after the sweep over all
-    keep: bool  # store the active columns in RUN/state for `active_sweeps` instead
-    active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
-    recentre: bool = False  # subtract from each row of weights the constant that is best for its penalty
-    given_only: bool = False  # sweep only the columns whose weights are sent
-    skipped: bytes = b""  # columns that are not swept, packed bits; empty: none
-    below: float = (
-        0.0  # strength at which a zero column has to stay zero to be skipped from now on; 0: none is
-    )
 
 
 @dataclass
@@ -93,166 +70,90 @@ class LaneSweeps:
     ledger: Ledger = field(default_factory=Ledger)  # its blocks are column shards
 
 
-def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
-    """Merge the results of two lanes."""
-    totals = left.totals + right.totals
-    totals[_T.largest] = max(left.totals[_T.largest], right.totals[_T.largest])
-    too_many = min(left.active_bytes, right.active_bytes) < 0
-    return LaneSweeps(
-        left.weights + right.weights,
-        totals,
-        left.intercept,
-        left.shift + right.shift,
-        left.change + right.change,
-        -1 if too_many else left.active_bytes + right.active_bytes,
-        left.swept_bytes + right.swept_bytes,
-        left.idle + right.idle,
-        left.ledger.merge(right.ledger),
-    )
-
-
-class _Active(NamedTuple):
-    """Columns with non-zero weights: their numbers, and the columns as rows of X^T."""
-
-    columns: NDArray[np.int64]
-    x: Rows
-
-
-def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
-    """Sweep one lane's shards from the weights that all lanes start from, those of the stored scores.
+@dataclass(eq=False)
+class ColumnTask(Task):
+    """Base of tasks on the weights of the stored scores, which are shared as `SparseWeights`.
 
     Raises StateLostError if the scores are not there.
     """
-    with Ledger.of_task() as ledger:
-        b = weights.intercept
-        sweeper = Sweeper(job, read_margins(job.margins, len(b)), lane.index, ledger, b)
-        return sweeper.result(_sweep_shards(sweeper, weights, lane))
 
+    scores: RowScores
+    penalty: str
+    step: Step
+    seed: int
+    round: int
+    # (n_shards,): columns are drawn, so many of each shard, and not permuted (the paper's randomised selection)
+    draws: NDArray[np.int64] | None
+    fit_intercept: bool  # an unpenalised block of ones, made optimal by every lane before it sweeps
+    sweeps: int  # over the active columns, after the sweep over all
+    keep: bool  # store the active columns in RUN/state for `ActiveSweeps` instead
+    active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
+    recentre: bool = False  # subtract from each row of weights the constant that is best for its penalty
+    given_only: bool = False  # sweep only the columns whose weights are sent
+    skipped: bytes = b""  # columns that are not swept, packed bits; empty: none
+    below: float = (
+        0.0  # strength at which a zero column has to stay zero to be skipped from now on; 0: none is
+    )
 
-def _sweep_shards(sweeper: Sweeper, weights: SparseWeights, lane: Lane) -> list[SparseWeights]:
-    """Sweep all shards of a lane, then sweep its active columns or store them; return the new values."""
-    job = sweeper.job
-    found: list[_Active] = []
-    values: list[SparseWeights] = []
-    # every lane's columns are to be judged at the optimal intercept; all find the same bits
-    sweeper.optimise_intercept(counted=lane.index == 0)
-    for shard in sweeper.shards(lane):
-        given, w = _given(weights, shard)
-        before = w.any(axis=1)
-        sweeper.sweep(shard, w, given if job.given_only else _unskipped(job, shard.first, len(w)))
-        used = np.flatnonzero(before | w.any(axis=1))
-        values.append(SparseWeights(shard.first + used, w[used], _NONE))
-        if sweeper.active_bytes >= 0 and (job.sweeps or job.keep):
-            found.append(_Active(shard.first + used, take_rows(shard.x, used)))
-            sweeper.count_active(found)
-    if sweeper.active_bytes >= 0 and job.keep:
-        _store_active(job, lane.index, found)
-    elif sweeper.active_bytes >= 0 and job.sweeps and found:
-        values = [_swept(sweeper, found, values)]
-    return values
+    def __post_init__(self) -> None:
+        """Read the data of the scores."""
+        self.data = self.scores.data
 
+    def start(self) -> None:
+        """See `Task.start`."""
+        b = self.shared.intercept
+        self.begin(read_margins(self.scores, len(b)), self.item.index, b)
 
-def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSweeps:
-    """Sweep the active columns that all lanes have stored, in one lane, so that zeros become exact."""
-    with Ledger.of_task() as ledger:
-        b = weights.intercept
-        sweeper = Sweeper(job, read_margins(job.margins, len(b)), n_lanes, ledger, b)
-        found = [_read_active(job, lane) for lane in range(n_lanes)]
-        columns = np.concatenate([each.columns for each in found])
-        w = weights.dense(open_ref(job.margins.data).meta.n_features)[columns].astype(np.float64)
-        return sweeper.result([_swept(sweeper, found, [SparseWeights(columns, w, _NONE)])])
-
-
-def intercept_alone(job: SweepJob, weights: SparseWeights, lane: int) -> LaneSweeps:
-    """Return the intercept that is optimal for the stored scores, those of `weights`."""
-    with Ledger.of_task() as ledger:
-        b = weights.intercept
-        sweeper = Sweeper(job, read_margins(job.margins, len(b)), lane, ledger, b)
-        sweeper.optimise_intercept(counted=False)
-        return sweeper.result([])
-
-
-def _swept(sweeper: Sweeper, found: list[_Active], values: list[SparseWeights]) -> SparseWeights:
-    """Sweep active columns as often as the job says, with steps of the intercept before, between and after."""
-    x = concatenate_rows([each.x for each in found])
-    w, means = np.concatenate([each.values for each in values]), sweeper.leaning(x)
-    for number in range(1, sweeper.job.sweeps + 1):
-        sweeper.step_intercept()
-        sweeper.sweep_active(x, w, number, means)
-    sweeper.step_intercept()
-    return SparseWeights(np.concatenate([each.columns for each in values]), w, _NONE)
-
-
-class Shard(NamedTuple):
-    """A column shard as kernels read it: its first column, and its columns as rows of X^T."""
-
-    first: int
-    x: Rows
-    number: int  # among the shards
-
-
-def _transposed(shard: ColumnShard, index: int) -> Shard:
-    x = shard.x
-    return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values), index)
-
-
-def _given(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the columns of a shard that have weights in `weights`, and the weights of all its columns, float64."""
-    n_columns = n_rows_of(shard.x)
-    first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])
-    given = weights.columns[first:stop] - shard.first
-    out = np.zeros((n_columns, weights.values.shape[1]))
-    out[given] = weights.values[first:stop]
-    return given, out
-
-
-def _unskipped(job: SweepJob, first: int, n_columns: int) -> NDArray[np.int64]:
-    """Return the columns of a shard that are swept."""
-    if not job.skipped:
-        return np.arange(n_columns)
-    packed = np.frombuffer(job.skipped, np.uint8)
-    start = first // 8
-    skipped = np.unpackbits(packed[start : (first + n_columns + 7) // 8])[first - 8 * start :][:n_columns]
-    return np.flatnonzero(skipped == 0)
-
-
-class Sweeper:
-    """A lane at work: its scores, its random orders, its totals."""
-
-    def __init__(
-        self, job: SweepJob, margins: Margins, lane: int, ledger: Ledger, intercept: NDArray[np.float64]
-    ) -> None:
-        self.job, self.margins, self._lane, self._ledger = job, margins, lane, ledger
-        own = Intercept(margins, job.margins.loss, job.step) if job.fit_intercept else None
+    def begin(self, margins: Margins, lane: int, intercept: NDArray[np.float64]) -> None:
+        """Begin at some scores: with the random orders of a lane, and with no totals yet."""
+        self.margins, self._lane = margins, lane
+        own = Intercept(margins, self.scores.loss, self.step) if self.fit_intercept else None
         # by its own steps, and by what centred columns have changed it
         self._intercept, self.b, self.shift = own, intercept.copy(), np.zeros(len(intercept))
-        self.active_bytes = self._swept_bytes = 0
+        self.kept_bytes = self._swept_bytes = 0
         # active passes and the intercept count towards the change of F alone, not towards the violations
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
-        self._penalty = kernel_argument(penalty_named(job.penalty))
+        self._penalty = kernel_argument(penalty_named(self.penalty))
         self._idle: list[NDArray[np.int64]] = []
 
-    def shards(self, lane: Lane) -> Iterator[Shard]:
-        """Yield the lane's shards in the order of the round."""
-        order = self._rng(0).permutation(len(lane.blocks))
-        shards = [lane.blocks[i] for i in order]
-        for index, shard in stream_columns(self.job.margins.data, shards, self._ledger):
+    @staticmethod
+    def merge(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
+        """Merge the results of two lanes."""
+        totals = left.totals + right.totals
+        totals[_T.largest] = max(left.totals[_T.largest], right.totals[_T.largest])
+        too_many = min(left.active_bytes, right.active_bytes) < 0
+        return LaneSweeps(
+            left.weights + right.weights,
+            totals,
+            left.intercept,
+            left.shift + right.shift,
+            left.change + right.change,
+            -1 if too_many else left.active_bytes + right.active_bytes,
+            left.swept_bytes + right.swept_bytes,
+            left.idle + right.idle,
+            left.ledger.merge(right.ledger),
+        )
+
+    def shards(self, blocks: tuple[int, ...]) -> Iterator[Shard]:
+        """Yield shards in the order of the round."""
+        order = self._rng(0).permutation(len(blocks))
+        shards = [blocks[i] for i in order]
+        for index, shard in stream_columns(self.data, shards, self.ledger):
             yield _transposed(shard, index)
-            self._ledger.blocks.append(index)
 
     def _rng(self, sweep: int, *key: int) -> np.random.Generator:
-        return rng(self.job.seed, Purpose.BLOCKS, self.job.round, self._lane, sweep, *key)
+        return rng(self.seed, Purpose.BLOCKS, self.round, self._lane, sweep, *key)
 
     def sweep(self, shard: Shard, w: NDArray[np.float64], columns: NDArray[np.int64]) -> None:
         """Sweep those columns of a shard, or as many draws of them as the round has for it."""
-        (first, x, number), n, draws = shard, len(columns), self.job.draws
+        (first, x, number), n, draws = shard, len(columns), self.draws
         generator = self._rng(0, first)
         order = (
             generator.permutation(n)
             if draws is None
             else generator.integers(n, size=draws[number] if n else 0)
         )
-        idle = np.zeros(len(w) if self.job.below > 0.0 else 0, np.bool_)
+        idle = np.zeros(len(w) if self.below > 0.0 else 0, np.bool_)
         self.run(x, columns[order], w, self._totals, self.leaning(x), idle)
         self._idle.append(
             first + np.flatnonzero(idle & ~w.any(axis=1)) if len(idle) else np.empty(0, np.int64)
@@ -262,12 +163,12 @@ class Sweeper:
         """Sweep the columns with non-zero weights, some of them less their `means`."""
         order = self._rng(number).permutation(np.flatnonzero(w.any(axis=1)))
         self.run(x, order, w, self._others, means)
-        self._swept_bytes += _bytes_of(x) * len(order) // max(len(w), 1)
+        self._swept_bytes += bytes_of(x) * len(order) // max(len(w), 1)
 
     def optimise_intercept(self, *, counted: bool) -> None:
         """Make the intercept optimal for the scores; count its violation where it was, if `counted`."""
         if self._intercept is not None:
-            with self._ledger.in_kernels():
+            with self.ledger.in_kernels():
                 violation = self._intercept.optimise(self.b, self._others)
             if counted:
                 self._totals[_T.violation] += violation
@@ -276,7 +177,7 @@ class Sweeper:
     def step_intercept(self) -> None:
         """Do one step of the intercept."""
         if self._intercept is not None:
-            with self._ledger.in_kernels():
+            with self.ledger.in_kernels():
                 self._intercept.step(self.b, self._others)
 
     def leaning(self, x: Rows) -> dict[int, float]:
@@ -303,8 +204,8 @@ class Sweeper:
             self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
             self.shift -= means[j] * (w[j] - before)
         self._sweep_columns(x, order[start:], w, totals, idle)
-        if self.job.recentre:  # the loss ignores constants, and so do the other columns
-            penalty, step = penalty_named(self.job.penalty), self.job.step
+        if self.recentre:  # the loss ignores constants, and so do the other columns
+            penalty, step = penalty_named(self.penalty), self.step
             totals[_T.change] += step.alpha * recentre_rows(penalty, w, np.unique(order), step.rho)
 
     def _sweep_columns(
@@ -316,20 +217,20 @@ class Sweeper:
         idle: NDArray[np.bool_] = _UNMARKED,
     ) -> None:
         z, y, weight = self.margins
-        loss = loss_named(self.job.margins.loss)
-        with self._ledger.in_kernels():
+        loss = loss_named(self.scores.loss)
+        with self.ledger.in_kernels():
             order = np.ascontiguousarray(order)  # strided, it would be compiled for anew, by each worker
-            step, below = self.job.step, self.job.below
+            step, below = self.step, self.below
             column_sweep(x, order, w, z, y, weight, loss, self._penalty, step, totals, idle, below)
 
-    def count_active(self, found: list[_Active]) -> None:
+    def count_active(self, found: list[Active]) -> None:
         """Count the bytes of the newest of `found`; drop all if they exceed the job's limit."""
-        self.active_bytes += _bytes_of(found[-1].x)
-        if self.active_bytes > self.job.active_bytes:
-            self.active_bytes = -1
+        self.kept_bytes += bytes_of(found[-1].x)
+        if self.kept_bytes > self.active_bytes:
+            self.kept_bytes = -1
             found.clear()
 
-    def result(self, values: list[SparseWeights]) -> LaneSweeps:
+    def swept(self, values: list[SparseWeights]) -> LaneSweeps:
         """Return the result of the lane."""
         return LaneSweeps(
             values,
@@ -337,49 +238,124 @@ class Sweeper:
             self.b,
             self.shift,
             float(self._totals[_T.change] + self._others[_T.change]),
-            self.active_bytes,
+            self.kept_bytes,
             self._swept_bytes,
             self._idle,
-            self._ledger,
+            self.ledger,
         )
 
 
-def _bytes_of(x: Rows) -> int:
-    return sum(array.nbytes for array in x)
+class SweepTask(ColumnTask):
+    """Sweeps a lane's shards, of which there may be none."""
+
+    @staticmethod
+    def result_bytes(n_features: int, k: int, skipping: float) -> float:
+        """Return the bytes of all lanes' results; `skipping` says which columns, in units of weights."""
+        # float64 arrays of a lane's own columns: new weights, a copy while they are joined, indices
+        return (3 + skipping) * 8 * n_features * k
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        super().start()
+        self._found: list[Active] = []
+        self._values: list[SparseWeights] = []
+        # every lane's columns are to be judged at the optimal intercept; all find the same bits
+        self.optimise_intercept(counted=self.item.index == 0)
+
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Shard]]:
+        """See `Task.stream`: shards, in the order of the round."""
+        return ((shard.number, shard) for shard in self.shards(blocks))
+
+    def count(self, index: int, block: Shard) -> None:
+        """Enter a shard."""
+        self.ledger.blocks.append(index)
+
+    def add(self, index: int, shard: Shard) -> None:
+        """Sweep a shard, and keep its active columns."""
+        given, w = _given(self.shared, shard)
+        before = w.any(axis=1)
+        self.sweep(shard, w, given if self.given_only else _unskipped(self, shard.first, len(w)))
+        used = np.flatnonzero(before | w.any(axis=1))
+        self._values.append(SparseWeights(shard.first + used, w[used], _NONE))
+        if self.kept_bytes >= 0 and (self.sweeps or self.keep):
+            self._found.append(Active(shard.first + used, take_rows(shard.x, used)))
+            self.count_active(self._found)
+
+    def result(self) -> LaneSweeps:
+        """Sweep the active columns, or store them; return the new values."""
+        if self.kept_bytes >= 0 and self.keep:
+            store_active(self.scores.state, self.round, self.item.index, self._found)
+        elif self.kept_bytes >= 0 and self.sweeps and self._found:
+            self._values = [_swept(self, self._found, self._values)]
+        return self.swept(self._values)
 
 
-def _folder(job: SweepJob) -> RowState:
-    """Return where lanes store their active columns, for one lane to sweep them all."""
-    return RowState(job.margins.state, "active")
+class ActiveSweeps(ColumnTask):
+    """Sweeps the active columns that all lanes have stored, so that zeros become exact; the item is of no blocks."""
+
+    def result(self) -> LaneSweeps:
+        """Sweep the columns."""
+        state, meta, n_lanes = self.scores.state, open_ref(self.data).meta, self.item.index
+        found = [read_active(state, self.round, lane, meta) for lane in range(n_lanes)]
+        columns = np.concatenate([each.columns for each in found])
+        w = self.shared.dense(meta.n_features)[columns].astype(np.float64)
+        return self.swept([_swept(self, found, [SparseWeights(columns, w, _NONE)])])
 
 
-def _store_active(job: SweepJob, lane: int, found: Sequence[_Active]) -> None:
-    """Store a lane's active columns, each array under a number of its own."""
-    columns = np.concatenate([each.columns for each in found])
+def _swept(task: ColumnTask, found: list[Active], values: list[SparseWeights]) -> SparseWeights:
+    """Sweep active columns as often as the task says, with steps of the intercept before, between and after."""
     x = concatenate_rows([each.x for each in found])
-    for place, array in enumerate((columns, *x)):
-        _folder(job).write(4 * lane + place, job.round, array)
+    w, means = np.concatenate([each.values for each in values]), task.leaning(x)
+    for number in range(1, task.sweeps + 1):
+        task.step_intercept()
+        task.sweep_active(x, w, number, means)
+    task.step_intercept()
+    return SparseWeights(np.concatenate([each.columns for each in values]), w, _NONE)
 
 
-def _read_active(job: SweepJob, lane: int) -> _Active:
-    folder, round_ = _folder(job), job.round
-    columns, *arrays = [folder.read(4 * lane + place, round_) for place in range(2)]
-    x: Rows = DenseRows(arrays[0])
-    if arrays[0].ndim == 1:
-        x = CsrRows(arrays[0], *(folder.read(4 * lane + place, round_) for place in (2, 3)))
-    if n_rows_of(x) != len(columns) or not _is_sound(columns, x, job):
-        raise StateLostError(f"{folder.folder}: active columns of lane {lane} do not fit each other")
-    return _Active(columns, x)
+class Shard(NamedTuple):
+    """A column shard as kernels read it: its first column, and its columns as rows of X^T."""
+
+    first: int
+    x: Rows
+    number: int  # among the shards
 
 
-def _is_sound(columns: NDArray[Any], x: Rows, job: SweepJob) -> bool:
-    """Return whether columns and rows are within the data."""
-    # kernels index by them without a check of bounds
-    meta = open_ref(job.margins.data).meta
-    if columns.dtype != np.int64 or not are_below(columns, meta.n_features):
-        return False
-    if isinstance(x, DenseRows):
-        return x.values.ndim == 2 and x.values.shape[1] == meta.n_rows and x.values.dtype.kind == "f"
-    typed = x.indptr.dtype == np.int64 and x.indices.dtype == index_dtype(meta.n_rows)
-    fits = typed and x.data.dtype.kind == "f" and x.data.shape == x.indices.shape
-    return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)
+def _transposed(shard: ColumnShard, index: int) -> Shard:
+    x = shard.x
+    return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values), index)
+
+
+def _given(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the columns of a shard that have weights in `weights`, and the weights of all its columns, float64."""
+    n_columns = n_rows_of(shard.x)
+    first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])
+    given = weights.columns[first:stop] - shard.first
+    out = np.zeros((n_columns, weights.values.shape[1]))
+    out[given] = weights.values[first:stop]
+    return given, out
+
+
+def _unskipped(task: ColumnTask, first: int, n_columns: int) -> NDArray[np.int64]:
+    """Return the columns of a shard that are swept."""
+    if not task.skipped:
+        return np.arange(n_columns)
+    packed = np.frombuffer(task.skipped, np.uint8)
+    start = first // 8
+    skipped = np.unpackbits(packed[start : (first + n_columns + 7) // 8])[first - 8 * start :][:n_columns]
+    return np.flatnonzero(skipped == 0)
+
+
+def probe_sweep(task: ColumnTask, block: int, shard: int) -> None:
+    """Score one partition and sweep one shard from zero weights, and store nothing."""
+    task, meta, dtype = copy.copy(task), open_ref(task.data).meta, task.scores.dtype
+    k = len(meta.classes) or meta.n_targets
+    for _, part in stream(task.data, [block]):
+        out = np.empty((n_rows_of(part.x), k), dtype)
+        scores(part.x, np.zeros((meta.n_features, k), dtype), np.zeros(k), out)
+    task.ledger = Ledger()
+    none = Margins(np.zeros((meta.n_rows, k), dtype), no_targets(meta, meta.n_rows), np.empty(0))
+    task.begin(none, 0, np.zeros(k))
+    for each in task.shards((shard,)):
+        n = n_rows_of(each.x)
+        task.sweep(each, np.zeros((n, k)), np.arange(n))

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Partition, Rows, n_rows_of
+from distls.storage.rows import Partition, n_rows_of
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows, sum_squares
 from distls.workers.duals.stored_duals import DualPoint, numeric_targets, write_duals
-from distls.workers.evaluation.loss_sums import add_gradient
-from distls.workers.evaluation.sample import evaluate_targets
-from distls.workers.linear_algebra.gram import add_cross
-from distls.workers.losses.loss import Loss
-from distls.workers.losses.loss_registry import LOSSES
-from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.rounds.block_stream import DatasetRef, hold
-from distls.workers.rounds.kernel_types import KernelTypes, one_row
-from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.block_stream import DatasetRef, held
+from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Needs, Task
 from distls.workers.runtime.rng import Purpose, rng
 
 # Rows of a partition that are visited before those of the lane's next one: neighbours in a partition are met far
@@ -44,9 +38,21 @@ class Image:
     intercept: NDArray[np.float64]  # shape (k,)
 
 
-@dataclass(frozen=True)
-class AscentJob:
-    """The part of a round's input that all lanes share, except for the weights."""
+@dataclass
+class AscentResult:
+    """One lane's round, or the sum of several."""
+
+    change: NDArray[Any]  # of U, shape (n_features, k)
+    up: NDArray[np.float64]  # of the sums over all rows, shape (k,), and the next
+    down: NDArray[np.float64]
+    totals: NDArray[np.float64]  # see `Totals`
+    square: float  # sum over lanes of the squared norm of their changes of U
+    ledger: Ledger
+
+
+@dataclass(eq=False)
+class AscentTask(Task):
+    """Visits a slice of the rows of each partition, in an order that alternates between partitions, from an `Image`."""
 
     data: DatasetRef
     settings: AscentSettings  # of one lane
@@ -64,58 +70,66 @@ class AscentJob:
     # with many outputs none once they were as many as the round's own rows
     active_sweeps: int
 
+    @staticmethod
+    def needs(shape: tuple[int, int], dtype: np.dtype[Any], *, shrinks: bool) -> Needs:
+        """Return what it needs: its result has a lane's weights and its change; with l1 weights are kept twice."""
+        one = shape[0] * shape[1] * dtype.itemsize
+        return Needs(one * (1 + shrinks), one * (2 + 2 * shrinks))
 
-@dataclass
-class AscentResult:
-    """One lane's round, or the sum of several."""
+    def start(self) -> None:
+        """See `Task.start`."""
+        self._works: list[_Work] = []
 
-    change: NDArray[Any]  # of U, shape (n_features, k)
-    up: NDArray[np.float64]  # of the sums over all rows, shape (k,), and the next
-    down: NDArray[np.float64]
-    totals: NDArray[np.float64]  # see `Totals`
-    square: float  # sum over lanes of the squared norm of their changes of U
-    ledger: Ledger
+    def add(self, index: int, part: Partition) -> None:
+        """Hold a partition, until all are there."""
+        self._works.append(_Work.of(self, index, held(self.data, index, part)))
 
+    def count(self, index: int, block: Partition) -> None:
+        """Count the rows that are visited."""
+        self.ledger.count(index, len(self._works[-1].order))
 
-def ascend_lane(job: AscentJob, image: Image, lane: Lane) -> AscentResult:
-    """Visit a slice of the rows of each partition of a lane, in an order that alternates between partitions."""
-    with Ledger.of_task() as ledger:
-        return _ascend(job, image, lane, ledger)
+    def result(self) -> AscentResult:
+        """Visit the rows."""
+        image, b = self.shared, self.shared.intercept.copy()
+        w, u = image.weights.copy(), image.u.copy()
+        up, down, totals = np.zeros(len(b)), np.zeros(len(b)), np.zeros(len(Totals()))
 
+        def visit(orders: list[NDArray[np.int64]], sums: NDArray[np.float64]) -> None:
+            """Visit rows of each partition, chunk by chunk."""
+            for first in range(0, max(map(len, orders)), _CHUNK_ROWS):
+                for work, order in zip(self._works, orders, strict=True):
+                    chunk = order[first : first + _CHUNK_ROWS]
+                    if len(chunk):
+                        ascend_rows(
+                            work.part.x, work.y, work.weight, chunk, w, u, b, work.duals, up, down, sums, self.settings
+                        )  # fmt: skip
 
-def _ascend(job: AscentJob, image: Image, lane: Lane, ledger: Ledger) -> AscentResult:
-    held = hold(job.data, lane.blocks, ledger)
-    works = [_Work.of(job, index, part) for index, part in held.items()]
-    w, u, b = image.weights.copy(), image.u.copy(), image.intercept.copy()
-    up, down, totals = np.zeros(len(b)), np.zeros(len(b)), np.zeros(len(Totals()))
+        with self.ledger.in_kernels():
+            visit([work.order for work in self._works], totals)
+            self._revisit(visit, totals)
+        for work in self._works:
+            if self.version:
+                write_duals(self.duals.folder, work.index, self.version, work.duals)
+        change = (u if len(u) else w) - (image.u if len(u) else image.weights)
+        change /= change.dtype.type(self.spread)
+        return AscentResult(change, up, down, totals, square_sum(change), self.ledger)
 
-    def visit(orders: list[NDArray[np.int64]], sums: NDArray[np.float64]) -> None:
-        """Visit rows of each partition, chunk by chunk."""
-        for first in range(0, max(map(len, orders)), _CHUNK_ROWS):
-            for work, order in zip(works, orders, strict=True):
-                chunk = order[first : first + _CHUNK_ROWS]
-                if len(chunk):
-                    ascend_rows(
-                        work.part.x, work.y, work.weight, chunk, w, u, b, work.duals, up, down, sums, job.settings
-                    )  # fmt: skip
-
-    with ledger.in_kernels():
-        visit([work.order for work in works], totals)
-        left = sum(len(work.order) for work in works)
-        for sweep in range(job.active_sweeps):
-            if left <= 0 and len(b) > _MANY_OUTPUTS:
+    def _revisit(self, visit: Callable[..., None], totals: NDArray[np.float64]) -> None:
+        """Visit the rows whose duals are inside their domain."""
+        left = sum(len(work.order) for work in self._works)
+        for sweep in range(self.active_sweeps):
+            if left <= 0 and self.duals.n_outputs > _MANY_OUTPUTS:
                 break
-            again, free = np.zeros(len(totals)), [work.free_rows(job, sweep) for work in works]
+            again, free = np.zeros(len(totals)), [work.free_rows(self, sweep) for work in self._works]
             visit(free, again)
             totals[_CONJUGATES] += again[_CONJUGATES]
             left -= sum(map(len, free))
-    for work in works:
-        if job.version:
-            write_duals(job.duals.folder, work.index, job.version, work.duals)
-        ledger.count(work.index, len(work.order))
-    change = (u if len(u) else w) - (image.u if len(u) else image.weights)
-    change /= change.dtype.type(job.spread)
-    return AscentResult(change, up, down, totals, square_sum(change), ledger)
+
+    @staticmethod
+    def merge(left: AscentResult, right: AscentResult) -> AscentResult:
+        """Add two results, reusing the memory of `left`."""
+        left.change += right.change
+        return add_sums(left, right, change=left.change)
 
 
 def square_sum(values: NDArray[Any]) -> float:
@@ -135,7 +149,7 @@ class _Work:
     order: NDArray[np.int64]  # the rows to visit
 
     @classmethod
-    def of(cls, job: AscentJob, index: int, part: Partition) -> _Work:
+    def of(cls, job: AscentTask, index: int, part: Partition) -> _Work:
         count, k = n_rows_of(part.x), job.duals.n_outputs
         runs = runs_of(count, job, index)
         if job.shuffle:
@@ -146,7 +160,7 @@ class _Work:
             write_duals(job.duals.folder, index, job.version - 1, duals)  # the round may be taken in part too
         return cls(index, part, numeric_targets(part.y, k), weight, duals, order)
 
-    def free_rows(self, job: AscentJob, sweep: int) -> NDArray[np.int64]:
+    def free_rows(self, job: AscentTask, sweep: int) -> NDArray[np.int64]:
         """Return the rows with duals strictly inside their domain, in random order."""
         rows = np.flatnonzero(((self.duals != 0.0) & (np.abs(self.duals) != 1.0)).any(axis=1))
         if job.shuffle:
@@ -154,7 +168,7 @@ class _Work:
         return rows
 
 
-def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:
+def runs_of(n_rows: int, job: AscentTask, index: int) -> NDArray[np.int64]:
     """Return the runs of rows of a partition in the job's part of a pass: every run is in one part of each pass."""
     n_runs = -(-n_rows // _run_length(n_rows, job.parts))
     # a few numbers more than there are runs, if need be: with a divisor in common, the runs of a part would be the same
@@ -182,43 +196,3 @@ def rows_of_runs(runs: NDArray[np.int64], n_rows: int, parts: int) -> NDArray[np
 def _run_length(n_rows: int, parts: int) -> int:
     """Return how many rows a run has: fewer in small partitions, so that each part of a pass has some."""
     return max(1, min(_RUN_ROWS, n_rows // parts))
-
-
-def merge_ascents(left: AscentResult, right: AscentResult) -> AscentResult:
-    """Add two results, reusing the memory of `left`."""
-    left.change += right.change
-    return replace(
-        left,
-        up=left.up + right.up,
-        down=left.down + right.down,
-        totals=left.totals + right.totals,
-        square=left.square + right.square,
-        ledger=left.ledger.merge(right.ledger),
-    )
-
-
-def warm_up(types: KernelTypes, form: Loss, l1: float) -> None:
-    """Compile the kernel of a job, or load it from the disk cache, on a single row."""
-    x, k = one_row(types.layout, types.data, types.indices), 1
-    numbers = types.target != "class"
-    y: NDArray[Any] = np.zeros((1, k)) if numbers else np.zeros(1, np.int32)
-    w = np.zeros((1, k), types.weights)
-    ascend_rows(
-        x, y, np.empty(0), np.zeros(1, np.int64), w, np.zeros((int(l1 > 0.0), k), types.weights), np.zeros(k),
-        np.zeros((1, k), types.weights), np.zeros(k), np.zeros(k), np.zeros(len(Totals())),
-        AscentSettings(1.0, float(l1), 0.0, form),
-    )  # fmt: skip
-    square_sum(w)
-    square_sum(np.zeros((1, k)))
-    _warm_up_certificate(types, x)
-
-
-def _warm_up_certificate(types: KernelTypes, x: Rows) -> None:
-    """Compile the kernels of the primal objective and its gradient."""
-    loss, weights, none = LOSSES[types.loss], np.zeros((1, 2), types.weights), np.empty(0)
-    if types.target != "class" or loss.certificate == "none":
-        return
-    y, intercept = np.zeros(1, np.int32), np.zeros(2)
-    evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
-    add_gradient(x, y, none, loss, weights, intercept, np.zeros((1, 2)), np.zeros(2))
-    add_cross(x, np.zeros((1, 2)), np.zeros((1, 2)))

@@ -23,9 +23,9 @@ from distls.workers.dual_ascent.class_kernels import (
 )
 from distls.workers.losses.targets import is_codes
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
-from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Task
 from distls.workers.runtime.rng import Purpose, rng
 
 BLOCK_KIND = "classes"  # of the bundle of a trained block
@@ -36,9 +36,9 @@ _WIDTH = 16  # the columns of a block are a multiple of this: whole vectors in w
 _KEPT = 0.75  # trained classes are taken out of the arrays once no more than this part of the columns is left
 
 
-@dataclass(frozen=True)
-class ClassJob:
-    """What all blocks share."""
+@dataclass(eq=False)
+class ClassTask(Task):
+    """Trains classes ``first`` to ``stop - 1``, which are an item, and writes their weights."""
 
     data: DatasetRef
     settings: ClassSettings
@@ -54,6 +54,20 @@ class ClassJob:
     shuffle: bool
     seed: int
     folder: str  # where blocks are written
+
+    @staticmethod
+    def class_bytes(n_features: int, n_rows: int, dtype: np.dtype[Any]) -> int:
+        """Return the bytes of a class: duals, weights and a copy, and at the end as many features and values."""
+        return n_features * (2 * dtype.itemsize + 4 + dtype.itemsize) + n_rows * dtype.itemsize
+
+    def reads(self, item: tuple[int, int]) -> tuple[int, ...]:
+        """Return nothing: all partitions are read in every sweep."""
+        return ()
+
+    def result(self) -> BlockResult:
+        """Train them."""
+        first, stop = self.item
+        return BlockResult(first, stop, trained(self, self.ledger, self.item).written(), self.ledger)
 
 
 @dataclass
@@ -71,22 +85,21 @@ def block_name(first: int, stop: int) -> str:
     return f"classes-{first:08d}-{stop:08d}"
 
 
-def train_block(job: ClassJob, _shared: None, span: tuple[int, int]) -> BlockResult:
-    """Train classes ``first`` to ``stop - 1`` and write their weights."""
-    with Ledger.of_task() as ledger:
-        block = Block(job, *span, ledger)
-        for sweep in range(job.sweeps):
-            block.sweep(sweep)
-            block.judge(last=sweep == job.sweeps - 1)
-            if not block.active.any():
-                break
-        return BlockResult(*span, block.written(), ledger)
+def trained(job: ClassTask, ledger: Ledger, span: tuple[int, int]) -> Block:
+    """Return the trained block of classes ``first`` to ``stop - 1``."""
+    block = Block(job, *span, ledger)
+    for sweep in range(job.sweeps):
+        block.sweep(sweep)
+        block.judge(last=sweep == job.sweeps - 1)
+        if not block.active.any():
+            break
+    return block
 
 
 class Block:
     """The classes of a block under training; arrays have a column for each, and for those that fill up the width."""
 
-    def __init__(self, job: ClassJob, first: int, stop: int, ledger: Ledger) -> None:
+    def __init__(self, job: ClassTask, first: int, stop: int, ledger: Ledger) -> None:
         self._job, self._first, self._stop, self._ledger = job, first, stop, ledger
         width = -(-(stop - first) // _WIDTH) * _WIDTH
         self._codes = np.full(width, -1, np.int64)  # the class of each column
@@ -237,18 +250,7 @@ def _prune(weights: NDArray[Any], threshold: float) -> None:
         rows[np.abs(rows) < weights.dtype.type(threshold)] = 0.0
 
 
-def warm_up(types: KernelTypes, settings: ClassSettings) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on a single row."""
-    x, w = one_row(types.layout, types.data, types.indices), np.zeros((1, _WIDTH), types.weights)
-    y = np.array([0, 1], np.int64), np.zeros(1, np.int32)
-    b, duals, sums = np.zeros(_WIDTH), np.zeros((1, _WIDTH), types.weights), np.zeros((3, _WIDTH))
-    active = np.ones(_WIDTH, bool)
-    ascend_classes(x, *y, np.empty(0), np.zeros(1, np.int64), w, b, duals, active, sums, settings)
-    judge_classes(x, *y, np.empty(0), w, b, duals, np.arange(_WIDTH), sums, settings)
-    square_sum(w)
-
-
-def probe_block(job: ClassJob, classes: int, index: int) -> None:
-    """Visit the rows of one partition once for a block of so many classes, and forget it."""
+def visit_block(job: ClassTask, index: int, span: tuple[int, int]) -> None:
+    """Visit the rows of one partition once for a block of classes, and forget it."""
     with Ledger.of_task() as ledger:
-        Block(replace(job, shuffle=False), 0, classes, ledger).sweep(0, range(index, index + 1))
+        Block(replace(job, shuffle=False), *span, ledger).sweep(0, range(index, index + 1))

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Rows, n_rows_of
+from distls.storage.rows import Partition, Rows, n_rows_of
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
-
-
-@dataclass(frozen=True)
-class AgreementJob:
-    """Compare the predicted classes of several models."""
-
-    data: DatasetRef
-    codes: NDArray[np.int32]  # the models' code of each class of the data, -1 for an unknown label
-    first_rows: NDArray[np.int64]  # number of the first row of each partition
-    shown: int  # rows in dispute to return, the first ones
+from distls.workers.rounds.task import Task
 
 
 @dataclass
@@ -38,23 +27,37 @@ class AgreementSum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def agreement_lane(job: AgreementJob, predictors: Sequence[LinearPredictor], lane: Lane) -> AgreementSum:
-    """Compare the models on one lane's rows."""
-    m = len(predictors)
-    found = np.empty((0, 2 + m), np.int64)
-    total = AgreementSum(np.zeros(m, np.int64), np.zeros((m, m), np.int64), 0, found, job.shown)
-    for index, part in stream(job.data, lane.blocks, total.ledger):
-        truth = job.codes[part.y]
-        predicted = np.stack([_classes(predictor, part.x) for predictor in predictors])
+@dataclass(eq=False)
+class AgreementTask(Task):
+    """Compares the classes that several models predict."""
+
+    data: DatasetRef
+    codes: NDArray[np.int32]  # the models' code of each class of the data, -1 for an unknown label
+    first_rows: NDArray[np.int64]  # number of the first row of each partition
+    shown: int  # rows in dispute to return, the first ones
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        m = len(self.shared)
+        found = np.empty((0, 2 + m), np.int64)
+        self.total = AgreementSum(np.zeros(m, np.int64), np.zeros((m, m), np.int64), 0, found, self.shown)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Compare the models on a partition."""
+        total, truth = self.total, self.codes[part.y]
+        predicted = np.stack([_classes(predictor, part.x) for predictor in self.shared])
         total.errors += (predicted != truth).sum(axis=1)
         total.apart += (predicted[:, None] != predicted[None]).sum(axis=2)
         disputed = np.flatnonzero((predicted != predicted[0]).any(axis=0))
         total.disputed += len(disputed)
-        first = disputed[: job.shown]
-        table = [first + job.first_rows[index], truth[first], *predicted[:, first]]
-        total.rows = _first(total.rows, np.stack(table, axis=1), job.shown)
-        total.ledger.count(index, n_rows_of(part.x))
-    return total
+        first = disputed[: self.shown]
+        table = [first + self.first_rows[index], truth[first], *predicted[:, first]]
+        total.rows = _first(total.rows, np.stack(table, axis=1), self.shown)
+
+    @staticmethod
+    def merge(left: AgreementSum, right: AgreementSum) -> AgreementSum:
+        """Add two sums."""
+        return add_sums(left, right, rows=_first(left.rows, right.rows, left.shown), shown=left.shown)
 
 
 def _classes(predictor: LinearPredictor, x: Rows) -> NDArray[np.int64]:
@@ -69,8 +72,3 @@ def _first(left: NDArray[np.int64], right: NDArray[np.int64], shown: int) -> NDA
     """Return the rows of both tables with the lowest numbers."""
     both = np.concatenate([left, right])
     return both[np.argsort(both[:, 0], kind="stable")[:shown]]
-
-
-def merge_agreement(left: AgreementSum, right: AgreementSum) -> AgreementSum:
-    """Add two sums."""
-    return add_sums(left, right, rows=_first(left.rows, right.rows, left.shown), shown=left.shown)

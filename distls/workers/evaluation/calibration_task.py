@@ -13,28 +13,41 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import n_rows_of
+from distls.storage.rows import Partition
 from distls.workers.evaluation.ranked_scores import RankedScores, merge_ranked, ranked
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import margins
-from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
+from distls.workers.rounds.task import Task
 
 Floats = NDArray[np.float64]
 _BATCH = 2**17  # margins for which gradients are held
 _DIFFERENCES = 2**15  # distinct differences of scores that are kept for isotonic regression
 
 
-@dataclass(frozen=True)
-class CalibrationJob:
-    """Calibrate on rows with classes."""
-
+@dataclass(eq=False)
+class _OfScores(Task):
     data: DatasetRef
     scored: str  # as `scored_as` returns it
     kind: str
     codes: NDArray[np.int32]  # the model's code of each class of the data
-    first_piece: bool = False  # of a block whose margins are asked for: a sample of its rows
+
+
+@dataclass(eq=False)
+class MarginTask(_OfScores):
+    """Gathers the `Margins` of a block; items are numbers of blocks."""
+
+    first_piece: bool = False  # a sample of a block's rows
+
+    def add(self, index: int, part: Partition) -> None:
+        """Score a partition's rows."""
+        found = itertools.islice(score_pieces(self.shared, part.x), 1 if self.first_piece else None)
+        dtype = self.shared.coefficients.dtype
+        pieces = [margins(self.scored, self.kind, scores).astype(dtype) for _, scores in found]
+        empty = np.empty((0, len(self.shared.intercept)), dtype)
+        values = np.concatenate(pieces) if pieces else empty
+        self.total = Margins(values, self.codes[part.y[: len(values)]])
 
 
 class Margins(NamedTuple):
@@ -58,17 +71,6 @@ class Objective(NamedTuple):
     low: Floats
 
 
-def margins_of_block(job: CalibrationJob, predictor: LinearPredictor, index: int) -> Margins:
-    """Return the margins of partition `index`."""
-    ((_, part),) = stream(job.data, [index])
-    dtype = predictor.coefficients.dtype
-    found = itertools.islice(score_pieces(predictor, part.x), 1 if job.first_piece else None)
-    pieces = [margins(job.scored, job.kind, scores).astype(dtype) for _, scores in found]
-    empty = np.empty((0, len(predictor.intercept)), dtype)
-    values = np.concatenate(pieces) if pieces else empty
-    return Margins(values, job.codes[part.y[: len(values)]])
-
-
 @dataclass(frozen=True)
 class ObjectiveSum:
     """Sums over rows."""
@@ -88,16 +90,20 @@ class ObjectivePoint(NamedTuple):
     offset: Floats
 
 
-def objective_lane(job: CalibrationJob, at: ObjectivePoint, lane: Lane) -> ObjectiveSum:
-    """Sum the objective over one lane's rows."""
-    ledger, zero = Ledger(), np.zeros(len(at.objective.mean))
-    total = ObjectiveSum(0.0, zero, zero)
-    for index, part in stream(job.data, lane.blocks, ledger):
+class ObjectiveTask(_OfScores):
+    """Sums the objective over rows, at an `ObjectivePoint`."""
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        zero = np.zeros(len(self.shared.objective.mean))
+        self.total = ObjectiveSum(0.0, zero, zero)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum over a partition's rows."""
+        at: ObjectivePoint = self.shared
         for rows, scores in score_pieces(at.predictor, part.x):
-            values, y = margins(job.scored, job.kind, scores), job.codes[part.y[rows]]
-            total = add_sums(total, objective_of(at.objective, values, y, at.scale, at.offset))
-        ledger.count(index, n_rows_of(part.x))
-    return ObjectiveSum(total.loss, total.scale, total.offset, ledger)
+            values, y = margins(self.scored, self.kind, scores), self.codes[part.y[rows]]
+            self.total = add_sums(self.total, objective_of(at.objective, values, y, at.scale, at.offset))
 
 
 def objective_of(
@@ -141,18 +147,24 @@ class DifferenceSum:
     ledger: Ledger
 
 
-def difference_lane(job: CalibrationJob, predictor: LinearPredictor, lane: Lane) -> DifferenceSum:
-    """Sum the rows of one lane by the difference of their margins."""
-    ledger, total = Ledger(), RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
-    for index, part in stream(job.data, lane.blocks, ledger):
-        for rows, scores in score_pieces(predictor, part.x):
-            values, y = margins(job.scored, job.kind, scores), job.codes[part.y[rows]]
+class DifferenceTask(_OfScores):
+    """Sums rows by the difference of their margins."""
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
+        self.total = DifferenceSum(none, self.ledger)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum a partition's rows."""
+        for rows, scores in score_pieces(self.shared, part.x):
+            values, y = margins(self.scored, self.kind, scores), self.codes[part.y[rows]]
             found = ranked(values[:, 1] - values[:, 0], y == 1, np.ones(len(y)), _DIFFERENCES)
-            total = merge_ranked(total, found, _DIFFERENCES)
-        ledger.count(index, n_rows_of(part.x))
-    return DifferenceSum(total, ledger)
+            self.total = self.merge(self.total, DifferenceSum(found, Ledger()))
 
-
-def merge_differences(left: DifferenceSum, right: DifferenceSum) -> DifferenceSum:
-    """Add two sums."""
-    return DifferenceSum(merge_ranked(left.rows, right.rows, _DIFFERENCES), left.ledger.merge(right.ledger))
+    @staticmethod
+    def merge(left: DifferenceSum, right: DifferenceSum) -> DifferenceSum:
+        """Add two sums."""
+        return DifferenceSum(
+            merge_ranked(left.rows, right.rows, _DIFFERENCES), left.ledger.merge(right.ledger)
+        )

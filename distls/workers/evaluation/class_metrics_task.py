@@ -18,12 +18,12 @@ from distls.workers.evaluation.probability_sums import (
 from distls.workers.evaluation.ranked_scores import RankedScores, capacity_for, merge_ranked, ranked
 from distls.workers.losses.loss_registry import scorer
 from distls.workers.losses.targets import LossSums, class_losses
-from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.predictor import score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
-from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Task
 
 MOST_RANKS = 10  # places of a row's class among its scores that are counted one by one
 MOST_PAIRS = 2**20  # pairs of a class and a predicted one that are counted: all of 1024 classes
@@ -32,21 +32,6 @@ _BATCH_BYTES = 2**20  # of the probabilities of a batch
 _PENDING_BYTES = 2**25  # scores that are collected before they are sorted
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class MetricsJob:
-    """Evaluate a model on rows with classes."""
-
-    data: DatasetRef
-    loss: str  # as `scorer` takes it
-    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
-    n_outputs: int  # classes of the model
-    weighted: bool  # rows count by their sample weights, else each one
-    probability: ProbabilityMap | None  # of the model
-    natural: ProbabilityMap | None = (
-        None  # of a calibrated model before it was, where its loss has probabilities
-    )
 
 
 @dataclass(frozen=True)
@@ -72,75 +57,78 @@ class MetricsSum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def metrics_lane(job: MetricsJob, predictor: LinearPredictor, lane: Lane) -> MetricsSum:
-    """Evaluate one lane's rows."""
-    collected, ledger = _Collector(job, job.n_outputs), Ledger()
-    for index, part in stream(job.data, lane.blocks, ledger):
-        collected.add(predictor, part)
-        ledger.count(index, n_rows_of(part.x))
-    return replace(collected.finished(), ledger=ledger)
+@dataclass(eq=False)
+class MetricsTask(Task):
+    """Evaluates a model on rows with classes."""
 
+    data: DatasetRef
+    loss: str  # as `scorer` takes it
+    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
+    n_outputs: int  # classes of the model
+    weighted: bool  # rows count by their sample weights, else each one
+    probability: ProbabilityMap | None  # of the model
+    # of a calibrated model before it was, where its loss has probabilities
+    natural: ProbabilityMap | None = None
 
-class _Collector:
-    """Sums over the rows of a lane."""
-
-    def __init__(self, job: MetricsJob, k: int) -> None:
-        self._job, self._k, self._capacity = job, k, capacity_for(1 if k == 2 else k)
-        empty, n_classes = np.empty(0, np.int64), len(job.codes)
+    def start(self) -> None:
+        """See `Task.start`."""
+        k = self.n_outputs
+        self._capacity = capacity_for(1 if k == 2 else k)
+        empty, n_classes = np.empty(0, np.int64), len(self.codes)
         none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
-        self._total = MetricsSum(
+        self.total = MetricsSum(
             0.0, 0.0, 0.0, np.zeros(n_classes), np.zeros(n_classes), np.zeros(k), np.zeros(MOST_RANKS),
             empty, np.empty(0), 0.0, ProbabilitySums(), ProbabilitySums(),
             (none,) * (0 if k > RANKED_CLASSES else 1 if k == 2 else k),
         )  # fmt: skip
         self._pending: list[tuple[Floats, NDArray[np.int32], Floats]] = []
 
-    def add(self, predictor: LinearPredictor, part: Partition) -> None:
+    def add(self, index: int, part: Partition) -> None:
         """Add a partition."""
-        weight = row_weights(part, None) if self._job.weighted else np.empty(0)
+        weight = row_weights(part, None) if self.weighted else np.empty(0)
         weight = weight if len(weight) else np.ones(n_rows_of(part.x))
-        losses, loss = LossSums(), scorer(self._job.loss)
-        y, predicted = self._job.codes[part.y], np.empty(len(part.y), np.int32)
-        for rows, scores in score_pieces(predictor, part.x):
+        losses, loss = LossSums(), scorer(self.loss)
+        y, predicted = self.codes[part.y], np.empty(len(part.y), np.int32)
+        for rows, scores in score_pieces(self.shared, part.x):
             class_losses(loss, scores, y[rows], weight[rows], losses, predicted=predicted[rows])
             # a piece is few rows of float32; in float64, with its squares and logarithms, it would be many times that
-            step = max(1, _BATCH_BYTES // (8 * self._k))
+            step = max(1, _BATCH_BYTES // (8 * self.n_outputs))
             for first in range(0, len(scores), step):
                 batch = slice(first, first + step)
                 self._add_batch(scores[batch], y[rows][batch], weight[rows][batch])
         loss_sum, known, _ = losses.totals()
         found = self._counts(part.y, y, predicted, weight)
-        self._total = merge_metrics(self._total, replace(found, loss_sum=loss_sum, known=known))
+        self.total = self.merge(self.total, replace(found, loss_sum=loss_sum, known=known))
 
     def _counts(
         self, own: NDArray[np.int32], y: NDArray[np.int32], predicted: NDArray[np.int32], weight: Floats
     ) -> MetricsSum:
         """Return the sums of a partition that do not need scores."""
-        n_classes, right = len(self._job.codes), predicted == y
-        keys = own.astype(np.int64) * self._k + predicted
+        n_classes, right = len(self.codes), predicted == y
+        keys = own.astype(np.int64) * self.n_outputs + predicted
         pairs, inverse = np.unique(keys, return_inverse=True)
         return MetricsSum(
             float(weight.sum()), 0.0, 0.0,
             sum_at(own, weight, n_classes),
             sum_at(own, weight * right, n_classes),
-            sum_at(predicted, weight, self._k),
+            sum_at(predicted, weight, self.n_outputs),
             np.zeros(MOST_RANKS), pairs, sum_at(inverse, weight, len(pairs)), 0.0,
             ProbabilitySums(), ProbabilitySums(), (), int(np.count_nonzero(y < 0)),
         )  # fmt: skip
 
     def _add_batch(self, scores: NDArray[Any], y: NDArray[np.int32], weight: Floats) -> None:
         """Add ranks, probabilities and curves of a batch."""
-        job, total, known = self._job, self._total, y >= 0
+        total, known = self.total, y >= 0
         ranks = _ranks(scores[known], y[known])
         first = ranks < MOST_RANKS
         natural, values = (
             None if made is None else made(scores.astype(np.float64))
-            for made in (job.natural, job.probability)
+            for made in (self.natural, self.probability)
         )
         if total.curves:
             self._collect(scores if values is None else _log_odds(values), y, weight)
-            total = self._total
-        self._total = replace(
+            total = self.total
+        self.total = replace(
             total,
             ranks=total.ranks + sum_at(ranks[first], weight[known][first], MOST_RANKS),
             probability=merge_probabilities(total.probability, _judged(values, y, weight)),
@@ -150,7 +138,7 @@ class _Collector:
     def _collect(self, values: NDArray[Any], y: NDArray[np.int32], weight: Floats) -> None:
         """Keep what the curves of a batch need, and sort when there is much of it."""
         # of two classes the second alone: by the log odds of its probability, or by the difference of scores
-        two = self._k == 2
+        two = self.n_outputs == 2
         columns = (values[:, 1:] - values[:, :1]) if two else values
         self._pending.append((columns.astype(np.float64), y - 1 if two else y, weight))
         if sum(columns.nbytes for columns, _, _ in self._pending) >= _PENDING_BYTES:
@@ -161,15 +149,33 @@ class _Collector:
         self._pending = []
         curves = [
             merge_ranked(old, ranked(columns[:, c].copy(), y == c, weight, self._capacity), self._capacity)
-            for c, old in enumerate(self._total.curves)
+            for c, old in enumerate(self.total.curves)
         ]
-        self._total = replace(self._total, curves=tuple(curves))
+        self.total = replace(self.total, curves=tuple(curves))
 
-    def finished(self) -> MetricsSum:
+    def result(self) -> MetricsSum:
         """Return the sums over all rows."""
         if self._pending:
             self._sort()
-        return self._total
+        return replace(self.total, ledger=self.ledger)
+
+    @staticmethod
+    def merge(left: MetricsSum, right: MetricsSum) -> MetricsSum:
+        """Add two sums."""
+        pairs, pair_weights, dropped = _merged_pairs(left, right)
+        k = len(left.predicted)
+        capacity = capacity_for(1 if k == 2 else k)
+        curves = tuple(merge_ranked(*both, capacity) for both in zip(left.curves, right.curves, strict=False))
+        return add_sums(
+            left,
+            right,
+            pairs=pairs,
+            pair_weights=pair_weights,
+            missing=left.missing + right.missing + dropped,
+            probability=merge_probabilities(left.probability, right.probability),
+            natural=merge_probabilities(left.natural, right.natural),
+            curves=curves or left.curves,
+        )
 
 
 def _ranks(scores: NDArray[Any], y: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -190,24 +196,6 @@ def _log_odds(values: Floats) -> Floats:
 def _judged(values: Floats | None, y: NDArray[np.int32], weight: Floats) -> ProbabilitySums:
     known = y >= 0
     return ProbabilitySums() if values is None else sum_probabilities(values[known], y[known], weight[known])
-
-
-def merge_metrics(left: MetricsSum, right: MetricsSum) -> MetricsSum:
-    """Add two sums."""
-    pairs, pair_weights, dropped = _merged_pairs(left, right)
-    k = len(left.predicted)
-    capacity = capacity_for(1 if k == 2 else k)
-    curves = tuple(merge_ranked(*both, capacity) for both in zip(left.curves, right.curves, strict=False))
-    return add_sums(
-        left,
-        right,
-        pairs=pairs,
-        pair_weights=pair_weights,
-        missing=left.missing + right.missing + dropped,
-        probability=merge_probabilities(left.probability, right.probability),
-        natural=merge_probabilities(left.natural, right.natural),
-        curves=curves or left.curves,
-    )
 
 
 def _merged_pairs(left: MetricsSum, right: MetricsSum) -> tuple[NDArray[np.int64], Floats, float]:

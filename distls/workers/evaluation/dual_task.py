@@ -24,27 +24,13 @@ from distls.workers.losses.targets import (
     slice_rows,
 )
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Task
 from distls.workers.runtime.process import single_threaded_blas
 
 _PIECE_ROWS = 1024  # rows whose duals are worked on at a time
-
-
-@dataclass(frozen=True, eq=False)
-class DualJob:
-    """The dual point to evaluate."""
-
-    data: DatasetRef
-    class_weight: NDArray[np.float64] | None
-    duals: DualPoint
-    balance: Balance | None = None  # applied to the duals before they are summed
-    # partitions whose duals are made and stored: those of `source`, or the negative gradients at `DualStart.at`
-    renewed: frozenset[int] = frozenset()
-    source: DualPoint | None = None
-    shares: tuple[float, ...] = ()  # multiples of the duals whose conjugates are summed too
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,23 +52,73 @@ class DualSum:
     loss_sum: float = 0.0  # of s_i * loss_i of the judged predictor
     weight_sum: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
-    shared_sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # of `DualJob.shares`
+    shared_sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # of `DualTask.shares`
 
 
-def dual_lane(job: DualJob, start: DualStart, lane: Lane) -> DualSum:
-    """Sum over one lane's partitions; new duals are stored as the point's version of their partition."""
-    width, k = open_ref(job.data).meta.n_features, job.duals.n_outputs
-    with Ledger.of_task() as ledger, single_threaded_blas():
-        total = DualSum(np.zeros((width, k)), np.zeros(k), np.zeros(k), ledger=ledger)
-        total.shared_sums = np.zeros(len(job.shares))
-        for index, part in stream(job.data, lane.blocks, ledger):
-            weight = row_weights(part, job.class_weight)
-            total.weight_sum += float(weight.sum()) if len(weight) else n_rows_of(part.x)
-            if start.judged is not None:
-                total.loss_sum += _losses(job.duals.loss, start.judged, part, weight)
-            _add_duals(job, total, index, part, (weight, _duals_of(job, start, index, part)))
-            ledger.count(index, n_rows_of(part.x))
-        return total
+@dataclass(eq=False)
+class DualTask(Task):
+    """Evaluates a dual point, from a `DualStart`; new duals are stored as the point's version of their partition."""
+
+    data: DatasetRef
+    class_weight: NDArray[np.float64] | None
+    duals: DualPoint
+    balance: Balance | None = None  # applied to the duals before they are summed
+    # partitions whose duals are made and stored: those of `source`, or the negative gradients at `DualStart.at`
+    renewed: frozenset[int] = frozenset()
+    source: DualPoint | None = None
+    shares: tuple[float, ...] = ()  # multiples of the duals whose conjugates are summed too
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        width, k = open_ref(self.data).meta.n_features, self.duals.n_outputs
+        self.total = DualSum(np.zeros((width, k)), np.zeros(k), np.zeros(k))
+        self.total.shared_sums = np.zeros(len(self.shares))
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum over a partition's rows."""
+        weight, judged = row_weights(part, self.class_weight), self.shared.judged
+        self.total.weight_sum += float(weight.sum()) if len(weight) else n_rows_of(part.x)
+        with single_threaded_blas():
+            if judged is not None:
+                self.total.loss_sum += _losses(self.duals.loss, judged, part, weight)
+            self._add_duals(part, weight, self._duals_of(index, part))
+
+    def _duals_of(self, index: int, part: Partition) -> NDArray[Any]:
+        """Return a partition's stored duals, or make and store them."""
+        if index not in self.renewed:
+            return self.duals.read(index, n_rows_of(part.x))
+        if self.source is not None:
+            made = self.source.read(index, n_rows_of(part.x))
+        else:
+            made = _from_gradients(self.duals, self.shared.at, part)
+        write_duals(self.duals.folder, index, int(self.duals.versions[index]), made)
+        return made
+
+    def _add_duals(self, part: Partition, weight: NDArray[np.float64], stored: NDArray[Any]) -> None:
+        """Add the conjugates of a partition's rows at their duals, and the rows times these."""
+        total, form, targets = self.total, self.duals.form, numeric_targets(part.y, self.duals.n_outputs)
+        for first in range(0, len(stored), _PIECE_ROWS):
+            rows = slice(first, min(first + _PIECE_ROWS, len(stored)))
+            y = targets[rows]
+            duals = feasible(form.dual_domain, stored[rows], y)
+            if self.balance is not None:
+                duals = self.balance(duals, y)
+            values = form.conjugate(duals, y)
+            for place, share in enumerate(self.shares):
+                smaller = form.conjugate(duals * share, y)
+                total.shared_sums[place] += float((smaller * weight[rows] if len(weight) else smaller).sum())
+            if len(weight):
+                values, duals = values * weight[rows], duals * weight[rows][:, None]
+            total.conjugate_sum += float(values.sum())
+            total.up += np.maximum(duals, 0.0).sum(axis=0)
+            total.down += np.maximum(-duals, 0.0).sum(axis=0)
+            add_cross(_in_float64(slice_rows(part.x, rows)), duals, total.image)
+
+    @staticmethod
+    def merge(left: DualSum, right: DualSum) -> DualSum:
+        """Add two sums, reusing the memory of `left`."""
+        left.image += right.image
+        return add_sums(left, right, image=left.image)
 
 
 def _losses(loss: str, predictor: LinearPredictor, part: Partition, weight: NDArray[np.float64]) -> float:
@@ -94,18 +130,6 @@ def _losses(loss: str, predictor: LinearPredictor, part: Partition, weight: NDAr
     return sum(
         score_gradients(loss, z, slice_rows(part.y, rows), weight[rows]).loss_sum for rows, z in pieces
     )
-
-
-def _duals_of(job: DualJob, start: DualStart, index: int, part: Partition) -> NDArray[Any]:
-    """Return a partition's stored duals, or make and store them."""
-    if index not in job.renewed:
-        return job.duals.read(index, n_rows_of(part.x))
-    if job.source is not None:
-        made = job.source.read(index, n_rows_of(part.x))
-    else:
-        made = _from_gradients(job.duals, start.at, part)
-    write_duals(job.duals.folder, index, int(job.duals.versions[index]), made)
-    return made
 
 
 def _from_gradients(point: DualPoint, at: LinearPredictor | None, part: Partition) -> NDArray[Any]:
@@ -126,40 +150,6 @@ def _gradient(form: Loss, scores: NDArray[np.float64], y: Any) -> NDArray[Any]:
     return np.asarray(scores - y)
 
 
-def _add_duals(
-    job: DualJob,
-    total: DualSum,
-    index: int,
-    part: Partition,
-    weighted: tuple[NDArray[np.float64], NDArray[Any]],
-) -> None:
-    """Add the conjugates of a partition's rows at their duals, and the rows times these."""
-    weight, stored = weighted
-    form, targets = job.duals.form, numeric_targets(part.y, job.duals.n_outputs)
-    for first in range(0, len(stored), _PIECE_ROWS):
-        rows = slice(first, min(first + _PIECE_ROWS, len(stored)))
-        y = targets[rows]
-        duals = feasible(form.dual_domain, stored[rows], y)
-        if job.balance is not None:
-            duals = job.balance(duals, y)
-        values = form.conjugate(duals, y)
-        for place, share in enumerate(job.shares):
-            smaller = form.conjugate(duals * share, y)
-            total.shared_sums[place] += float((smaller * weight[rows] if len(weight) else smaller).sum())
-        if len(weight):
-            values, duals = values * weight[rows], duals * weight[rows][:, None]
-        total.conjugate_sum += float(values.sum())
-        total.up += np.maximum(duals, 0.0).sum(axis=0)
-        total.down += np.maximum(-duals, 0.0).sum(axis=0)
-        add_cross(_in_float64(slice_rows(part.x, rows)), duals, total.image)
-
-
 def _in_float64(x: Rows) -> Rows:
     """Return dense rows in float64: their products with duals cancel near the optimum."""
     return x if isinstance(x, CsrRows) else DenseRows(x.values.astype(np.float64, copy=False))
-
-
-def merge_duals(left: DualSum, right: DualSum) -> DualSum:
-    """Add two sums, reusing the memory of `left`."""
-    left.image += right.image
-    return add_sums(left, right, image=left.image)

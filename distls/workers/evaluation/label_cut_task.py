@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, n_rows_of
+from distls.storage.rows import CsrRows, Partition
 from distls.workers.evaluation.ranked_scores import (
     RankedScores,
     capacity_for,
@@ -17,20 +17,10 @@ from distls.workers.evaluation.ranked_scores import (
     scores_of,
 )
 from distls.workers.losses.targets import indicators, slice_rows
-from distls.workers.prediction.predictor import LinearPredictor, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.prediction.predictor import score_pieces
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
-
-
-@dataclass(frozen=True)
-class CutJob:
-    """Rank rows with sets of labels."""
-
-    data: DatasetRef
-    codes: NDArray[np.int32]  # the model's code of each label of the data
-    n_labels: int
-    each: bool  # every label by itself, else all pairs of a row and a label together
+from distls.workers.rounds.task import Task
 
 
 @dataclass(frozen=True)
@@ -41,32 +31,41 @@ class CutSum:
     ledger: Ledger
 
 
-def cut_lane(job: CutJob, predictor: LinearPredictor, lane: Lane) -> CutSum:
-    """Rank the rows of one lane."""
-    none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
-    total = CutSum((none,) * (job.n_labels if job.each else 1), Ledger())
-    for index, part in stream(job.data, lane.blocks, total.ledger):
-        for rows, scores in score_pieces(predictor, part.x):
+@dataclass(eq=False)
+class CutTask(Task):
+    """Ranks rows with sets of labels."""
+
+    data: DatasetRef
+    codes: NDArray[np.int32]  # the model's code of each label of the data
+    n_labels: int
+    each: bool  # every label by itself, else all pairs of a row and a label together
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
+        self.total = CutSum((none,) * (self.n_labels if self.each else 1), self.ledger)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Rank a partition's rows."""
+        for rows, scores in score_pieces(self.shared, part.x):
             y = slice_rows(part.y, rows)
-            wanted = indicators(CsrRows(y.indptr, job.codes[y.indices], y.data), job.n_labels)
-            total = merge_cuts(total, CutSum(_curves(job, scores.astype(np.float64), wanted), Ledger()))
-        total.ledger.count(index, n_rows_of(part.x))
-    return total
+            wanted = indicators(CsrRows(y.indptr, self.codes[y.indices], y.data), self.n_labels)
+            own = CutSum(self._curves(scores.astype(np.float64), wanted), Ledger())
+            self.total = self.merge(self.total, own)
 
+    def _curves(self, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> tuple[RankedScores, ...]:
+        capacity = capacity_for(self.n_labels if self.each else 1)
+        columns = scores.T if self.each else scores.reshape(1, -1)
+        own = wanted.T if self.each else wanted.reshape(1, -1)
+        pairs = zip(columns, own, strict=True)
+        return tuple(ranked(np.ascontiguousarray(z), has, np.ones(len(z)), capacity) for z, has in pairs)
 
-def _curves(job: CutJob, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> tuple[RankedScores, ...]:
-    capacity = capacity_for(job.n_labels if job.each else 1)
-    columns = scores.T if job.each else scores.reshape(1, -1)
-    own = wanted.T if job.each else wanted.reshape(1, -1)
-    pairs = zip(columns, own, strict=True)
-    return tuple(ranked(np.ascontiguousarray(z), has, np.ones(len(z)), capacity) for z, has in pairs)
-
-
-def merge_cuts(left: CutSum, right: CutSum) -> CutSum:
-    """Merge the rows of two parts."""
-    capacity = capacity_for(len(left.curves))
-    pairs = zip(left.curves, right.curves, strict=True)
-    return CutSum(tuple(merge_ranked(a, b, capacity) for a, b in pairs), left.ledger.merge(right.ledger))
+    @staticmethod
+    def merge(left: CutSum, right: CutSum) -> CutSum:
+        """Merge the rows of two parts."""
+        capacity = capacity_for(len(left.curves))
+        pairs = zip(left.curves, right.curves, strict=True)
+        return CutSum(tuple(merge_ranked(a, b, capacity) for a, b in pairs), left.ledger.merge(right.ledger))
 
 
 def best_cut(rows: RankedScores, dtype: Any) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,13 @@ from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.workers.evaluation.probability_sums import sum_at
 from distls.workers.losses.targets import indicators, score_gradients, slice_rows
 from distls.workers.prediction.predict_task import chosen_labels
-from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.predictor import score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
-from distls.workers.rounds.shared_reads import done_by, read_alone
+from distls.workers.rounds.task import Task
 
 PRECISION_AT = (1, 3, 5)  # labels of the highest scores
-
-
-@dataclass(frozen=True)
-class LabelJob:
-    """Evaluate a model on rows with sets of labels."""
-
-    data: DatasetRef
-    loss: str
-    # place of each of the data's labels among all labels: first the model's, then those unknown to it
-    codes: NDArray[np.int32]
-    n_labels: int  # number of all labels
-    weighted: bool = False  # rows count by their sample weights, else each one
-    cuts: NDArray[np.float64] | None = (
-        None  # thresholds, (1,) or one of each of the model's labels; None: the loss's
-    )
 
 
 @dataclass(frozen=True)
@@ -51,37 +35,36 @@ class LabelSum:
     ledger: Ledger
 
 
-class LabelComparison:
-    """Compares the predicted sets of one lane's rows with their labels."""
+@dataclass(eq=False)
+class LabelTask(Task):
+    """Compares the predicted sets of rows with their labels."""
 
-    def __init__(self, job: LabelJob, predictor: LinearPredictor, lane: Lane) -> None:
-        self._job, self._predictor = job, predictor
-        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
-        none = np.zeros((job.n_labels, 3)), np.zeros(len(PRECISION_AT))
-        self._total = LabelSum(0.0, 0.0, 0.0, 0.0, *none, 0, Ledger())
+    data: DatasetRef
+    loss: str
+    # place of each of the data's labels among all labels: first the model's, then those unknown to it
+    codes: NDArray[np.int32]
+    n_labels: int  # number of all labels
+    weighted: bool = False  # rows count by their sample weights, else each one
+    # thresholds, (1,) or one of each of the model's labels; None: the loss's
+    cuts: NDArray[np.float64] | None = None
 
-    def take(self, index: int, part: Partition) -> None:
+    shares_reads = True
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        none = np.zeros((self.n_labels, 3)), np.zeros(len(PRECISION_AT))
+        self.total = LabelSum(0.0, 0.0, 0.0, 0.0, *none, 0, Ledger())
+
+    def add(self, index: int, part: Partition) -> None:
         """Compare a partition's rows."""
-        weight = row_weights(part, None) if self._job.weighted else np.empty(0)
+        weight = row_weights(part, None) if self.weighted else np.empty(0)
         weight = weight if len(weight) else np.ones(n_rows_of(part.x))
-        for rows, values in score_pieces(self._predictor, part.x):
-            found = _label_sums(self._job, slice_rows(part.y, rows), values, weight[rows])
-            self._total = add_sums(self._total, found)
-        self.ledger.count(index, n_rows_of(part.x))
-
-    def result(self) -> LabelSum:
-        """Return the sums over all rows."""
-        return replace(self._total, ledger=self.ledger)
+        for rows, values in score_pieces(self.shared, part.x):
+            found = _label_sums(self, slice_rows(part.y, rows), values, weight[rows])
+            self.total = add_sums(self.total, found)
 
 
-@done_by(LabelComparison)
-def label_lane(job: LabelJob, predictor: LinearPredictor, lane: Lane) -> LabelSum:
-    """Compare the predicted sets of one lane's rows with their labels."""
-    total: LabelSum = read_alone(LabelComparison(job, predictor, lane))
-    return total
-
-
-def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any], weight: NDArray[np.float64]) -> LabelSum:
+def _label_sums(job: LabelTask, y: CsrRows, scores: NDArray[Any], weight: NDArray[np.float64]) -> LabelSum:
     n_rows, k = scores.shape
     codes = job.codes[y.indices]
     unknown = codes >= k

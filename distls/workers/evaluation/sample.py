@@ -71,6 +71,8 @@ def evaluate_targets(
 
 
 def _rows_of(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, Any]:
+    if data.one_row:
+        return _read(data, sample, ledger)  # those of a fit are kept
     key = (data.fingerprint, sample)
     with _lock:
         if key not in _kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,21 +26,11 @@ from distls.workers.losses.targets import (
 )
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
-from distls.workers.rounds.shared_reads import done_by, read_alone
+from distls.workers.rounds.task import Task
 
 _PRODUCT_ROWS = 1024  # dense rows that are copied to float64 at a time
-
-
-@dataclass(frozen=True)
-class ScoreJob:
-    """Evaluate a model on rows with classes, each with weight one."""
-
-    data: DatasetRef
-    loss: str
-    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
 
 
 @dataclass
@@ -56,37 +46,40 @@ class ScoreSum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-class Scoring:
-    """Scores of one lane's partitions."""
+@dataclass(eq=False)
+class ScoreTask(Task):
+    """Evaluates a model on rows with classes, each with weight one; the log loss if the model has probabilities."""
 
-    def __init__(self, job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> None:
-        self._job, self._predictor, self._loss = job, predictor, scorer(job.loss)
-        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
-        self._total: ScoreSum | None = None
+    data: DatasetRef
+    loss: str
+    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
 
-    def take(self, index: int, part: Partition) -> None:
-        """Score a partition."""
-        count = n_rows_of(part.x)
-        predicted = np.empty(count, np.int32)
-        y = self._job.codes[part.y]
-        loss_sum, known, errors = _evaluated(self._predictor, part, y, self._loss, predicted)
-        keys = part.y.astype(np.int64) * len(self._predictor.intercept) + predicted
-        pairs, counts = np.unique(keys, return_counts=True)
-        block = ScoreSum(errors, known, loss_sum, pairs, counts)
-        self.ledger.count(index, count)
-        self._total = block if self._total is None else merge_scores(self._total, block)
+    shares_reads = True
 
-    def result(self) -> ScoreSum:
-        """Return the sums over all rows."""
+    def start(self) -> None:
+        """See `Task.start`."""
         empty = np.empty(0, np.int64)
-        return replace(self._total or ScoreSum(0, 0.0, 0.0, empty, empty), ledger=self.ledger)
+        self.total = ScoreSum(0, 0.0, 0.0, empty, empty)
 
+    def add(self, index: int, part: Partition) -> None:
+        """Score a partition."""
+        predictor: LinearPredictor = self.shared
+        predicted = np.empty(n_rows_of(part.x), np.int32)
+        loss_sum, known, errors = _evaluated(
+            predictor, part, self.codes[part.y], scorer(self.loss), predicted
+        )
+        keys = part.y.astype(np.int64) * len(predictor.intercept) + predicted
+        pairs, counts = np.unique(keys, return_counts=True)
+        self.total = self.merge(self.total, ScoreSum(errors, known, loss_sum, pairs, counts))
 
-@done_by(Scoring)
-def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
-    """Score one lane's partitions, with the log loss if the model has probabilities."""
-    total: ScoreSum = read_alone(Scoring(job, predictor, lane))
-    return total
+    @staticmethod
+    def merge(left: ScoreSum, right: ScoreSum) -> ScoreSum:
+        """Add two sums."""
+        keys = np.concatenate([left.pairs, right.pairs])
+        pairs, places = np.unique(keys, return_inverse=True)
+        counts = np.zeros(len(pairs), np.int64)
+        np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
+        return add_sums(left, right, pairs=pairs, pair_counts=counts)
 
 
 def _evaluated(
@@ -107,26 +100,6 @@ def _evaluated(
     return loss_sum, known, int(np.count_nonzero(predicted != y))
 
 
-def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
-    """Add two sums."""
-    keys = np.concatenate([left.pairs, right.pairs])
-    pairs, places = np.unique(keys, return_inverse=True)
-    counts = np.zeros(len(pairs), np.int64)
-    np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
-    return add_sums(left, right, pairs=pairs, pair_counts=counts)
-
-
-@dataclass(frozen=True)
-class GradientJob:
-    """The training objective's data term at given weights."""
-
-    data: DatasetRef
-    loss: str
-    class_weight: NDArray[np.float64] | None  # as in `StochasticJob`
-    with_gradient: bool  # False: the loss alone
-    with_rows: bool = False  # whether rows are added up too
-
-
 @dataclass
 class GradientSum:
     """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i."""
@@ -140,66 +113,101 @@ class GradientSum:
     rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
-class Differentiating:
-    """Loss and gradient over one lane's partitions."""
+@dataclass(eq=False)
+class GradientTask(Task):
+    """The training objective's data term at given weights; its gradient only for a plain linear model."""
 
-    def __init__(self, job: GradientJob, predictor: LinearPredictor, lane: Lane) -> None:
-        self._job, self._predictor = job, predictor
-        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
-        shape = predictor.coefficients.shape
-        gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
-        rows = np.zeros(shape[0] if job.with_rows else 0)
-        self._total = GradientSum(0.0, 0.0, gradient, np.zeros(shape[1]), self.ledger, rows)
-        self._shared: tuple[_GradientsTogether, int] | None = None
+    data: DatasetRef
+    loss: str
+    class_weight: NDArray[np.float64] | None  # as in `TrainTask`
+    with_gradient: bool  # False: the loss alone
+    with_rows: bool = False  # whether rows are added up too
 
-    @property
-    def kind(self) -> tuple[Any, ...] | None:
-        """What readings must have in common to be done together; None where this one cannot be."""
-        job, shape = self._job, self._predictor.coefficients.shape
-        dtype = self._predictor.coefficients.dtype
-        if self._predictor.recipe or not job.with_gradient or not 2 <= shape[1] <= most_paired(dtype):
+    shares_reads = True
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        self._together: tuple[_GradientsTogether, int] | None = None
+        shape = self.shared.coefficients.shape
+        gradient = np.zeros(shape if self.with_gradient else (0, shape[1]))
+        rows = np.zeros(shape[0] if self.with_rows else 0)
+        self.total = GradientSum(0.0, 0.0, gradient, np.zeros(shape[1]), self.ledger, rows)
+
+    def _kind(self) -> tuple[Any, ...] | None:
+        """Return what tasks must have in common to be done together; None where this one cannot be."""
+        shape, dtype = self.shared.coefficients.shape, self.shared.coefficients.dtype
+        if self.shared.recipe or not self.with_gradient or not 2 <= shape[1] <= most_paired(dtype):
             return None
-        by_class = None if job.class_weight is None else job.class_weight.tobytes()
-        return job.data, job.loss, by_class, dtype, shape, self.blocks
+        by_class = None if self.class_weight is None else self.class_weight.tobytes()
+        return self.data, self.loss, by_class, dtype, shape
 
-    def take(self, index: int, part: Partition) -> None:
+    def add(self, index: int, part: Partition) -> None:
         """Add a partition's sums."""
-        total, weight = self._total, row_weights(part, self._job.class_weight)
-        if self._shared is not None and is_codes(part.y):
-            together, number = self._shared
-            loss_sum, weight_sum = together.sums(index, part, weight)[number]
+        total, weight = self.total, row_weights(part, self.class_weight)
+        if self._together is not None and is_codes(part.y):
+            group, number = self._together
+            loss_sum, weight_sum = group.sums(index, part, weight)[number]
         else:
-            add = _add_classes if is_codes(part.y) else _add_others
-            loss_sum, weight_sum = add(self._job, self._predictor, part, weight, total)
+            add = self._add_classes if is_codes(part.y) else self._add_others
+            loss_sum, weight_sum = add(part, weight)
         total.loss_sum += loss_sum
         total.weight_sum += weight_sum
-        if self._job.with_rows:
+        if self.with_rows:
             given = weight if len(weight) else None
             total.rows += exact_column_sums(part.x, given, len(total.rows))
-        self.ledger.count(index, n_rows_of(part.x))
+
+    def _add_classes(self, part: Partition, weight: NDArray[np.float64]) -> tuple[float, float]:
+        """Add the gradient of rows with classes if asked for; return the sums of losses and of weights."""
+        x, weights, intercept = linear_view(self.shared, part.x)
+        given = x, part.y, weight, loss_named(self.loss), weights, intercept
+        sums = (
+            add_gradient(*given, self.total.gradient, self.total.intercept_gradient)
+            if self.with_gradient
+            else evaluate_rows(*given, NO_CLASSES)
+        )
+        return sums[0], sums[1]
+
+    def _add_others(self, part: Partition, weight: NDArray[np.float64]) -> tuple[float, float]:
+        """Do the same for rows with sets of labels or with numbers, batch by batch."""
+        loss_sum, weight_sum = 0.0, 0.0
+        for rows, values in score_pieces(self.shared, part.x):
+            found = score_gradients(self.loss, values, slice_rows(part.y, rows), weight[rows])
+            loss_sum += found.loss_sum
+            weight_sum += found.weight_sum
+            if self.with_gradient:
+                _add_products(slice_rows(part.x, rows), found.values, self.total.gradient)
+                self.total.intercept_gradient += found.values.sum(axis=0)
+        return loss_sum, weight_sum
 
     def result(self) -> GradientSum:
         """Return the sums over all rows."""
-        if self._shared is not None:
-            together, number = self._shared
-            self._total.gradient += together.gradient(number)
-            self._total.intercept_gradient += together.intercept_gradient[number]
-        return self._total
+        total: GradientSum = self.total
+        if self._together is not None:
+            group, number = self._together
+            total.gradient += group.gradient(number)
+            total.intercept_gradient += group.intercept_gradient[number]
+        return total
 
-    @staticmethod
-    def introduce(readings: Sequence[Differentiating]) -> None:
-        """Have readings that differ in their weights alone share the work on every row."""
-        groups: dict[Any, list[Differentiating]] = {}
-        for reading in readings:
-            if reading.kind is not None:
-                groups.setdefault(reading.kind, []).append(reading)
+    @classmethod
+    def introduce(cls, tasks: Sequence[GradientTask]) -> None:
+        """Have tasks that differ in their weights alone share the work on every row."""
+        groups: dict[Any, list[GradientTask]] = {}
+        for task in tasks:
+            kind = task._kind()
+            if kind is not None:
+                groups.setdefault(kind, []).append(task)
         for group in groups.values():
             if len(group) > 1:
-                together = _GradientsTogether(
-                    loss_named(group[0]._job.loss), [reading._predictor for reading in group]
-                )
-                for number, reading in enumerate(group):
-                    reading._shared = together, number
+                together = _GradientsTogether(loss_named(group[0].loss), [task.shared for task in group])
+                for number, task in enumerate(group):
+                    task._together = together, number
+
+    @staticmethod
+    def merge(left: GradientSum, right: GradientSum) -> GradientSum:
+        """Add two sums, reusing the memory of `left`."""
+        left.gradient += right.gradient
+        left.intercept_gradient += right.intercept_gradient
+        return add_sums(left, right, gradient=left.gradient, intercept_gradient=left.intercept_gradient)
 
 
 class _GradientsTogether:
@@ -234,50 +242,6 @@ def joint_gradient_bytes(shape: tuple[int, int], dtype: np.dtype[Any], models: i
     return shape[0] * (models * shape[1] * (dtype.itemsize + 8) + 4)
 
 
-@done_by(Differentiating, Differentiating.introduce)
-def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
-    """Sum loss and gradient over one lane's partitions; the gradient only for a plain linear model."""
-    total: GradientSum = read_alone(Differentiating(job, predictor, lane))
-    return total
-
-
-def _add_classes(
-    job: GradientJob,
-    predictor: LinearPredictor,
-    part: Partition,
-    weight: NDArray[np.float64],
-    total: GradientSum,
-) -> tuple[float, float]:
-    """Add the gradient of rows with classes if asked for; return the sums of losses and of weights."""
-    x, weights, intercept = linear_view(predictor, part.x)
-    given = x, part.y, weight, loss_named(job.loss), weights, intercept
-    sums = (
-        add_gradient(*given, total.gradient, total.intercept_gradient)
-        if job.with_gradient
-        else evaluate_rows(*given, NO_CLASSES)
-    )
-    return sums[0], sums[1]
-
-
-def _add_others(
-    job: GradientJob,
-    predictor: LinearPredictor,
-    part: Partition,
-    weight: NDArray[np.float64],
-    total: GradientSum,
-) -> tuple[float, float]:
-    """Do the same for rows with sets of labels or with numbers, batch by batch."""
-    loss_sum, weight_sum = 0.0, 0.0
-    for rows, values in score_pieces(predictor, part.x):
-        found = score_gradients(job.loss, values, slice_rows(part.y, rows), weight[rows])
-        loss_sum += found.loss_sum
-        weight_sum += found.weight_sum
-        if job.with_gradient:
-            _add_products(slice_rows(part.x, rows), found.values, total.gradient)
-            total.intercept_gradient += found.values.sum(axis=0)
-    return loss_sum, weight_sum
-
-
 def _add_products(x: Rows, residual: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
     """Add ``sum_i x_i g_i^T`` to `gradient`, the rows g_i of `residual` times their weights."""
     if not isinstance(x, DenseRows):
@@ -286,10 +250,3 @@ def _add_products(x: Rows, residual: NDArray[np.float64], gradient: NDArray[np.f
     for first in range(0, len(x.values), _PRODUCT_ROWS):  # in float64: near the optimum the products cancel
         rows = slice(first, first + _PRODUCT_ROWS)
         add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), residual[rows], gradient)
-
-
-def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:
-    """Add two sums, reusing the memory of `left`."""
-    left.gradient += right.gradient
-    left.intercept_gradient += right.intercept_gradient
-    return add_sums(left, right, gradient=left.gradient, intercept_gradient=left.intercept_gradient)

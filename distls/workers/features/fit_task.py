@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, Rows, n_rows_of, take_rows
+from distls.storage.rows import CsrRows, Partition, Rows, n_rows_of, take_rows
 from distls.workers.features.design import Design, blocks
 from distls.workers.linear_algebra.gram import GramSum, column_sums
 from distls.workers.linear_algebra.packed_triangle import packed_size
-from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
-from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.block_stream import DatasetRef, open_ref
+from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Task
 from distls.workers.runtime.rng import Purpose, rng
 
 _Floats = NDArray[np.float64]
@@ -30,47 +30,61 @@ class RowMoments:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-@dataclass(frozen=True)
-class MomentsJob:
-    """The rows to sum, and the feature map that is applied to them."""
+@dataclass(eq=False)
+class MomentsTask(Task):
+    """Sums rows and their products."""
 
     data: DatasetRef
-    design: Design
-    class_weight: _Floats | None = None  # (n_classes,), as in `StochasticJob`
+    design: Design  # the feature map that is applied to rows
+    class_weight: _Floats | None = None  # (n_classes,), as in `TrainTask`
 
+    def start(self) -> None:
+        """See `Task.start`."""
+        # in float64: subtracting the mean from the Gram matrix afterwards cancels digits
+        m = self.design.width(open_ref(self.data).meta.n_features)
+        self.total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
+        self._pending = GramSum(self.total.gram, dtype=np.dtype(np.float64))
 
-def moments_lane(job: MomentsJob, _: None, lane: Lane) -> RowMoments:
-    """Sum one lane's rows and their products."""
-    # in float64: subtracting the mean from the Gram matrix afterwards cancels digits
-    m = job.design.width(open_ref(job.data).meta.n_features)
-    total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
-    pending = GramSum(total.gram, dtype=np.dtype(np.float64))
-    for index, part in stream(job.data, lane.blocks, total.ledger):
-        weight = row_weights(part, job.class_weight)
-        for rows, features in blocks(job.design, part.x, np.dtype(np.float64)):
+    def add(self, index: int, part: Partition) -> None:
+        """Sum a partition's rows."""
+        weight, total = row_weights(part, self.class_weight), self.total
+        for rows, features in blocks(self.design, part.x, np.dtype(np.float64)):
             own = weight[rows] if len(weight) else None
-            pending.add(features, own)
-            total.sums += column_sums(features, own, m)
+            self._pending.add(features, own)
+            total.sums += column_sums(features, own, len(total.sums))
         total.weight_sum += weight.sum() if len(weight) else n_rows_of(part.x)
-        total.ledger.count(index, n_rows_of(part.x))
-    pending.flush()
-    return total
+
+    def result(self) -> RowMoments:
+        """Return the sums over all rows."""
+        self._pending.flush()
+        return replace(self.total, ledger=self.ledger)
+
+    @staticmethod
+    def merge(left: RowMoments, right: RowMoments) -> RowMoments:
+        """Add two results; reuses the memory of `left`."""
+        left.gram += right.gram
+        left.sums += right.sums
+        return add_sums(left, right, gram=left.gram, sums=left.sums)
 
 
-def merge_moments(left: RowMoments, right: RowMoments) -> RowMoments:
-    """Add two results; reuses the memory of `left`."""
-    left.gram += right.gram
-    left.sums += right.sums
-    weight_sum = left.weight_sum + right.weight_sum
-    return RowMoments(left.gram, left.sums, weight_sum, left.ledger.merge(right.ledger))
+@dataclass(eq=False)
+class CountTask(Task):
+    """Counts the rows that are not zero in each column; the result is of shape (n_features,)."""
 
+    data: DatasetRef
 
-def count_lane(data: DatasetRef, _: None, lane: Lane) -> NDArray[np.int64]:
-    """Return the number of one lane's rows that are not zero in each column, shape (n_features,)."""
-    total = np.zeros(open_ref(data).meta.n_features, np.int64)
-    for _index, part in stream(data, lane.blocks):
-        total += _counts(part.x, len(total))
-    return total
+    def start(self) -> None:
+        """See `Task.start`."""
+        self.total = np.zeros(open_ref(self.data).meta.n_features, np.int64)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Count a partition's rows."""
+        self.total += _counts(part.x, len(self.total))
+
+    @staticmethod
+    def merge(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add two counts."""
+        return left + right
 
 
 def _counts(x: Rows, n_features: int) -> NDArray[np.int64]:
@@ -79,16 +93,26 @@ def _counts(x: Rows, n_features: int) -> NDArray[np.int64]:
     return np.count_nonzero(x.values, axis=0)
 
 
-@dataclass(frozen=True)
-class SampleJob:
-    """A sample of `n_rows` random rows from as few random partitions as hold them."""
+@dataclass(eq=False)
+class SampleTask(Task):
+    """Takes random rows of a partition; items are those of `shares`."""
 
     data: DatasetRef
-    n_rows: int
+    n_rows: int  # of all partitions together, as few as hold them
     seed: int
 
+    def reads(self, item: tuple[int, int]) -> tuple[int, ...]:
+        """See `Task.reads`."""
+        return item[:1]
 
-def shares(job: SampleJob, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+    def add(self, index: int, part: Partition) -> None:
+        """Take rows."""
+        generator = rng(self.seed, Purpose.PREPARE, 1, index)
+        chosen = np.sort(generator.choice(n_rows_of(part.x), self.item[1], replace=False))
+        self.total = take_rows(part.x, chosen)
+
+
+def shares(job: SampleTask, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return the sampled partitions with the number of rows to take from each; `rows` are those of all partitions."""
     shares, wanted = [], job.n_rows
     for index in rng(job.seed, Purpose.PREPARE, 0).permutation(len(rows)):
@@ -97,12 +121,3 @@ def shares(job: SampleJob, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
             shares.append((int(index), share))
         wanted -= share
     return shares
-
-
-def sampled_rows(job: SampleJob, _: None, share: tuple[int, int]) -> Rows:
-    """Return the sampled rows of one partition."""
-    index, count = share
-    generator = rng(job.seed, Purpose.PREPARE, 1, index)
-    ((_index, part),) = stream(job.data, [index])
-    chosen = np.sort(generator.choice(n_rows_of(part.x), count, replace=False))
-    return take_rows(part.x, chosen)

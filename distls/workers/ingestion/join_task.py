@@ -11,22 +11,9 @@ from numpy.typing import NDArray
 from distls.storage.dataset.partitions import PartitionRecord, write_partition
 from distls.storage.filesystem.paths import place_of
 from distls.storage.rows import CsrRows, Partition, n_rows_of
-from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
-
-
-@dataclass(frozen=True)
-class JoinJob:
-    """Where partitions go, and what they are there."""
-
-    root: str  # the data set that is written, as every worker sees it
-    first: int  # number there of the first partition
-    n_features: int
-    n_classes: int
-    codes: NDArray[np.int32]  # the class there of each class here
-    weighted: bool
-    codecs: dict[str, str]
+from distls.workers.rounds.task import Task
 
 
 @dataclass
@@ -37,23 +24,32 @@ class Joined:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def join_lane(data: DatasetRef, job: JoinJob, _shared: None, lane: Lane) -> Joined:
-    """Copy one lane's partitions."""
-    with Ledger.of_task() as ledger:
-        written = Joined([], ledger)
-        root = place_of(job.root)
-        for index, part in stream(data, lane.blocks, ledger):
-            n_rows = n_rows_of(part.x)
-            weight = part.sample_weight
-            if weight is None and job.weighted:
-                weight = np.ones(n_rows, dtype=np.float32)
-            copy = Partition(part.x, _recoded(part.y, job.codes), weight)
-            number = job.first + index
-            written.records.append(
-                write_partition(root, number, copy, job.n_features, job.n_classes, job.codecs)
-            )
-            ledger.count(index, n_rows)
-        return written
+@dataclass(eq=False)
+class JoinTask(Task):
+    """Copies partitions to another data set."""
+
+    data: DatasetRef
+    root: str  # the data set that is written, as every worker sees it
+    first: int  # number there of the first partition
+    n_features: int
+    n_classes: int
+    codes: NDArray[np.int32]  # the class there of each class here
+    weighted: bool
+    codecs: dict[str, str]
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        self.total = Joined([])
+
+    def add(self, index: int, part: Partition) -> None:
+        """Copy a partition."""
+        weight = part.sample_weight
+        if weight is None and self.weighted:
+            weight = np.ones(n_rows_of(part.x), dtype=np.float32)
+        copy, number = Partition(part.x, _recoded(part.y, self.codes), weight), self.first + index
+        self.total.records.append(
+            write_partition(place_of(self.root), number, copy, self.n_features, self.n_classes, self.codecs)
+        )
 
 
 def _recoded(y: Any, codes: NDArray[np.int32]) -> Any:

@@ -6,6 +6,8 @@ the current block, its Gram matrix, its products with the gradient of the loss, 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,19 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
-from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.temporary.row_state import RowState
 from distls.workers.features.design import Design, blocks, can_pad, project, shared_projection
-from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
-from distls.workers.linear_algebra.gram_kernels import add_gram_csr, add_upper, count_pairs, fill_dense
+from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, Form, open_ref, stream
-from distls.workers.rounds.kernel_types import KernelTypes, one_row
-from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import fold_of, row_weights
+from distls.workers.rounds.task import Task
 from distls.workers.runtime.buffers import borrowed_buffers
 
 
@@ -37,29 +37,6 @@ class Block(NamedTuple):
     # (m, k): m is the feature map's width, plus k where earlier predictions are columns of the block too
     weights: NDArray[Any]
     intercept: NDArray[np.float64]  # (k,)
-
-
-@dataclass(frozen=True)
-class BlockJob:
-    """The part of a round's input that all lanes share, except for weights."""
-
-    data: DatasetRef
-    loss: str  # full name; its gradient at the predictions is multiplied with the features
-    design: Design  # of the current block
-    n_outputs: int
-    dtype: str  # of features, products and predictions
-    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `StochasticJob`
-    with_gram: bool = True  # sum the Gram matrix too
-    # take the other sums from one product with the Gram matrix, where features have padding. The last bits differ:
-    # not for sums that a resumed fit may make with that matrix and another without
-    joint: bool = False
-    # earlier predictions are k more columns of the block (stagewise calibration)
-    with_predictions: bool = False
-    folds: int = 1  # consecutive slices of each partition's rows, each with its own sums
-    state: str | None = None  # folder of the predictions; None: they are all zero
-    version: int = 0  # of the predictions to read; 0: they are all zero
-    # restart from zero predictions instead of reading them, and store the new ones as version + 1
-    from_zero: bool = False
 
 
 @dataclass
@@ -92,6 +69,11 @@ class Moments:
         self.n_rows += other.n_rows
 
 
+def moment_bytes(m: int, k: int) -> int:
+    """Return the bytes of the `Moments` of m features and k outputs, with their Gram matrix."""
+    return 8 * (packed_size(m) + m * (k + 1))
+
+
 @dataclass
 class BlockSums:
     """One lane's round, or the merged result of several."""
@@ -99,54 +81,96 @@ class BlockSums:
     folds: list[Moments]
     ledger: Ledger
 
-    @classmethod
-    def of(cls, folds: list[Moments], lane: Lane, ledger: Ledger) -> BlockSums:
-        """Return the result of a lane, and enter its blocks and rows into the ledger."""
-        # rows are counted where they are summed: a row that no fold has taken would be missed by the check of cover
-        ledger.blocks.extend(lane.blocks)
-        ledger.n_rows = sum(fold.n_rows for fold in folds)
-        return cls(folds, ledger)
+
+class SumsTask(Task):
+    """Base of tasks that sum `BlockSums`."""
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        self.total = BlockSums([], self.ledger)
+
+    def count(self, index: int, block: Partition) -> None:
+        """Leave it to the sums: a row that no fold has taken would be missed by the check of cover."""
+        self.ledger.blocks.append(index)
+
+    def result(self) -> BlockSums:
+        """Return the sums of all rows."""
+        self.ledger.n_rows = sum(fold.n_rows for fold in self.total.folds)
+        found: BlockSums = self.total
+        return found
+
+    @staticmethod
+    def merge(left: BlockSums, right: BlockSums) -> BlockSums:
+        """Add two results; reuses the memory of `left`."""
+        for mine, other in zip(left.folds, right.folds, strict=True):
+            mine.add(other)
+        return BlockSums(left.folds, left.ledger.merge(right.ledger))
 
 
-Start = tuple[Block | None, Block | None]
+@dataclass(eq=False)
+class BlockTask(SumsTask):
+    """Sums statistics of rows in one read, after it has brought their predictions up to date.
 
-
-def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
-    """Sum one lane's partitions.
-
-    `start` has a fitted block to be added to the predictions, which are then stored as version + 1, or None; and the
+    Shared are a fitted block to be added to the predictions, which are then stored as version + 1, or None; and the
     weights of the current block at which the gradient is taken (None: zero).
     """
-    # the dense squares of one lane are reused by the next
-    with Ledger.of_task() as ledger, borrowed_buffers("squares") as buffers:
-        return BlockSums.of(_summed(job, start, lane, ledger, buffers), lane, ledger)
+
+    data: DatasetRef
+    loss: str  # full name; its gradient at the predictions is multiplied with the features
+    design: Design  # of the current block
+    n_outputs: int
+    dtype: str  # of features, products and predictions
+    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `TrainTask`
+    with_gram: bool = True  # sum the Gram matrix too
+    # take the other sums from one product with the Gram matrix, where features have padding. The last bits differ:
+    # not for sums that a resumed fit may make with that matrix and another without
+    joint: bool = False
+    # earlier predictions are k more columns of the block (stagewise calibration)
+    with_predictions: bool = False
+    folds: int = 1  # consecutive slices of each partition's rows, each with its own sums
+    state: str | None = None  # folder of the predictions; None: they are all zero
+    version: int = 0  # of the predictions to read; 0: they are all zero
+    # restart from zero predictions instead of reading them, and store the new ones as version + 1
+    from_zero: bool = False
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        super().start()
+        # the dense squares of one lane are reused by the next
+        self._open = contextlib.ExitStack()
+        self._buffers = self._open.enter_context(borrowed_buffers("squares"))
+        self._pending: list[GramSum] = []
+        self._own, self._added, self._form = _on_projected_rows(self, self.shared[0])
+
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Partition]]:
+        """See `Task.stream`."""
+        return stream(self.data.whole, blocks, self.ledger, self._form)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum a partition's rows."""
+        with self.ledger.in_kernels():
+            predictions, folds = _predictions(self._own, self._added, index, part), self.total.folds
+            if not folds:
+                width = self.design.width(n_features_of(part.x, self.data))
+                m = width + self.with_predictions * self.n_outputs
+                for fold in range(self.folds):
+                    folds.append(Moments.zero(m, self.n_outputs, with_gram=self.with_gram))
+                    self._pending.append(gram_sum(self, folds[-1], width, (self._buffers, f"fold {fold}")))
+            weight = row_weights(part, self.class_weight)
+            for fold, moments in enumerate(folds):
+                rows = fold_of(n_rows_of(part.x), fold, self.folds)
+                own = _slice(part, rows), weight[rows], predictions[rows], moments, self._pending[fold]
+                add_rows(self._own, self.shared[1], *own)
+
+    def result(self) -> BlockSums:
+        """Return the sums of all rows."""
+        for moments, grams in zip(self.total.folds, self._pending, strict=True):
+            finish_rows(self, moments, grams)
+        self._open.close()
+        return super().result()
 
 
-def _summed(job: BlockJob, start: Start, lane: Lane, ledger: Ledger, buffers: BufferPool) -> list[Moments]:
-    """Return the sums of a lane's partitions."""
-    total: list[Moments] = []
-    pending: list[GramSum] = []
-    own, added, form = _on_projected_rows(job, start[0])
-    for index, part in stream(job.data, lane.blocks, ledger, form):
-        with ledger.in_kernels():
-            predictions = _predictions(own, added, index, part)
-            if not total:
-                width = job.design.width(n_features_of(part.x, job.data))
-                m = width + job.with_predictions * job.n_outputs
-                total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
-                pending = [gram_sum(job, m, width, (buffers, f"fold {fold}")) for fold, m in enumerate(total)]
-            weight = row_weights(part, job.class_weight)
-            for fold, moments in enumerate(total):
-                rows = fold_of(n_rows_of(part.x), fold, job.folds)
-                add_rows(
-                    own, start[1], _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
-                )
-    for moments, grams in zip(total, pending, strict=True):
-        finish_rows(job, moments, grams)
-    return total
-
-
-def _on_projected_rows(job: BlockJob, added: Block | None) -> tuple[BlockJob, Block | None, Form | None]:
+def _on_projected_rows(job: BlockTask, added: Block | None) -> tuple[BlockTask, Block | None, Form | None]:
     """Return job and added block for rows that are already projected, and the form of such partitions."""
     # the projected rows are far smaller than the partitions, and cached instead of them
     designs = [job.design] if added is None else [job.design, added.design]
@@ -176,7 +200,7 @@ def _slice(part: Partition, rows: slice) -> Partition:
     return Partition(slice_rows(part.x, rows), slice_rows(part.y, rows))
 
 
-def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition) -> NDArray[Any]:
+def _predictions(job: BlockTask, added: Block | None, index: int, part: Partition) -> NDArray[Any]:
     """Return the predictions of a partition's rows, after adding the fitted block and storing the sum."""
     stored = RowState(job.state) if job.state is not None else None
     values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
@@ -202,7 +226,7 @@ def predict_block(block: Block, x: Rows, before: NDArray[Any], n_features: int) 
 
 
 def add_rows(
-    job: BlockJob,
+    job: BlockTask,
     current: Block | None,
     part: Partition,
     weight: NDArray[np.float64],
@@ -244,14 +268,14 @@ def add_rows(
 
 
 def gram_sum(
-    job: BlockJob, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
+    job: BlockTask, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
 ) -> GramSum:
     """Return the accumulator of products of `width` features with each other and with `_right_hand_sides`."""
     n_extra = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
     return GramSum(moments.gram, width, n_extra, np.dtype(job.dtype), space)
 
 
-def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
+def finish_rows(job: BlockTask, moments: Moments, grams: GramSum) -> None:
     """Add the pending products of all rows to a fold's moments."""
     grams.flush()
     k, (width, _) = job.n_outputs, grams.extra.shape
@@ -262,7 +286,7 @@ def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
 
 
 def _right_hand_sides(
-    job: BlockJob,
+    job: BlockTask,
     gradients: NDArray[np.float64],
     columns: NDArray[np.float64] | None,
     weight: NDArray[np.float64],
@@ -275,7 +299,7 @@ def _right_hand_sides(
 
 
 def _add_columns(
-    job: BlockJob,
+    job: BlockTask,
     columns: NDArray[np.float64],
     gradients: NDArray[np.float64],
     weight: NDArray[np.float64],
@@ -297,24 +321,3 @@ def _weighted_squares(gradients: NDArray[np.float64], weight: NDArray[np.float64
         return np.square(gradients).sum(axis=0)
     positive = np.where(weight > 0.0, weight, 1.0)
     return (np.square(gradients) / positive[:, None]).sum(axis=0)
-
-
-def merge_blocks(left: BlockSums, right: BlockSums) -> BlockSums:
-    """Add two results; reuses the memory of `left`."""
-    for mine, other in zip(left.folds, right.folds, strict=True):
-        mine.add(other)
-    return BlockSums(left.folds, left.ledger.merge(right.ledger))
-
-
-def warm_up_blocks(types: KernelTypes) -> None:
-    """Compile the kernels of blocks of columns, or load them from the disk cache, on a single row."""
-    x, dtype = one_row(types.layout, types.data, types.indices), np.dtype(types.weights)
-    if isinstance(x, CsrRows):
-        chosen = columns_of_csr(x, np.zeros(1, np.int64))
-        own = chosen.indptr, chosen.indices, chosen.data.astype(dtype)
-        # sparse rows are multiplied or made dense, by their number of values
-        count_pairs(chosen.indptr)
-        add_gram_csr(*own, np.ones(1), 1, np.zeros(1))
-        fill_dense(*own, 0, np.zeros((1, 1), dtype))
-    for kind in {dtype, np.dtype(np.float64)}:
-        add_upper(np.zeros((1, 1), kind), 0, 1, np.zeros(1))

@@ -3,16 +3,16 @@
 The state of each row is ``ytilde`` of Eq. 18, the fit before its calibration: the calibration needs sums over all rows,
 so it is known only after the read that computed them, and applied by the next read. A round is
 
-1. `residual_lane`: calibrate the state, and sum the products of the features with the residuals;
-2. `calibration_lane`: calibrate the state, add the residual fit to it, store the sum, and sum the products of its
+1. `ResidualFit`: calibrate the state, and sum the products of the features with the residuals;
+2. `CalibrationFit`: calibrate the state, add the residual fit to it, store the sum, and sum the products of its
    basis G with itself and with the remaining residuals.
 
-The driver fits in between and after. `rebuild_lane` recomputes lost state, with the same bits.
+The driver fits in between and after. `Rebuild` recomputes lost state, with the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,34 +24,24 @@ from distls.storage.temporary.row_state import RowState
 from distls.workers.features.design import PIECE_ROWS, Design, blocks
 from distls.workers.least_squares.block_task import (
     Block,
-    BlockJob,
     BlockSums,
+    BlockTask,
     Moments,
+    SumsTask,
     add_rows,
     finish_rows,
     gram_sum,
     n_features_of,
 )
 from distls.workers.linear_algebra.gram import GramSum, add_scores
-from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.targets import slice_rows
 from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.calibration import calibrate
-from distls.workers.rounds.block_stream import stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Task
 
 _Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class CalibratedJob:
-    """The part of a read's input that all lanes share, except for weights."""
-
-    block: BlockJob  # the features, and the stored predictions; its `version` counts the rounds added to them
-    basis: Basis  # G
-    onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 
 
 class FittedRound(NamedTuple):
@@ -61,87 +51,119 @@ class FittedRound(NamedTuple):
     calibration: _Floats | None  # (basis.width(k), k), Eq. 19; None before it is known
 
 
-def residual_lane(job: CalibratedJob, calibration: _Floats | None, lane: Lane) -> BlockSums:
-    """Sum the products of the features with the residuals ``yhat - y``, and with each other if asked, over a lane.
+@dataclass(eq=False)
+class CalibratedTask(Task):
+    """Base of the tasks of a round."""
 
-    `calibration` is that of the round before; None in the first one, whose predictions are zero.
-    """
+    block: (
+        BlockTask  # the features, and the stored predictions; its `version` counts the rounds added to them
+    )
+    basis: Basis  # G
+    onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 
-    def add(index: int, part: Partition, weight: _Floats, total: Moments, grams: GramSum) -> None:
-        fits = _stored_fits(job, index, part)
+    def __post_init__(self) -> None:
+        """Read the block's data."""
+        self.data = self.block.data
+
+    def _stored_fits(self, index: int, part: Partition) -> _Floats:
+        """Return a partition's stored fits, float64 of shape (n_rows, k): zeros before the first round."""
+        shape = n_rows_of(part.x), self.block.n_outputs
+        if not self.block.version:
+            return np.zeros(shape)
+        return RowState(str(self.block.state)).read(index, self.block.version, shape, np.float64)
+
+    def _calibrated(self, values: _Floats, calibration: _Floats | None) -> _Floats:
+        return values if calibration is None else calibrate(values, calibration, self.basis, self.onto)
+
+    def _advance(self, start: FittedRound, part: Partition, values: _Floats) -> None:
+        """Overwrite the fit of a round by that of the next one: calibrated, plus the fit of its residuals (Eq. 18)."""
         for rows, batch in _batches(part):
-            values = _calibrated(job, fits[rows], calibration)
-            add_rows(job.block, None, batch, weight[rows], values, total, grams)
-
-    def zero(part: Partition) -> Moments:
-        width = job.block.design.width(n_features_of(part.x, job.block.data))
-        return Moments.zero(width, job.block.n_outputs, with_gram=job.block.with_gram)
-
-    return _sum_lane(job, job.block, lane, zero, add)
+            before = self._calibrated(values[rows], start.calibration)
+            np.add(before, start.fit.intercept, out=values[rows])
+            for some, features in blocks(start.fit.design, batch.x, start.fit.weights.dtype):
+                product = np.zeros((n_rows_of(features), self.block.n_outputs), start.fit.weights.dtype)
+                add_scores(features, start.fit.weights, product)
+                values[rows][some] += product
 
 
-def calibration_lane(job: CalibratedJob, start: FittedRound, lane: Lane) -> BlockSums:
-    """Add a residual fit to the predictions of a lane, store them, and sum the products of their basis.
+class _Fit(SumsTask, CalibratedTask):
+    def _begin(self, summed: BlockTask, width: int) -> GramSum:
+        """Return the pending sums of rows of a width, as `summed` says."""
+        if not self.total.folds:
+            total = Moments.zero(width, self.block.n_outputs, with_gram=summed.with_gram)
+            self.total.folds.append(total)
+            self._summed, self._grams = summed, gram_sum(summed, total, width)
+        return self._grams
 
-    `start` has this round's fit, and the calibration of the round before.
+    def result(self) -> BlockSums:
+        """Return the sums of all rows."""
+        for total in self.total.folds:
+            finish_rows(self._summed, total, self._grams)
+        return super().result()
+
+
+class ResidualFit(_Fit):
+    """Sums the products of the features with the residuals ``yhat - y``, and with each other if asked.
+
+    Shared is the calibration of the round before; None in the first one, whose predictions are zero.
     """
-    # the basis takes the place of the features
-    of_basis = replace(job.block, design=Design(), dtype="float64", with_gram=True)
 
-    def add(index: int, part: Partition, weight: _Floats, total: Moments, grams: GramSum) -> None:
-        fits = _stored_fits(job, index, part)
-        _advance(job, start, part, fits)
-        RowState(str(job.block.state)).write(index, job.block.version + 1, fits)
-        for rows, batch in _batches(part):
-            columns = Partition(DenseRows(job.basis.columns(fits[rows])), batch.y)
-            add_rows(of_basis, None, columns, weight[rows], fits[rows], total, grams)
-
-    def zero(part: Partition) -> Moments:
-        return Moments.zero(job.basis.width(job.block.n_outputs), job.block.n_outputs, with_gram=True)
-
-    return _sum_lane(job, of_basis, lane, zero, add)
+    def add(self, index: int, part: Partition) -> None:
+        """Sum over a partition's rows."""
+        with self.ledger.in_kernels():
+            grams = self._begin(self.block, self.block.design.width(n_features_of(part.x, self.data)))
+            weight, fits = row_weights(part, self.block.class_weight), self._stored_fits(index, part)
+            for rows, batch in _batches(part):
+                values = self._calibrated(fits[rows], self.shared)
+                add_rows(self.block, None, batch, weight[rows], values, self.total.folds[0], grams)
 
 
-def rebuild_lane(job: CalibratedJob, rounds: list[FittedRound], lane: Lane) -> int:
-    """Recompute the lost state of a lane as `calibration_lane` did; return the number of lost partitions.
+class CalibrationFit(_Fit):
+    """Adds a residual fit to the predictions, stores them, and sums the products of their basis.
 
-    `rounds` are all whose fits are in the predictions, each with the calibration of the round before it.
+    Shared is a `FittedRound`: this round's fit, and the calibration of the round before.
     """
-    stored = RowState(str(job.block.state))
-    lost = [index for index in lane.blocks if not stored.holds(index, job.block.version)]
-    for index, part in stream(job.block.data, lost):
-        values = _zeros(job, part)
-        for fitted in rounds:
-            _advance(job, fitted, part, values)
-        stored.write(index, job.block.version, values)
-    return len(lost)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum over a partition's rows."""
+        with self.ledger.in_kernels():
+            # the basis takes the place of the features
+            of_basis = replace(self.block, design=Design(), dtype="float64", with_gram=True)
+            grams = self._begin(of_basis, self.basis.width(self.block.n_outputs))
+            weight, fits = row_weights(part, self.block.class_weight), self._stored_fits(index, part)
+            self._advance(self.shared, part, fits)
+            RowState(str(self.block.state)).write(index, self.block.version + 1, fits)
+            for rows, batch in _batches(part):
+                columns = Partition(DenseRows(self.basis.columns(fits[rows])), batch.y)
+                add_rows(of_basis, None, columns, weight[rows], fits[rows], self.total.folds[0], grams)
 
 
-def _stored_fits(job: CalibratedJob, index: int, part: Partition) -> _Floats:
-    """Return the stored fits of a partition's rows, float64 of shape (n_rows, k): zeros before the first round."""
-    if not job.block.version:
-        return _zeros(job, part)
-    shape = n_rows_of(part.x), job.block.n_outputs
-    return RowState(str(job.block.state)).read(index, job.block.version, shape, np.float64)
+class Rebuild(CalibratedTask):
+    """Recomputes lost predictions as `CalibrationFit` made them; the result is the number of lost partitions.
 
+    Shared are all rounds whose fits are in the predictions, each with the calibration of the round before it.
+    """
 
-def _zeros(job: CalibratedJob, part: Partition) -> _Floats:
-    return np.zeros((n_rows_of(part.x), job.block.n_outputs))
+    def reads(self, item: Lane) -> tuple[int, ...]:
+        """See `Task.reads`."""
+        stored = RowState(str(self.block.state))
+        return tuple(index for index in item.blocks if not stored.holds(index, self.block.version))
 
+    def add(self, index: int, part: Partition) -> None:
+        """Recompute those of a partition."""
+        values = np.zeros((n_rows_of(part.x), self.block.n_outputs))
+        for fitted in self.shared:
+            self._advance(fitted, part, values)
+        RowState(str(self.block.state)).write(index, self.block.version, values)
 
-def _calibrated(job: CalibratedJob, values: _Floats, calibration: _Floats | None) -> _Floats:
-    return values if calibration is None else calibrate(values, calibration, job.basis, job.onto)
+    def result(self) -> int:
+        """Return the number of partitions."""
+        return len(self.ledger.blocks)
 
-
-def _advance(job: CalibratedJob, start: FittedRound, part: Partition, values: _Floats) -> None:
-    """Overwrite the fit of a round by that of the next one: calibrated, plus the fit of its residuals (Eq. 18)."""
-    for rows, batch in _batches(part):
-        before = _calibrated(job, values[rows], start.calibration)
-        np.add(before, start.fit.intercept, out=values[rows])
-        for some, features in blocks(start.fit.design, batch.x, start.fit.weights.dtype):
-            product = np.zeros((n_rows_of(features), job.block.n_outputs), start.fit.weights.dtype)
-            add_scores(features, start.fit.weights, product)
-            values[rows][some] += product
+    @staticmethod
+    def merge(left: int, right: int) -> int:
+        """Add two numbers."""
+        return left + right
 
 
 def _batches(part: Partition) -> Iterator[tuple[slice, Partition]]:
@@ -150,30 +172,3 @@ def _batches(part: Partition) -> Iterator[tuple[slice, Partition]]:
     for first in range(0, n_rows, PIECE_ROWS):
         rows = slice(first, min(first + PIECE_ROWS, n_rows))
         yield rows, Partition(slice_rows(part.x, rows), slice_rows(part.y, rows))
-
-
-def _sum_lane(
-    job: CalibratedJob,
-    summed: BlockJob,
-    lane: Lane,
-    zero: Callable[[Partition], Moments],
-    add: Callable[[int, Partition, _Floats, Moments, GramSum], None],
-) -> BlockSums:
-    """Sum a lane's partitions: `add`, whose job is `summed`, adds one to moments that start as `zero`."""
-    total: list[Moments] = []
-    grams: list[GramSum] = []
-    with Ledger.of_task() as ledger:
-        for index, part in stream(job.block.data, lane.blocks, ledger):
-            with ledger.in_kernels():
-                if not total:
-                    total = [zero(part)]
-                    grams = [gram_sum(summed, total[0], len(total[0].cross))]
-                add(index, part, row_weights(part, job.block.class_weight), total[0], grams[0])
-        for moments, pending in zip(total, grams, strict=True):
-            finish_rows(summed, moments, pending)
-        return BlockSums.of(total, lane, ledger)
-
-
-def warm_up_powers(dtype: str) -> None:
-    """Compile the kernel of the products of powers, or load it from the disk cache, on a single row."""
-    scores(DenseRows(np.zeros((1, 1), dtype)), np.zeros((1, 2), dtype), np.zeros(2), np.zeros((1, 2), dtype))

@@ -6,7 +6,7 @@ the gradient at the next gets both from one read, and so do all points of a regu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,35 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
-from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.features.design import PIECE_ROWS, Design, blocks
-from distls.workers.least_squares.block_task import BlockSums, Moments, n_features_of
+from distls.workers.least_squares.block_task import BlockSums, Moments, SumsTask, n_features_of
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
-from distls.workers.losses.loss_registry import LOSSES
-from distls.workers.losses.targets import NO_CLASSES, ScoreGradients, score_gradients, slice_rows
-from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.kernel_types import KernelTypes, one_row
-from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.ledger import Ledger
+from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.row_weights import fold_of, row_weights
 
 # scores of rows at all points that are computed at a time, in batches of at least PIECE_ROWS rows
 SCORES = 2**21
 # Largest share of nonzero rows of weights that are sent without the others.
 _MOST_NONZERO = 0.25
-
-
-@dataclass(frozen=True)
-class PointJob:
-    """The part of a round's input that all lanes share, except for weights."""
-
-    data: DatasetRef
-    loss: str  # full loss name
-    n_outputs: int
-    dtype: str  # of features, products and scores
-    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `StochasticJob`
-    folds: int = 1  # consecutive slices of each partition's rows, of which a point may leave out one
 
 
 class StackedWeights(NamedTuple):
@@ -105,25 +89,147 @@ class PointMoments(Moments):
             getattr(self, name).__iadd__(getattr(other, name))
 
 
-def point_lane(job: PointJob, given: StackedWeights | SparsePoints, lane: Lane) -> BlockSums:
-    """Sum loss and gradient at all points over one lane's partitions, as `PointMoments`."""
-    points = given.stacked() if isinstance(given, SparsePoints) else given
+@dataclass(eq=False)
+class OfPoints(SumsTask):
+    """Base of tasks at several weights."""
 
-    def start(width: int) -> list[Moments]:
-        return [_zero_points(width, points, job)]
+    data: DatasetRef
+    loss: str  # full loss name
+    n_outputs: int
+    dtype: str  # of features, products and scores
+    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `TrainTask`
+    folds: int = 1  # consecutive slices of each partition's rows, of which a point may leave out one
 
-    dtype = np.dtype(job.dtype)
-    sent = points._replace(
-        weights=points.weights.astype(dtype, copy=False), intercept=points.intercept.astype(dtype)
-    )
+    def zero(self, width: int) -> Moments:
+        """Return the sums over no rows of a width."""
+        raise NotImplementedError
 
-    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
-        for fold, rows in _batches(n_rows_of(part.x), job.folds, points.weights.shape[1]):
+    def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
+        """Add a partition's rows to the sums."""
+        raise NotImplementedError
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum a partition's rows."""
+        with self.ledger.in_kernels():
+            if not self.total.folds:
+                self.total.folds.append(self.zero(n_features_of(part.x, self.data)))
+            self.add_rows(part, row_weights(part, self.class_weight), self.total.folds[0])
+
+
+class PointTask(OfPoints):
+    """Sums loss and gradient at all points, as `PointMoments`; shared are `StackedWeights` or `SparsePoints`."""
+
+    @staticmethod
+    def work_bytes(dataset: Dataset, dtype: np.dtype[Any], n_columns: int) -> int:
+        """Return the bytes of a batch's scores and gradients at columns of weights, with the temporaries of both.
+
+        Rows of another type than asked for are copied.
+        """
+        n_rows = int(dataset.table.rows.max(initial=0))
+        copied = 2 * (dataset.meta.dtype != dtype.name) * int(dataset.decoded_bytes.max(initial=0))
+        return 4 * 8 * min(n_columns * n_rows, max(SCORES, n_columns * PIECE_ROWS)) + copied
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        super().start()
+        points = self.shared.stacked() if isinstance(self.shared, SparsePoints) else self.shared
+        dtype = np.dtype(self.dtype)
+        self._points = points._replace(
+            weights=points.weights.astype(dtype, copy=False), intercept=points.intercept.astype(dtype)
+        )
+
+    def zero(self, width: int) -> PointMoments:
+        """Return the sums over no rows of a width."""
+        n_columns = self._points.weights.shape[1]
+        p = n_columns // self.n_outputs
+        zero = Moments.zero(width, n_columns - self._points.losses_only * self.n_outputs, with_gram=False)
+        own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
+        return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(self.folds)})
+
+    def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
+        """Add a partition's rows to the sums."""
+        for fold, rows in _batches(n_rows_of(part.x), self.folds, self._points.weights.shape[1]):
             x, y, s = slice_rows(part.x, rows), slice_rows(part.y, rows), weight[rows]
-            for batch, features in blocks(Design(), x, dtype):
-                _add_points(job, sent, fold, features, slice_rows(y, batch), s[batch], total[0])
+            for batch, features in blocks(Design(), x, np.dtype(self.dtype)):
+                self._add_batch(fold, features, slice_rows(y, batch), s[batch], total)
 
-    return _reduced(job, lane, start, add)
+    def _add_batch(
+        self, fold: int, features: Rows, y: Any, weight: NDArray[np.float64], moments: Moments
+    ) -> None:
+        """Add the sums of a batch: one product with all weights, gradients by point, one product with all gradients."""
+        assert isinstance(moments, PointMoments)
+        scores = np.tile(self._points.intercept, (n_rows_of(features), 1))
+        add_scores(features, self._points.weights, scores)
+        gradients = np.zeros((len(scores), len(moments.slopes)))
+        for point in range(len(moments.losses)):
+            own = slice(point * self.n_outputs, (point + 1) * self.n_outputs)
+            here = score_gradients(self.loss, np.ascontiguousarray(scores[:, own]), y, weight)
+            if self._points.held_out and self._points.held_out[point] == fold:
+                moments.held_losses[point] += here.loss_sum
+                moments.wrong[point] += here.errors
+            else:
+                place = (point - self._points.losses_only) * self.n_outputs
+                if place >= 0:  # points before the first have losses alone
+                    gradients[:, place : place + self.n_outputs] = here.values
+                moments.losses[point] += here.loss_sum
+            if point == 0:
+                _add_totals(here, len(scores), moments)
+                moments.fold_weights[fold] += here.weight_sum
+        add_cross(features, gradients, moments.cross)
+        moments.slopes += gradients.sum(axis=0)
+
+
+class BasisTask(OfPoints):
+    """Sums the Gram matrix and the gradient in the points' basis, in float64 whatever `dtype` is."""
+
+    def zero(self, width: int) -> Moments:
+        """Return the sums over no rows."""
+        zero = Moments.zero(len(self.shared.basis), self.n_outputs, with_gram=True)
+        self._grams = GramSum(zero.gram)
+        return zero
+
+    def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
+        """Add a partition's rows to the sums."""
+        points = self.shared
+        for batch, rows in _transformed(part.x, points.basis, n_features_of(part.x, self.data)):
+            s = weight[batch]
+            found = score_gradients(self.loss, rows.values @ points.weights, slice_rows(part.y, batch), s)
+            add_cross(rows, found.values, total.cross)
+            self._grams.add(rows, s if len(s) else None)
+            _add_totals(found, n_rows_of(rows), total)
+
+    def result(self) -> BlockSums:
+        """Return the sums of all rows."""
+        if self.total.folds:
+            self._grams.flush()
+        return super().result()
+
+
+class SigmaTask(OfPoints):
+    """Sums the loss at the first point, and the rows times their products with all other columns of the weights.
+
+    So the sums hold Sigma V for the columns V: ``cross`` is ``sum_i s_i x_i (x_i^T V + v_0)`` and ``slopes`` is
+    ``sum_i s_i (x_i^T V + v_0)``, with v_0 the columns' intercepts.
+    """
+
+    def zero(self, width: int) -> Moments:
+        """Return the sums over no rows of a width."""
+        return Moments.zero(width, self.shared.weights.shape[1] - self.n_outputs, with_gram=False)
+
+    def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
+        """Add a partition's rows to the sums."""
+        points, k = self.shared, self.n_outputs
+        for _, rows in _batches(n_rows_of(part.x), 1, points.weights.shape[1]):
+            x, s = slice_rows(part.x, rows), weight[rows]
+            for batch, features in blocks(Design(), x, np.dtype(np.float64)):
+                scores = np.tile(points.intercept, (n_rows_of(features), 1))
+                add_scores(features, points.weights, scores)
+                y, own = slice_rows(slice_rows(part.y, rows), batch), s[batch]
+                here = score_gradients(self.loss, np.ascontiguousarray(scores[:, :k]), y, own)
+                _add_totals(here, len(scores), total)
+                products = scores[:, k:] * own[:, None] if len(own) else np.ascontiguousarray(scores[:, k:])
+                add_cross(features, products, total.cross)
+                total.slopes += products.sum(axis=0)
 
 
 def _batches(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slice]]:
@@ -133,112 +239,6 @@ def _batches(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, sli
         rows = fold_of(n_rows, fold, folds)
         for first in range(rows.start, rows.stop, step):
             yield fold, slice(first, min(first + step, rows.stop))
-
-
-def basis_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
-    """Sum the Gram matrix and the gradient in the points' basis, in float64 whatever `dtype` is."""
-    assert points.basis is not None
-    basis, zero = points.basis, Moments.zero(len(points.basis), job.n_outputs, with_gram=True)
-    grams = GramSum(zero.gram)
-
-    def start(width: int) -> list[Moments]:
-        return [zero]
-
-    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
-        for batch, rows in _transformed(part.x, basis, n_features_of(part.x, job.data)):
-            s, (moments,) = weight[batch], total
-            found = score_gradients(job.loss, rows.values @ points.weights, slice_rows(part.y, batch), s)
-            add_cross(rows, found.values, moments.cross)
-            grams.add(rows, s if len(s) else None)
-            _add_totals(found, n_rows_of(rows), moments)
-
-    sums = _reduced(job, lane, start, add)
-    grams.flush()
-    return sums
-
-
-def sigma_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
-    """Sum the loss at the first point, and the rows times their products with all other columns of the weights.
-
-    So the sums hold Sigma V for the columns V: ``cross`` is ``sum_i s_i x_i (x_i^T V + v_0)`` and ``slopes`` is
-    ``sum_i s_i (x_i^T V + v_0)``, with v_0 the columns' intercepts.
-    """
-    k = job.n_outputs
-
-    def start(width: int) -> list[Moments]:
-        return [Moments.zero(width, points.weights.shape[1] - k, with_gram=False)]
-
-    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
-        (moments,) = total
-        for _, rows in _batches(n_rows_of(part.x), 1, points.weights.shape[1]):
-            x, s = slice_rows(part.x, rows), weight[rows]
-            for batch, features in blocks(Design(), x, np.dtype(np.float64)):
-                scores = np.tile(points.intercept, (n_rows_of(features), 1))
-                add_scores(features, points.weights, scores)
-                y, own = slice_rows(slice_rows(part.y, rows), batch), s[batch]
-                here = score_gradients(job.loss, np.ascontiguousarray(scores[:, :k]), y, own)
-                _add_totals(here, len(scores), moments)
-                products = scores[:, k:] * own[:, None] if len(own) else np.ascontiguousarray(scores[:, k:])
-                add_cross(features, products, moments.cross)
-                moments.slopes += products.sum(axis=0)
-
-    return _reduced(job, lane, start, add)
-
-
-def _reduced(
-    job: PointJob,
-    lane: Lane,
-    start: Callable[[int], list[Moments]],
-    add: Callable[[Partition, NDArray[np.float64], list[Moments]], None],
-) -> BlockSums:
-    """Read a lane's partitions once and add each to the sums that `start` makes for rows of a width."""
-    total: list[Moments] = []
-    with Ledger.of_task() as ledger:
-        for _, part in stream(job.data, lane.blocks, ledger):
-            with ledger.in_kernels():
-                total = total or start(n_features_of(part.x, job.data))
-                add(part, row_weights(part, job.class_weight), total)
-        return BlockSums.of(total, lane, ledger)
-
-
-def _zero_points(width: int, points: StackedWeights, job: PointJob) -> PointMoments:
-    n_columns = points.weights.shape[1]
-    p = n_columns // job.n_outputs
-    zero = Moments.zero(width, n_columns - points.losses_only * job.n_outputs, with_gram=False)
-    own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
-    return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(job.folds)})
-
-
-def _add_points(
-    job: PointJob,
-    points: StackedWeights,
-    fold: int,
-    features: Rows,
-    y: Any,
-    weight: NDArray[np.float64],
-    moments: Moments,
-) -> None:
-    """Add the sums of a batch: one product with all weights, gradients by point, one product with all gradients."""
-    assert isinstance(moments, PointMoments)
-    scores = np.tile(points.intercept, (n_rows_of(features), 1))
-    add_scores(features, points.weights, scores)
-    gradients = np.zeros((len(scores), len(moments.slopes)))
-    for point in range(len(moments.losses)):
-        own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
-        here = score_gradients(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
-        if points.held_out and points.held_out[point] == fold:
-            moments.held_losses[point] += here.loss_sum
-            moments.wrong[point] += here.errors
-        else:
-            place = (point - points.losses_only) * job.n_outputs
-            if place >= 0:  # points before the first have losses alone
-                gradients[:, place : place + job.n_outputs] = here.values
-            moments.losses[point] += here.loss_sum
-        if point == 0:
-            _add_totals(here, len(scores), moments)
-            moments.fold_weights[fold] += here.weight_sum
-    add_cross(features, gradients, moments.cross)
-    moments.slopes += gradients.sum(axis=0)
 
 
 def _add_totals(found: ScoreGradients, n_rows: int, moments: Moments) -> None:
@@ -266,21 +266,3 @@ def _copy(x: Rows, out: NDArray[np.float64]) -> None:
         out[...] = x.values
     else:
         out[np.repeat(np.arange(len(out)), np.diff(x.indptr)), x.indices] = x.data
-
-
-def warm_up_products(types: KernelTypes) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on a single row; `weights` types features too."""
-    dtype = np.dtype(types.weights)
-    x = one_row(types.layout, types.data, types.indices)
-    y, weights, none = np.zeros(1, np.int32), np.zeros((1, 2), dtype), np.empty(0)
-    for _, features in blocks(Design(), x, dtype):
-        scores = np.zeros((1, 2), dtype)
-        add_scores(features, weights, scores)
-        add_cross(features, score_gradients(types.loss, scores, y, none).values, np.zeros((1, 2)))
-        grams = GramSum(np.zeros(1))
-        grams.add(features, np.ones(1))
-        grams.flush()
-    score_gradients(types.loss, np.zeros((1, 2)), y, np.ones(1))
-    given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
-    add_gradient(*given, np.zeros((1, 2)), np.zeros(2))
-    evaluate_rows(*given, NO_CLASSES)

@@ -8,24 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import n_rows_of
+from distls.storage.rows import Partition, n_rows_of
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.predictor import score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
-from distls.workers.rounds.block_stream import DatasetRef, stream
-
-
-@dataclass(frozen=True)
-class PredictJob:
-    """Predict the partitions of a data set."""
-
-    data: DatasetRef
-    loss: str
-    top: int  # classes or labels a row
-    proba: bool  # probabilities instead of scores
-    target: str = "class"
-    probability: ProbabilityMap | None = None  # of classes, with `proba`
-    cuts: NDArray[np.float64] | None = None  # of labels, as `label_cuts` returns them; None: that of the loss
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.task import Task
 
 
 class Predicted(NamedTuple):
@@ -38,27 +26,39 @@ class Predicted(NamedTuple):
     labels: NDArray[np.int32] | None = None
 
 
-def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Predicted:
-    """Predict partition `index`."""
-    ((_, part),) = stream(job.data, [index])
-    n_rows, dtype = n_rows_of(part.x), predictor.coefficients.dtype
-    if job.target == "continuous":
-        values = np.empty((n_rows, len(predictor.intercept)), dtype)
-        for rows, piece in score_pieces(predictor, part.x):
-            values[rows] = loss_named(job.loss).numbers(piece)
-        return Predicted(np.empty((n_rows, 0), np.int32), values)
-    codes, best = np.empty((n_rows, job.top), np.int32), np.empty((n_rows, job.top), dtype)
-    counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
-    for rows, scores in score_pieces(predictor, part.x):
-        if job.target == "multilabel":
-            row, chosen = np.nonzero(chosen_labels(job.loss, scores, job.cuts))
-            counts.append(np.bincount(row, minlength=len(scores)))
-            labels.append(chosen.astype(np.int32))
-        values = to_probabilities(job.probability, job.target, scores) if job.proba else scores
-        codes[rows], best[rows] = top_classes(values, job.top)
-    if job.target == "class":
-        return Predicted(codes, best)
-    return Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
+@dataclass(eq=False)
+class PredictTask(Task):
+    """Predicts a partition; items are numbers of partitions."""
+
+    data: DatasetRef
+    loss: str
+    top: int  # classes or labels a row
+    proba: bool  # probabilities instead of scores
+    target: str = "class"
+    probability: ProbabilityMap | None = None  # of classes, with `proba`
+    cuts: NDArray[np.float64] | None = None  # of labels, as `label_cuts` returns them; None: that of the loss
+
+    def add(self, index: int, part: Partition) -> None:
+        """Predict the rows."""
+        n_rows, dtype = n_rows_of(part.x), self.shared.coefficients.dtype
+        if self.target == "continuous":
+            values = np.empty((n_rows, len(self.shared.intercept)), dtype)
+            for rows, piece in score_pieces(self.shared, part.x):
+                values[rows] = loss_named(self.loss).numbers(piece)
+            self.total = Predicted(np.empty((n_rows, 0), np.int32), values)
+            return
+        codes, best = np.empty((n_rows, self.top), np.int32), np.empty((n_rows, self.top), dtype)
+        counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+        for rows, scores in score_pieces(self.shared, part.x):
+            if self.target == "multilabel":
+                row, chosen = np.nonzero(chosen_labels(self.loss, scores, self.cuts))
+                counts.append(np.bincount(row, minlength=len(scores)))
+                labels.append(chosen.astype(np.int32))
+            values = to_probabilities(self.probability, self.target, scores) if self.proba else scores
+            codes[rows], best[rows] = top_classes(values, self.top)
+        self.total = Predicted(codes, best)
+        if self.target == "multilabel":
+            self.total = Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
 
 
 def to_probabilities(classes: ProbabilityMap | None, target: str, scores: NDArray[Any]) -> NDArray[Any]:

@@ -13,25 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import n_rows_of
+from distls.storage.rows import Partition
 from distls.workers.losses.targets import indicators, slice_rows
-from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.lanes import Lane
+from distls.workers.prediction.predictor import PIECE_BYTES, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.task import Task
 from distls.workers.runtime.process import single_threaded_blas
 
 _BEYOND = 0.5  # distance of cuts before the first and after the last label from its score: half of the loss's margin
 _RANK = 1e-10  # eigenvalues of the scores' second moments below this share of the largest are noise
-
-
-@dataclass(frozen=True)
-class ThresholdJob:
-    """The input that all lanes share, except for weights."""
-
-    data: DatasetRef
-    row_weight: NDArray[np.float64] | None = None  # (1,), as `class_weight` in `StochasticJob`
 
 
 @dataclass
@@ -48,21 +40,28 @@ def threshold_bytes(k: int) -> int:
     return 3 * 8 * (k + 1) ** 2 + 8 * PIECE_BYTES
 
 
-def threshold_lane(job: ThresholdJob, predictor: LinearPredictor, lane: Lane) -> ThresholdSums:
-    """Sum over one lane's rows."""
-    size = len(predictor.intercept) + 1
-    total = ThresholdSums(np.zeros((size, size)), np.zeros(size), Ledger())
-    for index, part in stream(job.data, lane.blocks, total.ledger):
-        weight = row_weights(part, job.row_weight)
-        for rows, scores in score_pieces(predictor, part.x):
+@dataclass(eq=False)
+class ThresholdTask(Task):
+    """Sums rows' scores and best cuts."""
+
+    data: DatasetRef
+    row_weight: NDArray[np.float64] | None = None  # (1,), as `class_weight` in `TrainTask`
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        size = len(self.shared.intercept) + 1
+        self.total = ThresholdSums(np.zeros((size, size)), np.zeros(size), Ledger())
+
+    def add(self, index: int, part: Partition) -> None:
+        """Sum over a partition's rows."""
+        weight, size = row_weights(part, self.row_weight), len(self.total.cross)
+        for rows, scores in score_pieces(self.shared, part.x):
             features = np.ones((len(scores), size))
             features[:, :-1] = scores
             cuts = best_cuts(features[:, :-1], indicators(slice_rows(part.y, rows), size - 1))
             weighted = features * weight[rows, None] if len(weight) else features
-            total.gram += weighted.T @ features
-            total.cross += weighted.T @ cuts
-        total.ledger.count(index, n_rows_of(part.x))
-    return total
+            self.total.gram += weighted.T @ features
+            self.total.cross += weighted.T @ cuts
 
 
 def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray[np.float64]:

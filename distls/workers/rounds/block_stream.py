@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 from distls.storage.dataset.chunks import BufferPool, KeptBuffers
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, Fold, open_dataset
+from distls.storage.dataset.one_row import one_row_fingerprint, one_row_of
 from distls.storage.errors import MismatchError
 from distls.storage.rows import ColumnShard, Partition
 from distls.workers.rounds.ledger import Ledger
@@ -34,7 +35,28 @@ class DatasetRef:
     cache_bytes: int = 0  # decoded bytes of partitions and column shards that a worker process may keep
     prefetch: bool = True  # read ahead in a background thread
     columns: str = ""  # digest of the column shards, others are refused; empty: they are not read
-    fold: Fold | None = None  # the view of the rows that `stream` and `hold` give
+    fold: Fold | None = None  # the view of the rows that `stream` gives
+    one_row: int = 0  # features of the one row that stands for the data, see `like`; 0: the data themselves
+
+    @classmethod
+    def of(cls, dataset: Dataset, cache_bytes: int = 0, columns: str = "") -> Self:
+        """Return the reference to an open data set, or to the view of a fold, and to its column shards."""
+        path = str(dataset.path.resolve())
+        return cls(path, dataset.fingerprint, cache_bytes, columns=columns, fold=dataset.fold)
+
+    @property
+    def whole(self) -> Self:
+        """The same data, with the rows of all folds."""
+        return self if self.fold is None else replace(self, fold=None)
+
+    def uncached(self) -> Self:
+        """Return the same data, of which nothing is kept or read ahead."""
+        return replace(self, cache_bytes=0, prefetch=False)
+
+    def like(self, n_features: int = 1) -> Self:
+        """Return data of the same types, of one row of so many features, on which kernels are compiled."""
+        own = one_row_fingerprint(self.fingerprint, n_features)
+        return replace(self.uncached(), fingerprint=own, fold=None, one_row=n_features)
 
 
 class Form(NamedTuple):
@@ -128,7 +150,7 @@ def clear_cache() -> None:
 
 def open_ref(ref: DatasetRef) -> Dataset:
     """Open the referred dataset, once a process; raise MismatchError if another dataset is there now."""
-    dataset = _open(ref.path, ref.fingerprint)
+    dataset = _open(ref.path, ref.fingerprint, ref.one_row)
     if dataset.fingerprint != ref.fingerprint:
         _open.cache_clear()
         raise MismatchError(
@@ -139,7 +161,9 @@ def open_ref(ref: DatasetRef) -> Dataset:
 
 
 @functools.lru_cache(maxsize=16)
-def _open(path: str, _fingerprint: str) -> Dataset:
+def _open(path: str, fingerprint: str, one_row: int) -> Dataset:
+    if one_row:
+        return one_row_of(_open(path, fingerprint.partition(",")[0], 0), one_row)
     return open_dataset(path)
 
 
@@ -229,13 +253,9 @@ def stream(
     return parts if fold is None else ((index, seen_in_fold(part, fold)) for index, part in parts)
 
 
-def hold(ref: DatasetRef, indices: Sequence[int], ledger: Ledger) -> dict[int, Partition]:
-    """Return these partitions all at once: those of the cache without a copy."""
-    found = {}
-    for index, part in stream(ref, indices, ledger):
-        kept = (ref.fingerprint, index) in _CACHE.kept
-        found[index] = part if kept else copy.deepcopy(part)
-    return found
+def held(ref: DatasetRef, index: int, part: Partition) -> Partition:
+    """Return a partition that `stream` has given, to be kept: that of the cache, else a copy."""
+    return part if (ref.fingerprint, index) in _CACHE.kept else copy.deepcopy(part)
 
 
 def stream_columns(

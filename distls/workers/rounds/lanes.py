@@ -24,11 +24,6 @@ class Lane:
     index: int  # place of the lane in every reduction
     blocks: tuple[int, ...]  # partitions, in the order they are read
 
-    @property
-    def reads(self) -> tuple[int, ...]:
-        """The blocks that it reads, for `shared_reads.read_key`."""
-        return self.blocks
-
 
 def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     """Assign partitions of these sizes (int64) to 1 to n_partitions lanes, balancing their bytes greedily.

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Rows
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight
@@ -35,7 +34,7 @@ from distls.workers.stochastic.adagrad_kernels import (
     move_intercept,
     squared_norm,
 )
-from distls.workers.stochastic.update import Joint
+from distls.workers.stochastic.joint_learning import Joint
 
 # The sums of scores have the order of `row_scores` up to here; with more outputs a model fills the vectors alone.
 MOST_OUTPUTS = 8
@@ -159,38 +158,28 @@ def lines_bytes(n_features: int, k: int, models: int, itemsize: int) -> int:
 class AdagradLines(Joint):
     """Learners of `adagrad_block`, as lanes of the same lines."""
 
+    kernel = staticmethod(adagrad_lines_block)
+
     def __init__(self, states: Sequence[tuple[Any, ...]], settings: Sequence[AdagradSettings]) -> None:
         self._states = states
         weights, _, _, _, decay, clock = states[0]
-        self._lines = np.zeros((len(weights), WEIGHTS + weights.shape[1], MODELS_PER_LINE), weights.dtype)
-        self._lines[:, FACTORS], self._since = 1.0, decay.since.copy()  # as `new_decay` has them
-        self._clock = clock.copy()
+        lines = np.zeros((len(weights), WEIGHTS + weights.shape[1], MODELS_PER_LINE), weights.dtype)
+        lines[:, FACTORS] = 1.0  # as `new_decay` has them
         for m, (weights, _, squares, *_) in enumerate(states):
             if squares.any() or weights.any():  # not in a first round
-                self._lines[:, SQUARES, m], self._lines[:, WEIGHTS:, m] = squares, weights
-        self._b = np.stack([state[1] for state in states])
-        self._square_b = np.concatenate([state[3] for state in states])
+                lines[:, SQUARES, m], lines[:, WEIGHTS:, m] = squares, weights
+        b, square_b = np.stack([state[1] for state in states]), np.concatenate([state[3] for state in states])
         each = np.zeros((3, MODELS_PER_LINE))
         each[:, : len(states)] = np.transpose([(own.eta0, own.eta_b, own.alpha) for own in settings])
-        self._settings = LineSettings(each[0], each[1], each[2], settings[0].fit_intercept, settings[0].loss)
-
-    @property
-    def time(self) -> float:
-        """See `Learner.time`."""
-        return float(self._clock[0])
-
-    def learn(
-        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """See `Joint.learn`."""
-        arrays = self._lines, self._since, self._b, self._square_b, self._clock
-        loss_sums, errors = adagrad_lines_block(x, y, weight, order, *arrays, self._settings)
-        return loss_sums, errors
+        super().__init__(
+            (lines, decay.since.copy(), b, square_b, clock.copy()),
+            LineSettings(each[0], each[1], each[2], settings[0].fit_intercept, settings[0].loss),
+        )
 
     def write(self, number: int) -> None:
         """See `Joint.write`."""
         weights, b, squares, square_b, decay, clock = self._states[number]
-        weights[...], squares[...] = self._lines[:, WEIGHTS:, number], self._lines[:, SQUARES, number]
-        b[...], square_b[0] = self._b[number], self._square_b[number]
-        decay.factors[...], decay.since[...] = self._lines[:, FACTORS, number], self._since
-        clock[...] = self._clock
+        lines, decay.since[...], every_b, every_square_b, clock[...] = self._arrays
+        weights[...], squares[...] = lines[:, WEIGHTS:, number], lines[:, SQUARES, number]
+        b[...], square_b[0] = every_b[number], every_square_b[number]
+        decay.factors[...] = lines[:, FACTORS, number]

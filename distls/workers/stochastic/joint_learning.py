@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Rows
-from distls.workers.stochastic.update import LEAST_JOINT, Arrays, Joint, Learner
+from distls.workers.stochastic.update import LEAST_JOINT, Arrays, Learner
 
 
 def together(learners: Sequence[Learner]) -> list[Learner]:
@@ -23,41 +24,53 @@ def together(learners: Sequence[Learner]) -> list[Learner]:
         for at in range(0, len(places), first.most_joint):
             group = places[at : at + first.most_joint]
             if len(group) >= LEAST_JOINT:
-                shared = _Shared(first.joint([learners[place] for place in group]))
+                joint = first.joint([learners[place] for place in group])
                 for number, place in enumerate(group):
-                    found[place] = _Member(learners[place], number, shared)
+                    found[place] = _Member(learners[place], number, joint)
     return found
 
 
-class _Shared:
-    """Learns from rows when the first member is given them."""
+class Joint(ABC):
+    """Several learners that see the same rows, in one kernel; each has the bits that it would have alone."""
 
-    def __init__(self, joint: Joint) -> None:
-        self.joint, self._calls = joint, 0
+    # (rows, y, weight, order, *arrays, settings) -> the sums of losses and the errors of every learner
+    kernel: ClassVar[Callable[..., tuple[NDArray[np.float64], NDArray[np.int64]]]]
+
+    def __init__(self, arrays: tuple[Any, ...], settings: Any) -> None:
+        self._arrays, self._settings, self._calls = arrays, settings, 0
+
+    @property
+    def time(self) -> float:
+        """See `Learner.time`; the clock is the last of the arrays."""
+        return float(self._arrays[-1].flat[0])
 
     def learn(self, call: int, *rows: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return what is learned by the members' call of that number."""
+        """Learn for all at the first of the members' calls of that number; return what it has given."""
         if call == self._calls:
-            self._calls, self._sums = call + 1, self.joint.learn(*rows)
+            self._calls, self._sums = call + 1, self.kernel(*rows, *self._arrays, self._settings)
         return self._sums
+
+    @abstractmethod
+    def write(self, number: int) -> None:
+        """Write what a learner has learned to its own arrays."""
 
 
 class _Member(Learner):
     """One of the learners."""
 
-    def __init__(self, own: Learner, number: int, shared: _Shared) -> None:
-        self._own, self._number, self._shared, self._calls, self._written = own, number, shared, 0, 0
+    def __init__(self, own: Learner, number: int, joint: Joint) -> None:
+        self._own, self._number, self._joint, self._calls, self._written = own, number, joint, 0, 0
 
     @property
     def time(self) -> float:
         """See `Learner.time`."""
-        return self._shared.joint.time
+        return self._joint.time
 
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
     ) -> tuple[float, int]:
         """See `Learner.learn`."""
-        loss_sums, errors = self._shared.learn(self._calls, x, y, weight, order)
+        loss_sums, errors = self._joint.learn(self._calls, x, y, weight, order)
         self._calls += 1
         return float(loss_sums[self._number]), int(errors[self._number])
 
@@ -77,6 +90,6 @@ class _Member(Learner):
     def _learned(self) -> Learner:
         """Return the learner itself, with what it has learned."""
         if self._written < self._calls:
-            self._shared.joint.write(self._number)
+            self._joint.write(self._number)
             self._written = self._calls
         return self._own

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Rows
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.row_vectors import most_paired, row_add_pairs, row_dot_paired
@@ -27,6 +26,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, set_row_gradient, target_gradient
 from distls.workers.simd.vectors import rounded
+from distls.workers.stochastic.joint_learning import Joint
 from distls.workers.stochastic.sgd_kernels import (
     PEGASOS,
     SIGMA,
@@ -39,7 +39,7 @@ from distls.workers.stochastic.sgd_kernels import (
     pegasos_sigma,
     step_of,
 )
-from distls.workers.stochastic.update import LEAST_JOINT, Joint
+from distls.workers.stochastic.update import LEAST_JOINT
 
 MOST_MODELS = 16
 _ROWS_AHEAD = 2  # rows between prefetch and use
@@ -152,33 +152,20 @@ def side_by_side_bytes(n_features: int, k: int, models: int, itemsize: int, *, a
 class SgdSideBySide(Joint):
     """Learners of `sgd_block`, as columns of the same arrays."""
 
+    kernel = staticmethod(sgd_side_by_side_block)
+
     def __init__(self, learners: Sequence[Any], settings: Sequence[SgdSettings]) -> None:
         self._learners = learners
-        self._u = np.concatenate([each.u for each in learners], axis=1)
-        self._q = np.concatenate([each.q for each in learners], axis=1)
-        self._b = np.stack([each.b for each in learners])
-        self._qb = np.stack([each.qb for each in learners])
-        self._clock = np.stack([each.clock for each in learners])
+        wide = (np.concatenate([getattr(each, name) for each in learners], axis=1) for name in ("u", "q"))
+        stacked = (np.stack([getattr(each, name) for each in learners]) for name in ("b", "qb", "clock"))
         own = (np.array([getattr(each, name) for each in settings]) for name in SideSettings._fields[:4])
         common = (getattr(settings[0], name) for name in SideSettings._fields[4:])
-        self._settings = SideSettings(*own, *common)
-
-    @property
-    def time(self) -> float:
-        """See `Learner.time`."""
-        return float(self._clock[0, T])
-
-    def learn(
-        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """See `Joint.learn`."""
-        arrays = self._u, self._q, self._b, self._qb, self._clock
-        loss_sums, errors = sgd_side_by_side_block(x, y, weight, order, *arrays, self._settings)
-        return loss_sums, errors
+        super().__init__((*wide, *stacked), SideSettings(*own, *common))
 
     def write(self, number: int) -> None:
         """See `Joint.write`."""
-        own, k = self._learners[number], self._b.shape[1]
+        own, (u, q, b, qb, clock) = self._learners[number], self._arrays
+        k = b.shape[1]
         columns = slice(number * k, (number + 1) * k)
-        own.u[...], own.q[...] = self._u[:, columns], self._q[:, columns]
-        own.b[...], own.qb[...], own.clock[...] = self._b[number], self._qb[number], self._clock[number]
+        own.u[...], own.q[...] = u[:, columns], q[:, columns]
+        own.b[...], own.qb[...], own.clock[...] = b[number], qb[number], clock[number]

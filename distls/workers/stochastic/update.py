@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from distls.storage.rows import Rows
 from distls.workers.losses.loss_registry import row_loss_for
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY, penalty_value
+
+if TYPE_CHECKING:
+    from distls.workers.stochastic.joint_learning import Joint
 
 Arrays = tuple[NDArray[Any], ...]
 Model = tuple[NDArray[Any], NDArray[np.float64]]
@@ -72,28 +75,9 @@ class Learner(ABC):
         """What learners of other strengths share that can learn in one `joint` kernel; None if none can."""
         return None
 
-    def joint(self, learners: Sequence[Learner]) -> Joint:
+    def joint(self, learners: Sequence[Any]) -> Joint:
         """Return what learns for all `learners`, which are of this one's kind."""
         raise NotImplementedError
-
-
-class Joint(ABC):
-    """Several learners that see the same rows, in one kernel; each has the bits that it would have alone."""
-
-    @property
-    @abstractmethod
-    def time(self) -> float:
-        """See `Learner.time`."""
-
-    @abstractmethod
-    def learn(
-        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Learn from the rows `order`; return the sums of losses and the errors of every learner."""
-
-    @abstractmethod
-    def write(self, number: int) -> None:
-        """Write what a learner has learned to its own arrays."""
 
 
 @dataclass

@@ -6,30 +6,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distls.storage.rows import CsrRows, n_rows_of
+from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.workers.compilation.jit import helper, kernel
-from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.task import Task
 
 
-@dataclass(frozen=True)
-class ExportJob:
-    """Common input of the export of all partitions."""
+@dataclass(eq=False)
+class ExportTask(Task):
+    """Writes a partition as text; items are numbers of partitions."""
 
     data: DatasetRef
     labels: tuple[int, ...]  # written for each class code
     first_index: int
     separator: bytes  # between label and features
 
-
-def export_block(job: ExportJob, shared: None, index: int) -> bytes:
-    """Return partition `index` as text."""
-    ((_, part),) = stream(job.data, [index])
-    x = part.x
-    assert isinstance(x, CsrRows)
-    labels = np.array(job.labels, dtype=np.int64)[part.y]
-    out = np.empty((len(x.data) + n_rows_of(x)) * BYTES_PER_VALUE, dtype=np.uint8)
-    size = format_rows(*x, labels, job.first_index, np.frombuffer(job.separator, np.uint8), out)
-    return out[:size].tobytes()
+    def add(self, index: int, part: Partition) -> None:
+        """Write the rows."""
+        x = part.x
+        assert isinstance(x, CsrRows)
+        labels = np.array(self.labels, dtype=np.int64)[part.y]
+        out = np.empty((len(x.data) + n_rows_of(x)) * BYTES_PER_VALUE, dtype=np.uint8)
+        size = format_rows(*x, labels, self.first_index, np.frombuffer(self.separator, np.uint8), out)
+        self.total = out[:size].tobytes()
 
 
 # -- kernels -------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from distls.evaluation.certificates import certificate_kind
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, RegressionEvaluation
-from distls.evaluation.scores import reference
+from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
@@ -28,6 +28,7 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.testing.solvers import opened
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 
 K, D = 6, 40
 
@@ -180,8 +181,8 @@ def _params(**given: Any) -> dict[str, Any]:
 
 def _evaluated(data: Dataset, model: LinearModel, **given: Any) -> dict[str, Any]:
     problem = Problem.of(data, _params(**given), 0, ("class",))
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
-    return evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
+    evaluator = Evaluator(problem, DatasetRef.of(data), eval_data=data)
+    return run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -27,7 +27,7 @@ from distls.cli.report import dataset_line
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation
-from distls.evaluation.scores import reference
+from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
@@ -40,6 +40,7 @@ from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.workers.prediction.predict_task import sigmoids
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 from reference.least_squares import ridge_gap
 
 D, K, N = 6, 4, 260
@@ -178,8 +179,8 @@ def test_objective_and_certificate_are_the_documented_ones(
     assert problem.shape == (D, K)
     model = near_model(problem.loss, rows)
     model = model if intercept else replace(model, intercept=np.zeros(K))
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
-    result = evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
+    evaluator = Evaluator(problem, DatasetRef.of(data), eval_data=data)
+    result = run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())
     z = x @ model.weights + model.intercept
     loss = 0.5 * np.square(z - y) if link == "identity" else np.logaddexp(0, np.where(y, -z, z))
     slope = (z if link == "identity" else expit(z)) - y
@@ -394,7 +395,7 @@ def test_lines_of_an_evaluation() -> None:
     assert evaluation_lines(made) == [
         "10 rows, error 30.00 %, hamming loss 0.1667, log loss 0.7500",
         "an error is a row whose predicted set of labels is not exactly its own",
-        "F1 0.6154 micro, 0.2963 macro, 0.4444 weighted",
+        "F1 0.2963 macro, 0.6154 micro, 0.4444 weighted",
         "2 rows have labels the model does not know, counted as errors",
         "       label      rows   recall  precision       F1",
         "           a         4  100.0 %     80.0 %   0.8889",

@@ -19,7 +19,7 @@ from distls import SparseMulticlassClassifier
 from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
-from distls.evaluation.scores import reference
+from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
@@ -34,6 +34,7 @@ from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
 
@@ -191,9 +192,8 @@ def test_a_model_is_started_from_without_its_threshold(
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
     first, run = converged(dataset, loss, penalty)
     start = initial_weights(load_model(run), problem).astype(float)
-    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(
-        Fitted(LinearPredictor(start, np.zeros(K)))
-    )
+    at_start = Fitted(LinearPredictor(start, np.zeros(K)))
+    there = run_alone(Evaluator(problem, DatasetRef.of(dataset)).objective(at_start), SerialExecutor())
     assert there["objective"] == pytest.approx(first.record["objective"], rel=1e-6)
     again = fit(method, dataset, params={**params, "init": str(run)}, passes=2)
     assert again.record["objective"] <= first.record["objective"] * (1 + 1e-6)

@@ -25,7 +25,7 @@ from distls.cli.report import result_lines, run_lines
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import RegressionEvaluation
-from distls.evaluation.scores import reference
+from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
@@ -41,6 +41,7 @@ from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 from reference.least_squares import ridge_gap
 
 D, K, N = 7, 3, 260
@@ -120,8 +121,8 @@ def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
     params = METHODS["gls"].resolve({**IDENTITY, "dtype": "float64", **given})
     problem = Problem.of(data, params, 0, ("class", "multilabel", "continuous"))
     assert problem.shape == (D, K)
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
-    return evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
+    evaluator = Evaluator(problem, DatasetRef.of(data), eval_data=data)
+    return run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from distls.execution.memory_budget import MIB, MemoryBudget, human, parse_bytes
 from distls.memory_plan import BASE_BYTES, SAFE_FRACTION, SLACK, Footprint, Plan, check_workers, make_plan
 from distls.storage.errors import MemoryPlanError, WorkerError
+from distls.workers.rounds.task import Needs
 
 GIB = 2**30
 
@@ -86,7 +87,10 @@ def _plan(budget: MemoryBudget, **changes: Any) -> Plan:
         **changes,
     }
     dataset, lanes = options.pop("dataset"), options.pop("lanes")
-    return make_plan(dataset, Footprint(**options), lanes=lanes, budget=budget)
+    weights, work = options.pop("weight_bytes"), options.pop("work_bytes", 0)
+    needs = Needs(weights, weights * options.pop("result_copies"), work)
+    driver = weights * options.pop("driver_copies")
+    return make_plan(dataset, Footprint(needs, driver, **options), lanes=lanes, budget=budget)
 
 
 sizes = st.integers(0, 2 * GIB)

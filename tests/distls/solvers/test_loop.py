@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import distls.solvers.loop
+import distls.execution.batch
+from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.request import Request
 from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Progress, Solution, progress_of, solve
-from distls.solvers.solver import Fitted, RoundReport, State, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
 from distls.storage.errors import FormatError
 from distls.training.callbacks import History
 from distls.workers.prediction.predictor import LinearPredictor
@@ -34,6 +35,7 @@ class Fake:
     """Does rounds of a given share of a pass; its weights are the number of rounds."""
 
     state_type = Counting
+    round = Solver.round
 
     def __init__(self, share: float = 1.0, at_round: Callable[[int], float] = lambda round: 1.0) -> None:
         self.share, self.at_round = share, at_round
@@ -80,7 +82,7 @@ class Scripted:
     def __init__(self, **fields: Callable[[int], Any]) -> None:
         self.fields, self.rounds = fields, []
 
-    def __call__(self, fitted: Fitted) -> dict[str, Any]:
+    async def __call__(self, fitted: Fitted) -> dict[str, Any]:
         done = int(fitted.predictor.coefficients[0, 0])
         self.rounds.append(done)
         return {name: value(done) for name, value in self.fields.items()}
@@ -90,10 +92,11 @@ def run(
     solver: Fake, evaluate: Any = None, state: Counting | None = None, *callbacks: Any, **limits: Any
 ) -> Solution:
     options = {name: limits.pop(name) for name in ("progress", "best", "keep_best") if name in limits}
-    return solve(
-        solver, state or Counting(), SerialExecutor(), limits=Request(**limits),
-        evaluate=evaluate or Scripted(), callbacks=callbacks, **options,
+    work = solve(
+        solver, state or Counting(), limits=Request(**limits), evaluate=evaluate or Scripted(), callbacks=callbacks,
+        **options,
     )  # fmt: skip
+    return run_alone(work, SerialExecutor())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ class Clock:
 
 def test_seconds_count_training_and_not_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(distls.solvers.loop, "time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=clock))
 
     def later(seconds: float) -> Callable[[int], float]:
         def wait(_: int) -> float:
@@ -223,7 +226,7 @@ def test_norms_and_other_problems_bound_nothing() -> None:
 
 
 def test_seconds_before_a_resume_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distls.solvers.loop, "time", SimpleNamespace(perf_counter=Clock()))
+    monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=Clock()))
     solution = run(Fake(), max_seconds=5.0, passes=3, progress=Progress(seconds=4.0))
     assert (solution.status, solution.progress.seconds) == (Status.MAX_PASSES, 4.0)
     assert run(Fake(), max_seconds=5.0, progress=Progress(seconds=5.0)).status == Status.MAX_SECONDS

@@ -17,8 +17,8 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.configuration import FitRequest, Setting
-from distls.training.cross_validation import fold_views
 from distls.training.fitting import fit, resume, train
+from distls.training.selection import fold_views
 from distls.training.setting_fit import FitOptions
 
 PARTITION, FOLDS = 30, 3

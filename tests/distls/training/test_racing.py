@@ -2,7 +2,7 @@
 
 import pytest
 
-from distls.training.racing import Race
+from distls.training.selection import Race
 
 PATHS = [[{"alpha": a} for a in (1.0, 0.1, 0.01)], [{"alpha": a, "loss": "other"} for a in (1.0, 0.1, 0.01)]]
 

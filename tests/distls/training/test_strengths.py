@@ -24,10 +24,10 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.callbacks import LineProgress
+from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import Setting
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
-from distls.training.side_by_side import budget_of, fits_at_once
 
 _ALPHAS = "1e-2:1e-3:1e-4"
 _METHODS: list[tuple[str, dict[str, Any]]] = [
@@ -158,7 +158,7 @@ def test_fits_that_resume_apart_meet_again(dataset: Dataset, held_out: Dataset, 
     executor = _Reads()
     resume(run, executor=executor)
     # the one behind alone, then two passes of all; objective and selection
-    assert executor.names == ["partial", *["ReadTogether"] * 4]
+    assert executor.names == ["TrainTask", *["ReadTogether"] * 4]
 
 
 class _Broken(SerialExecutor):

@@ -39,18 +39,23 @@ class Job(NamedTuple):
 
 
 _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
-    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-4}, 12, "distls.workers.stochastic.lane_task:_learn"),
+    "lanes": (
+        "mcid",
+        {"loss": "hinge", "alpha": 1e-4},
+        12,
+        "distls.workers.stochastic.lane_task:StochasticTask.learn",
+    ),
     "statistics": (
         "gls",
         {"link": "softmax", "alpha": 1e-4},
         8,
-        "distls.workers.least_squares.multi_point_task:_add_points",
+        "distls.workers.least_squares.multi_point_task:PointTask.add_rows",
     ),
     "shards": (
         "bcd",
         {"alpha": 1e-3, "lanes": 4, "tau": 0.0, "active_sweeps": 0},
         8,
-        "distls.workers.coordinate_descent.sweep_task:Sweeper.sweep",
+        "distls.workers.coordinate_descent.sweep_task:ColumnTask.sweep",
     ),
 }
 

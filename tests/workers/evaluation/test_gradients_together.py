@@ -1,7 +1,5 @@
 """Gradients of models side by side: each has the bits that it has alone."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -10,19 +8,13 @@ from distls.storage.dataset.dataset import Fold
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.evaluation import loss_sums, score_task
 from distls.workers.evaluation.loss_sums import add_gradient, add_gradients
-from distls.workers.evaluation.score_task import (
-    Differentiating,
-    GradientJob,
-    gradient_lane,
-    joint_gradient_bytes,
-    merge_gradients,
-)
+from distls.workers.evaluation.score_task import GradientTask, joint_gradient_bytes
 from distls.workers.linear_algebra.row_vectors import most_paired
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
-from distls.workers.rounds.shared_reads import ReadTogether, read_alone
+from distls.workers.rounds.task import ReadTogether
 
 N, D, M = 150, 37, 10
 NONE = np.empty(0)
@@ -100,7 +92,7 @@ def dataset(tmp_path_factory):
 
 def _summed_together(jobs, predictors, lane):
     items = tuple((number, lane) for number in range(len(jobs)))
-    return ReadTogether(tuple(partial(gradient_lane, job) for job in jobs))(tuple(predictors), items)
+    return ReadTogether(tuple(jobs))(tuple(predictors), items)
 
 
 def test_fits_share_a_traversal_only_where_they_see_the_same(dataset, monkeypatch):
@@ -109,12 +101,12 @@ def test_fits_share_a_traversal_only_where_they_see_the_same(dataset, monkeypatc
     data = DatasetRef(str(dataset.path), dataset.fingerprint)
     by_class = rng.random(shape[1])
     jobs = [
-        GradientJob(data, loss, weights, True)
+        GradientTask(data, loss, weights, True)
         for loss in ("softmax", "crammer_singer")
         for weights in (None, by_class)
     ] * 2
     jobs += [
-        GradientJob(
+        GradientTask(
             DatasetRef(str(dataset.path), dataset.fingerprint, fold=Fold(1, 3, alone=False)),
             "softmax",
             None,
@@ -129,7 +121,7 @@ def test_fits_share_a_traversal_only_where_they_see_the_same(dataset, monkeypatc
     real = score_task.add_gradients
     monkeypatch.setattr(score_task, "add_gradients", lambda *args: models.append(len(args[5])) or real(*args))
     for job, predictor, total in zip(jobs, predictors, _summed_together(jobs, predictors, lane), strict=True):
-        alone = read_alone(Differentiating(job, predictor, lane))
+        alone = job(predictor, lane)
         assert np.array_equal(alone.gradient, total.gradient)
         assert np.array_equal(alone.intercept_gradient, total.intercept_gradient)
         assert (alone.loss_sum, alone.weight_sum) == (total.loss_sum, total.weight_sum)
@@ -140,13 +132,13 @@ def test_fits_share_a_traversal_only_where_they_see_the_same(dataset, monkeypatc
 def test_results_are_merged_as_usual(dataset):
     shape = (dataset.meta.n_features, len(dataset.meta.classes))
     data, half = DatasetRef(str(dataset.path), dataset.fingerprint), len(dataset) // 2
-    job = GradientJob(data, "softmax", None, True)
+    job = GradientTask(data, "softmax", None, True)
     predictors = [LinearPredictor(np.full(shape, 0.1 * m, "float32"), np.zeros(shape[1])) for m in range(3)]
     lanes = Lane(0, tuple(range(half))), Lane(1, tuple(range(half, len(dataset))))
     first, second = (_summed_together([job] * 3, predictors, lane) for lane in lanes)
     for left, right, predictor in zip(first, second, predictors, strict=True):
-        alone = [read_alone(Differentiating(job, predictor, lane)) for lane in lanes]
-        merged, expected = merge_gradients(left, right), merge_gradients(*alone)
+        alone = [job(predictor, lane) for lane in lanes]
+        merged, expected = job.merge(left, right), job.merge(*alone)
         assert np.array_equal(merged.gradient, expected.gradient)
 
 

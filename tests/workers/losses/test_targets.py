@@ -13,7 +13,7 @@ from target_helpers import rows_with_labels, rows_with_numbers, sets_of, write_t
 
 from distls.storage.rows import DenseRows, Partition
 from distls.workers.features.design import Design
-from distls.workers.least_squares.block_task import Block, BlockJob, block_lane
+from distls.workers.least_squares.block_task import Block, BlockTask
 from distls.workers.linear_algebra.packed_triangle import packed
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.targets import indicators, is_codes, score_gradients, slice_rows
@@ -176,7 +176,7 @@ def test_the_task_sums_every_kind(tmp_path: Path, layout: str, target: str, fold
     data = write_targets(tmp_path / "t", stored, y, target, sample_weight=s)
     start = np.random.default_rng(1).standard_normal((5, 3)) / 9
     block = Block(Design(), start, np.array([0.25, 0.0, -1.0]))
-    job = BlockJob(
+    task = BlockTask(
         DatasetRef(str(data.path), data.fingerprint),
         "squared",
         Design(),
@@ -185,7 +185,7 @@ def test_the_task_sums_every_kind(tmp_path: Path, layout: str, target: str, fold
         np.array([2.0]),
         folds=folds,
     )
-    found = block_lane(job, (None, block), Lane(0, tuple(range(len(data)))))
+    found = task((None, block), Lane(0, tuple(range(len(data)))))
     residual = x @ start + block.intercept - y
     weight = 2.0 * s
     total = found.folds[0]

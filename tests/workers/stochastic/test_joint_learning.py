@@ -174,8 +174,7 @@ def test_what_is_left_of_the_lanes_learns_alone():
 def test_bytes_of_weights_side_by_side():
     for averaging in (False, True):
         joint = _plain_learners(10, 3, "float32", tail_from=40.0 if averaging else np.inf)
-        arrays = joint[0].joint(joint)
-        held = arrays._u.nbytes + arrays._q.nbytes
+        held = sum(array.nbytes for array in joint[0].joint(joint)._arrays[:2])
         planned = joint[0].update.joint_bytes((D, 3), np.dtype("float32"), 10)
         assert planned == held == side_by_side_bytes(D, 3, 10, 4, averaging=averaging)
     assert joint[0].update.joint_bytes((D, 3), np.dtype("float32"), 2) == 0
@@ -185,7 +184,6 @@ def test_bytes_of_weights_side_by_side():
 def test_bytes_of_the_lines():
     update = AdagradUpdate("softmax", False, 0.1, True)
     joint = _learners(10, 3, "float32")
-    lines = joint[0].joint(joint)
-    held = lines._lines.nbytes + lines._since.nbytes
+    held = sum(array.nbytes for array in joint[0].joint(joint)._arrays[:2])
     assert update.joint_bytes((D, 3), np.dtype("float32"), 10) == held == lines_bytes(D, 3, 10, 4)
     assert update.joint_bytes((D, 3), np.dtype("float32"), 2) == 0

@@ -1,0 +1,172 @@
+"""Child runs: the fits of a run of several settings, as many at each read as share the fewest reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distls.execution.batch import run_batch
+from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
+from distls.problem import penalty_of
+from distls.solvers.solver import Record, Status
+from distls.storage.errors import MemoryPlanError
+from distls.storage.filesystem.paths import Place
+from distls.storage.model.model import save_model, used_rows
+from distls.training.configuration import FitRequest, Setting
+from distls.training.run_folder import Run, is_run
+from distls.training.setting_fit import FitOptions, FitResult, train_setting
+from distls.workers.penalties.penalty_registry import penalty_named
+
+_MOST = 64  # fits whose results a reduction holds at once
+
+
+class Children:
+    """The child runs of a run, and what they have cost."""
+
+    def __init__(self, run: Run, options: FitOptions, count: int, *, at_most: bool = False) -> None:
+        self._run, self._options = run, options
+        self._count = f"at most {count}" if at_most else str(count)
+        self._seconds, self._passes = 0.0, 0.0
+        self._summaries: list[Record] = []
+        self._stopped: FitResult | None = None  # the first that was interrupted
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether one was interrupted, and with it the run."""
+        return self._stopped is not None
+
+    def path(self, number: int) -> Place:
+        """Return the folder of a child."""
+        return self._run.path / "children" / f"{number:03d}"
+
+    def train(self, request: FitRequest, what: str) -> FitResult:
+        """Train the next child."""
+        return self._train_batch([(request, what)])[0]
+
+    def train_all(self, requests: Sequence[tuple[FitRequest, str]]) -> list[FitResult]:
+        """Train the next children, as many at each read as there is memory for; if interrupted, not all of them."""
+        settings = [request.settings[0] for request, _ in requests]
+        options, results = self._options, list[FitResult]()
+        at_once = fits_at_once(settings, options.executor.slots, options.memory)
+        while len(results) < len(requests) and not self.interrupted:
+            results += self._train_batch(requests[len(results) : len(results) + at_once])
+        return results
+
+    def _train_batch(self, batch: Sequence[tuple[FitRequest, str]]) -> list[FitResult]:
+        """Train children that share each read, or continue them where a parent that is resumed had left them."""
+        first, options = len(self._summaries), self._options
+        if len(batch) > 1:
+            options = replace(options, memory=budget_of(options.memory, options.executor.slots, len(batch)))
+        works = [self._train_child(first + place, *each, options) for place, each in enumerate(batch)]
+        results = run_batch(works, options.executor, interrupted=_was_interrupted)
+        for (request, _), result in zip(batch, results, strict=True):
+            self._note(request, result)
+        return results
+
+    async def _train_child(
+        self, number: int, request: FitRequest, what: str, options: FitOptions
+    ) -> FitResult:
+        path = self.path(number)
+        child = Run.open(path) if is_run(path) else Run.create(path, request.config)
+        with child.held():
+            return await train_setting(
+                child, request, replace(options, what=f"{what} ({number + 1} of {self._count})")
+            )
+
+    def _note(self, request: FitRequest, result: FitResult) -> None:
+        self._seconds, self._passes = self._seconds + result.seconds, self._passes + result.passes
+        if self._stopped is None and _was_interrupted(result):
+            self._stopped = result
+        self._summaries.append(_child_summary(request.settings[0].params, result))
+
+    def refit(self, request: FitRequest, params: Params) -> FitResult:
+        """Train the chosen setting on more rows, as the last child; `params` are those of its first fit."""
+        result = self.train(request, "all rows")
+        self._summaries[-1] |= {"params": params, "refit": True}
+        return result
+
+    def stopped(self) -> FitResult:
+        """Note that a child was interrupted, and with it the run."""
+        assert self._stopped is not None
+        result, cost = self._stopped, {"passes": self._passes, "seconds": self._seconds}
+        self._run.write_status({**result.record, "status": result.status, **cost})
+        return replace(result, run=self._run.path, passes=self._passes, seconds=self._seconds)
+
+    def publish(self, won: FitResult | None, params: Params) -> FitResult:
+        """Publish the model of a child, with the settings of all; without one the fit has diverged."""
+        run = self._run
+        cost: Record = {"passes": self._passes, "seconds": self._seconds}
+        if won is None or won.model is None:
+            run.write_status({"status": Status.DIVERGED, **cost, "children": self._summaries})
+            return FitResult(Status.DIVERGED, None, run.path, self._passes, self._seconds, {})
+        save_model(run.path / "model", won.model)
+        chosen = {"selected": params, "children": self._summaries, "weights_sha256": won.model.sha256}
+        run.write_status({**won.record, "status": won.status, **cost, **chosen})
+        run.clear()
+        return replace(won, run=run.path, **cost, selected=params)
+
+
+def _was_interrupted(result: FitResult) -> bool:
+    return result.status == Status.INTERRUPTED
+
+
+def _child_summary(params: Params, result: FitResult) -> Record:
+    """Return the entry of a child in its parent's ``status.json``."""
+    record = result.record
+    summary: Record = {"params": params, "status": result.status}
+    summary["error"] = record.get("select_error")
+    if "select_mse" in record:
+        summary["mse"] = record["select_mse"]
+    if not penalty_named(penalty_of(params)).quadratic and result.model is not None:
+        summary["non_zero_rows"] = len(used_rows(result.model.weights))
+    shown = {name: record[name] for name in ("objective", "eval_error") if record.get(name) is not None}
+    return {**summary, "passes": result.passes, **shown}
+
+
+def fits_at_once(settings: Sequence[Setting], slots: int, memory: MemoryBudget | None) -> int:
+    """Return the number of these fits that should share each read.
+
+    All of them where the memory allows it. Their weights may take the room of cached partitions: then groups that read
+    more often, but from the cache, may read less in all.
+    """
+    if not settings[0].method.side_by_side:
+        return 1
+    best, count = 1, len(settings)
+    fewest = math.inf
+    for parts in _numbers_of_groups(count):
+        at_once = -(-count // parts)
+        share = _read_share(settings, slots, budget_of(memory, slots, at_once))
+        if share is not None and parts * share < fewest:
+            best, fewest = at_once, parts * share
+        if not fewest:
+            break
+    return best
+
+
+def budget_of(memory: MemoryBudget | None, slots: int, models: int) -> MemoryBudget:
+    """Return the memory of workers that train this many models at once."""
+    return replace(memory or MemoryBudget(workers=slots), models=models)
+
+
+def _numbers_of_groups(count: int) -> list[int]:
+    found, parts = [], -(-count // _MOST)
+    while parts < count:
+        found.append(parts)
+        parts *= 2
+    return [*found, count]
+
+
+def _read_share(settings: Sequence[Setting], slots: int, memory: MemoryBudget) -> float | None:
+    """Return the largest share of the data that a pass of such fits reads from the store; None without the memory."""
+    # what a fit holds does not depend on its strength
+    kinds = {
+        str({name: value for name, value in setting.params.items() if name != "alpha"}): setting
+        for setting in settings
+    }
+    try:
+        plans = [setting.solver(slots=slots, memory=memory).plan for setting in kinds.values()]
+    except MemoryPlanError:
+        return None
+    return 1.0 - min(plan.cached_fraction for plan in plans)

@@ -1,0 +1,61 @@
+"""The active columns of block coordinate descent, those with non-zero weights, in memory and in RUN/state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.partitions import are_below, are_offsets
+from distls.storage.errors import StateLostError
+from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype, n_rows_of
+from distls.storage.temporary.row_state import RowState
+
+_KIND = "active"  # the folder in RUN/state
+
+
+class Active(NamedTuple):
+    """Columns with non-zero weights: their numbers, and the columns as rows of X^T."""
+
+    columns: NDArray[np.int64]
+    x: Rows
+
+
+def bytes_of(x: Rows) -> int:
+    """Return the bytes of columns."""
+    return sum(array.nbytes for array in x)
+
+
+def store_active(state: str, round_: int, lane: int, found: Sequence[Active]) -> None:
+    """Store a lane's active columns, each array under a number of its own, for one lane to sweep them all."""
+    columns = np.concatenate([each.columns for each in found])
+    x = concatenate_rows([each.x for each in found])
+    for place, array in enumerate((columns, *x)):
+        RowState(state, _KIND).write(4 * lane + place, round_, array)
+
+
+def read_active(state: str, round_: int, lane: int, meta: DatasetMeta) -> Active:
+    """Return a lane's active columns; raise StateLostError if they are missing, or not within the data."""
+    folder = RowState(state, _KIND)
+    columns, *arrays = [folder.read(4 * lane + place, round_) for place in range(2)]
+    x: Rows = DenseRows(arrays[0])
+    if arrays[0].ndim == 1:
+        x = CsrRows(arrays[0], *(folder.read(4 * lane + place, round_) for place in (2, 3)))
+    if n_rows_of(x) != len(columns) or not _is_sound(columns, x, meta):
+        raise StateLostError(f"{folder.folder}: active columns of lane {lane} do not fit each other")
+    return Active(columns, x)
+
+
+def _is_sound(columns: NDArray[Any], x: Rows, meta: DatasetMeta) -> bool:
+    """Return whether columns and rows are within the data."""
+    # kernels index by them without a check of bounds
+    if columns.dtype != np.int64 or not are_below(columns, meta.n_features):
+        return False
+    if isinstance(x, DenseRows):
+        return x.values.ndim == 2 and x.values.shape[1] == meta.n_rows and x.values.dtype.kind == "f"
+    typed = x.indptr.dtype == np.int64 and x.indices.dtype == index_dtype(meta.n_rows)
+    fits = typed and x.data.dtype.kind == "f" and x.data.shape == x.indices.shape
+    return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)
