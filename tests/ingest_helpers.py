@@ -7,12 +7,8 @@ import json
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 import distls.ingestion.request.source_plan
-from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import open_dataset
-from distls.storage.rows import CsrRows
 
 
 @pytest.fixture
@@ -106,24 +102,6 @@ def write_plain(path, texts, labels):
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def read_all(path):
-    """Return (dense X, y) of a dataset, partitions in order."""
-    data = open_dataset(path)
-    xs, ys = [], []
-    for index in range(len(data)):
-        part = data.read(index)
-        if isinstance(part.x, CsrRows):
-            shape = (len(part.x.indptr) - 1, data.meta.n_features)
-            xs.append(scipy.sparse.csr_matrix((part.x.data, part.x.indices, part.x.indptr), shape).toarray())
-        else:
-            xs.append(part.x.values.copy())
-        ys.append(
-            None if part.y is None else np.array(part.y.indices if isinstance(part.y, CsrRows) else part.y)
-        )
-    y = None if ys[0] is None else np.concatenate(ys)
-    return np.concatenate(xs), y
-
-
 def sorted_rows(x, y=None):
     table = x if y is None else np.column_stack([y, x])
     return table[np.lexsort(table.T)]
@@ -131,29 +109,3 @@ def sorted_rows(x, y=None):
 
 def file_bytes(root):
     return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
-
-
-class Reversed(SerialExecutor):
-    """Another schedule: items run last first, results come in order all the same."""
-
-    def map(self, function, items, *, shared=None):
-        results = {n: function(shared, items[n]) for n in reversed(range(len(items)))}
-        return iter([results[n] for n in range(len(items))])
-
-
-class Killed(Exception):
-    pass
-
-
-class Dying(SerialExecutor):
-    """Dies after so many tasks."""
-
-    def __init__(self, tasks):
-        self.tasks = tasks
-
-    def map(self, function, items, *, shared=None):
-        for item in items:
-            if self.tasks == 0:
-                raise Killed
-            self.tasks -= 1
-            yield function(shared, item)

@@ -27,7 +27,7 @@ class Source(NamedTuple):
     y: NDArray[Any]  # their labels, as the codes of the classes in sorted order or as numbers
 
 
-class KilledError(Exception):
+class Killed(Exception):
     """What `Dying` ends with."""
 
 
@@ -43,7 +43,7 @@ class Dying(SerialExecutor):
         """See `Executor.map`."""
         for item in items:
             if self.tasks == 0:
-                raise KilledError
+                raise Killed
             self.tasks -= 1
             yield function(shared, item)
 
@@ -115,7 +115,7 @@ class FormatContract:
     ) -> None:
         counter = Dying(10**6)
         self.ingest(source, tmp_path / "counted", executor=counter)
-        with pytest.raises(KilledError):
+        with pytest.raises(Killed):
             self.ingest(source, tmp_path / "d", executor=Dying(int(share * (10**6 - counter.tasks))))
         self.ingest(source, tmp_path / "d")
         assert open_dataset(tmp_path / "d").fingerprint == whole.fingerprint

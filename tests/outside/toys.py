@@ -94,7 +94,6 @@ TOY_METHOD = Method(
     name="toy-sgd",
     summary="stochastic gradients with one size of steps",
     paper="Robbins and Monro 1951",
-    aliases={},
     parameters=(
         Parameter("loss", "crammer_singer", one_of("crammer_singer"), "the loss"),
         Parameter("eta0", 0.1, number(above=0.0), "size of steps"),

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest_helpers import Dying, Killed, Reversed, file_bytes, make_text
+from ingest_helpers import file_bytes, make_text
 
 import distls
 import distls.columns.sharding
@@ -33,6 +33,7 @@ from distls.storage.errors import (
 from distls.storage.rows import CscColumns, DenseColumns, index_dtype
 from distls.storage.temporary.transpose_spill import SpillArea
 from distls.synthetic.generation import generate
+from distls.testing.formats import Dying, Killed, Reversed
 
 ROWS = (30, 0, 41, 22, 35, 18)
 

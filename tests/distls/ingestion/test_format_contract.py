@@ -9,9 +9,6 @@ import gzip
 import numpy as np
 import pytest
 from ingest_helpers import (
-    Dying,
-    Killed,
-    Reversed,
     csv_documents,
     file_bytes,
     make_documents,
@@ -19,7 +16,6 @@ from ingest_helpers import (
     make_vw,
     make_words,
     rare_text,
-    read_all,
     write_json,
 )
 from table_helpers import HEADER, OPTIONS, csv_text, expected, make_rows, write_rows
@@ -27,6 +23,7 @@ from table_helpers import HEADER, OPTIONS, csv_text, expected, make_rows, write_
 from distls.execution import ClusterOptions, open_executor
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
+from distls.testing.formats import Dying, Killed, Reversed, read_all
 
 SPLIT = {"partition_size": 4000, "split": ["test=0.25"], "seed": 3}
 

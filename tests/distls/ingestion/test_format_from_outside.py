@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from ingest_helpers import read_all
 
 import distls
 from distls.cli import cli
@@ -27,6 +26,7 @@ from distls.ingestion.request.source_plan import SourcePlan, file_identity, shar
 from distls.ingestion.request.source_start import start_of
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, ParameterError
+from distls.testing.formats import read_all
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader

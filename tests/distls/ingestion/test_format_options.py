@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from ingest_helpers import Dying, Killed, make_text, small_ranges  # noqa: F401
+from ingest_helpers import make_text, small_ranges  # noqa: F401
 
 import distls
 from distls.ingestion.formats.format_registry import format_names, option_defaults, option_infos
@@ -15,6 +15,7 @@ from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format_options import FormatOptions
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import IncompleteError, ParameterError
+from distls.testing.formats import Dying, Killed
 
 TABLE = "id;x;kind;y\n1;2;a;0\n2;;b;1\n3;4;a;1\n4;7;c;0\n"
 SOURCES = {

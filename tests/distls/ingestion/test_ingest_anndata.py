@@ -12,12 +12,12 @@ import numcodecs
 import numpy as np
 import pytest
 import scipy.sparse
-from ingest_helpers import read_all
 
 import distls.ingestion.request.source_plan
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")

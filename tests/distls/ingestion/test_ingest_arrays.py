@@ -9,12 +9,13 @@ import struct
 import numpy as np
 import pytest
 import scipy.sparse
-from ingest_helpers import read_all, small_ranges  # noqa: F401
+from ingest_helpers import small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError
+from distls.testing.formats import read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ingest_helpers import read_all
 
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError
+from distls.testing.formats import read_all
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -10,11 +10,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
-from ingest_helpers import Dying, Killed, file_bytes, read_all, small_ranges  # noqa: F401
+from ingest_helpers import file_bytes, small_ranges  # noqa: F401
 
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
+from distls.testing.formats import Dying, Killed, read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges", "in_this_thread")
 

@@ -7,11 +7,12 @@ import gzip
 
 import numpy as np
 import pytest
-from ingest_helpers import csv_documents, make_documents, read_all, write_json, write_plain
+from ingest_helpers import csv_documents, make_documents, write_json, write_plain
 
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 
 # with what csv quotes, line breaks among it
 DOCUMENTS = ['rain, "sun"\nand snow', "Wind\tfog", "hail ice", "", "über\r\nice"]

@@ -9,14 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-from ingest_helpers import (
-    DOCUMENT_LABELS,
-    make_documents,
-    read_all,
-    small_ranges,  # noqa: F401
-    write_json,
-    write_plain,
-)
+from ingest_helpers import DOCUMENT_LABELS, make_documents, write_json, write_plain
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 import distls.ingestion.request.source_plan
@@ -24,6 +17,7 @@ import distls.workers.ingestion.formats.documents
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
-from ingest_helpers import file_bytes, make_text, rare_text, read_all, small_ranges  # noqa: F401
+from ingest_helpers import file_bytes, make_text, rare_text, small_ranges  # noqa: F401
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
@@ -15,6 +15,7 @@ from distls.evaluation.evaluate import evaluate
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 from distls.training.fitting import fit
 
 pytestmark = pytest.mark.usefixtures("small_ranges")

@@ -6,13 +6,13 @@ import sys
 
 import numpy as np
 import pytest
-from ingest_helpers import read_all
 from table_helpers import HEADER, JOBS, OPTIONS, expected, make_rows, write_rows
 
 import distls.ingestion.survey
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 from distls.workers.ingestion.formats import parquet, parquet_files
 
 pa = pytest.importorskip("pyarrow")

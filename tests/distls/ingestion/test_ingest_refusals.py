@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from ingest_helpers import Reversed, file_bytes, make_text, small_ranges  # noqa: F401
+from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
 from scipy.sparse import csr_array
 
 import distls.ingestion.request.source_plan
@@ -19,6 +19,7 @@ from distls.storage.errors import (
     ParameterError,
     StorageError,
 )
+from distls.testing.formats import Reversed
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 

@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from ingest_helpers import Dying, Killed, file_bytes, make_text, small_ranges  # noqa: F401
+from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
 import distls.ingestion.run
@@ -21,6 +21,7 @@ from distls.storage.errors import (
     IncompleteError,
     StorageError,
 )
+from distls.testing.formats import Dying, Killed
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 

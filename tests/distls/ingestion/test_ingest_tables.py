@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_ranges, sorted_rows  # noqa: F401
+from ingest_helpers import file_bytes, small_ranges, sorted_rows  # noqa: F401
 from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, write_rows
 
 import distls
@@ -23,6 +23,7 @@ from distls.ingestion.ingest import ingest
 from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from ingest_helpers import Reversed, file_bytes, make_text, read_all, small_ranges, sorted_rows  # noqa: F401
+from ingest_helpers import file_bytes, make_text, small_ranges, sorted_rows  # noqa: F401
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
@@ -17,6 +17,7 @@ from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import (
     MismatchError,
 )
+from distls.testing.formats import read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ingest_helpers import make_vw, read_all, small_ranges  # noqa: F401
+from ingest_helpers import make_vw, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.vw import name_hash
 
 pytestmark = pytest.mark.usefixtures("small_ranges")

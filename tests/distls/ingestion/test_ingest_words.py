@@ -9,13 +9,14 @@ import pytest
 import scipy.sparse
 from ingest_helpers import WORD_LABELS as NAMES
 from ingest_helpers import make_words as arrays
-from ingest_helpers import read_all, small_ranges  # noqa: F401
+from ingest_helpers import small_ranges  # noqa: F401
 
 import distls
 import distls.workers.ingestion.records.labels
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError
+from distls.testing.formats import read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 
