@@ -104,7 +104,6 @@ def open_executor(options: ClusterOptions) -> OpenExecutor:
     Raises ParameterError if options contradict each other, WorkerError if the scheduler cannot be reached.
     """
     # spares the interpreter 0.4 s of garbage collection over numba's and Dask's objects at exit
-    # Registered once for each executor; freezing twice does no harm.
     atexit.register(gc.freeze)
     if options.scheduler is not None:
         return _connected(options, options.scheduler)

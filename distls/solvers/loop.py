@@ -129,7 +129,6 @@ async def solve(
     progress = progress or Progress()
     record: dict[str, Any] = {}
     # a resumed fit may have been interrupted after its last round
-    # A limit that was met before the interruption ends the resumed fit without another round.
     status = _limit_met(limits, state, progress, record)
     if solver.status(state) in _OWN_ENDS:
         status = solver.status(state)

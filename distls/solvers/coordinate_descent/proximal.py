@@ -102,7 +102,6 @@ class Proximal(Solver[ProximalState]):
         # FISTA and SpaRSA work on float64 weights in the driver, whatever the type of the data.
         one = 8 * k * (n_features + self._first)
         # scores of a row; those of the subspace are beside the scores of one point
-        # Subspace iteration needs products with a few columns beside the scores of one point.
         columns = max(self.points * k, k + _COLUMNS * self._constant)
         work = PointTask.work_bytes(dataset, self.problem.dtype, columns)
         ranking = threshold_bytes(k) if self.problem.ranks else 0

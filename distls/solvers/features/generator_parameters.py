@@ -169,7 +169,6 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
         )
         fitting += 8 * 2 * SCALE_ROWS * n_filter_features
     if params["features"] in ORIGINAL:
-        # Sparse columns are cut out of the rows, so at most another copy of them.
         # columns of a partition's sparse rows are copied
         making += int(problem.dataset.decoded_bytes.max(initial=0))
     # a partition's rows after the projection, which two blocks share

@@ -155,7 +155,6 @@ def unit_scale(x: Rows, design: Design) -> float:
     if not squares.any():
         raise ParameterError("bandwidth: all rows are zero; give a number, such as bandwidth=1")
     # the mean square, mean (|x|^2 / s + 1/2)^degree, falls from above one to below one in this interval
-    # The moments fall monotonically in s, so bisection needs no derivative, and converges for any degree.
     largest = float(squares.max())
     low, high = 1e-9 * largest, 1e9 * largest
     for _ in range(200):  # bisection in the logarithm of s
@@ -206,7 +205,6 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
             "threshold too high?"
         )
     # a constant feature becomes 0
-    # Infinity as a divisor: a feature without variance must not be blown up to unit variance.
     scales = 1.0 / np.where(spreads > 1e-9 * spreads.max(), spreads, np.inf)
     return replace(own, means=features.mean(axis=0), scales=scales)
 

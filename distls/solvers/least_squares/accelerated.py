@@ -206,7 +206,6 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         """Return weights some rounds ahead, whose gradient gives a better bound, and the bytes read."""
         own, read = self._published(state), 0
         # the rounds of a path may be those of other alphas
-        # Extra rounds for the certificate do not change the fit: only what they prove is kept.
         for _ in range(0 if self._follows_path else _NEARER):
             if not state.running:
                 break

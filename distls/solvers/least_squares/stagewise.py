@@ -202,7 +202,6 @@ class Stagewise(Solver[StagewiseState]):
         """Fit the residuals by one block: least squares, with the predictions as columns where calibrated."""
         design = generators.design_at(state.design, state.stage, state.order)
         # section 3.1: predictions are columns of a block, but of the first, where all of them are zero
-        # In the first stage all predictions are zero, and would make Sigma singular.
         has_predictions = self._calibrated and (state.has_base or not self._starts_model(state))
         result = self._read(state, executor, design, with_predictions=has_predictions)
         sums = result.folds[0]

@@ -178,7 +178,6 @@ def read_array(
     encoder = _CODECS[codec]
     raw_size = n_bytes + _CHECKSUM_BYTES if n_bytes else 0
     # encoded data have any size, except those of an empty array
-    # Checked against the table first: the file's own claims are not trusted.
     if (size <= _CHECKSUM_BYTES) if encoder and n_bytes else (size != raw_size):
         raise corrupt(f"{size} bytes recorded, {raw_size} expected for its shape")
     if not n_bytes:

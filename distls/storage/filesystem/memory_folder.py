@@ -127,7 +127,6 @@ def _sweep(home: Path, own: str) -> None:
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                # The lock is had only if its holder is gone.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Other users may make folders with such a name in a shared place.
                 if os.fstat(lock).st_uid == os.geteuid():

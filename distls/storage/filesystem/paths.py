@@ -240,7 +240,6 @@ class StorePath:
     def remove(self) -> None:
         """Delete everything below this name."""
         # an empty key is a prefix of everything
-        # Nothing is more easily deleted by a wrong key.
         if not self.key:
             raise ValueError(f"{self}: a whole bucket is not removed")
         keys = [place.key for place in self.objects()]

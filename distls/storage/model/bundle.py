@@ -88,7 +88,6 @@ def _checksum(content: dict[str, Any]) -> int:
 
 def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
     # little-endian C order: the same bytes on any machine
-    # C order: the checksum is of the file's bytes.
     array = np.asarray(array, order="C")
     if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
         raise ValueError(
@@ -175,7 +174,6 @@ def _read_array(folder: Place, name: str, described: dict[str, Any], within: Pla
         content = read_array_file(path, within)
     except FileNotFoundError:
         raise CorruptDataError(f"{path}: missing") from None
-    # Headers are literals that Python parses: untrusted bytes do not get there.
     # the header is parsed only if the whole file matches its checksum
     checksum = google_crc32c.value(content) if content.size else None
     array = parse_npy(content) if checksum == described.get("crc32c") else None

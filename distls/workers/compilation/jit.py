@@ -64,7 +64,6 @@ def inlined(function: F) -> F:
 
 def _cached(function: F, fastmath: set[str]) -> F:
     # with reference counts, also where a helper calls it first
-    # Listed after the flags, so that every cached function is compiled alike.
     dispatcher = numba.njit(fastmath=fastmath, **COUNTED, **_COMMON)(function)
     folder = kernel_folder()
     if folder is not None:

@@ -125,7 +125,6 @@ class Design:
 
 def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
     """Return the bytes of two stages' directions."""
-    # As many as two stages use in turn.
     # the stage added to the predictions and the current one, as `_draw` caches them
     return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
 

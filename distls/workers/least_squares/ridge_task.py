@@ -66,7 +66,6 @@ def held_out(job: PathJob, number: int) -> Array:
     fold, n = job.folds[number], len(job.alphas)
     w, b = _fit_others(job, number)
     # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the gradients at zero weights are -y
-    # |y - W x - b|^2 in moments: no row is read again.
     own = unpacked(fold.gram, np.empty((len(w), len(w)))) @ w
     targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
     sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)

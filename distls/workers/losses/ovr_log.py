@@ -87,7 +87,6 @@ class OvrLog(Loss):
 
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by the sigmoids over their sum, and return them."""
-        # See `NormalizedSigmoids`: probabilities and log loss agree.
         # as the softmax of the sigmoids' logarithms, which is right even where all sigmoids underflow
         np.negative(np.logaddexp(0.0, -scores), out=scores)
         return softmax_in_place(scores)

@@ -159,7 +159,6 @@ def _losses_by_arrays(
     known, own, best = y >= 0, np.maximum(y, 0), scores.argmax(axis=1)
     s = weight if len(weight) else np.ones(len(y))
     terms = np.where(known, s * loss.values(scores, own), 0.0)
-    # Accumulated one by one, and not by pairs as `sum` does.
     # one by one: the sum must not depend on where batches end
     sums.values[0] = np.add.accumulate(np.append(sums.values[0], terms))[-1]
     sums.values[1] = np.add.accumulate(np.append(sums.values[1], np.where(known, s, 0.0)))[-1]

@@ -19,7 +19,6 @@ def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
     if onto == "cube":
         return np.clip(values, 0.0, 1.0)
     # shifting a row does not change its projection, and keeps the terms of the sums small
-    # The projection commutes with constants, which it subtracts again.
     shifted = values - values.max(axis=1, keepdims=True)
     descending = -np.sort(-shifted, axis=1)
     above = np.cumsum(descending, axis=1) - 1.0

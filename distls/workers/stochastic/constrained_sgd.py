@@ -195,7 +195,6 @@ def centred_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> 
 
 def _steps(mode: str, stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
     running = params["center"] == "running"
-    # Indicators of both classes: one column of -1 and 1 would have another mean.
     # targets of two classes are two columns of indicators, whose means are averaged
     objective = stats.objective(one_column=False)
     update = ConstrainedUpdate(**objective, mode=mode, running=running, lanes=n_lanes)

@@ -234,7 +234,6 @@ class _FobosLearner(KernelLearner):
 
 def fobos_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return FOBOS steps of the given size, or of sizes to be tried."""
-    # The penalty of one column is not that of two, as a norm is not linear.
     # two outputs of two classes too: their penalty is not that of one
     update = FobosUpdate(**stats.objective(one_column=False), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
     given = params["eta0"]

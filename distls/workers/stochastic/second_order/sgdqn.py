@@ -393,7 +393,6 @@ def _metric(stats: ProblemStats, params: dict[str, Any]) -> str:
     """Return the metric asked for, by default the one that suits the loss."""
     if "diagonal" not in params:
         return "none"
-    # Only smooth losses have second derivatives.
     # second derivatives of a hinge are zero: with them steps would be those of SVMSGD2
     default = "gauss-newton" if loss_named(stats.loss).smooth else "secant"
     return str(params["diagonal"] or default)
