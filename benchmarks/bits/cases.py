@@ -54,7 +54,7 @@ class Fit:
     cluster: bool = False
 
 
-_OPTIONS = ("passes", "tol", "eval_data", "eval_every", "patience", "select", "seed")
+_OPTIONS = ("passes", "tol", "rtol", "eval_data", "eval_every", "patience", "select", "seed")
 
 
 def fit_of(method: str, dataset: str, *, stop: int = 0, cluster: bool = False, **given: Any) -> Fit:
