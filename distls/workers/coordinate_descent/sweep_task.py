@@ -120,11 +120,13 @@ class ColumnTask(Task):
     def merge(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
         """Merge the results of two lanes."""
         totals = left.totals + right.totals
+        # The largest of all lanes; all other totals add up.
         totals[_T.largest] = max(left.totals[_T.largest], right.totals[_T.largest])
         too_many = min(left.active_bytes, right.active_bytes) < 0
         return LaneSweeps(
             left.weights + right.weights,
             totals,
+            # Every lane has made the same intercept steps from the same scores, so any of theirs will do.
             left.intercept,
             left.shift + right.shift,
             left.change + right.change,
@@ -156,6 +158,7 @@ class ColumnTask(Task):
         idle = np.zeros(len(w) if self.below > 0.0 else 0, np.bool_)
         self.run(x, columns[order], w, self._totals, self.leaning(x), idle)
         self._idle.append(
+            # Weights that a later draw has given to the column count.
             first + np.flatnonzero(idle & ~w.any(axis=1)) if len(idle) else np.empty(0, np.int64)
         )
 
@@ -197,11 +200,13 @@ class ColumnTask(Task):
     ) -> None:
         """Sweep columns in this order, some less their `means`, and mark those without weights that are `idle`."""
         start = 0
+        # Centred columns are other columns, so the sweep is cut at each of them.
         for place in np.flatnonzero(np.isin(order, list(means))).tolist() if means else ():
             self._sweep_columns(x, order[start:place], w, totals, idle)
             j, start = int(order[place]), place + 1
             before, column = w[j].copy(), centred(x, j, means[j], len(self.margins.z))
             self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
+            # A change d of the weights moves the intercept by -mean d.
             self.shift -= means[j] * (w[j] - before)
         self._sweep_columns(x, order[start:], w, totals, idle)
         if self.recentre:  # the loss ignores constants, and so do the other columns
@@ -273,6 +278,7 @@ class SweepTask(ColumnTask):
     def add(self, index: int, shard: Shard) -> None:
         """Sweep a shard, and keep its active columns."""
         given, w = _given(self.shared, shard)
+        # Before the sweep: columns that become zero are returned too, as zeros.
         before = w.any(axis=1)
         self.sweep(shard, w, given if self.given_only else _unskipped(self, shard.first, len(w)))
         used = np.flatnonzero(before | w.any(axis=1))

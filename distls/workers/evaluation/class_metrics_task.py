@@ -119,6 +119,7 @@ class MetricsTask(Task):
     def _add_batch(self, scores: NDArray[Any], y: NDArray[np.int32], weight: Floats) -> None:
         """Add ranks, probabilities and curves of a batch."""
         total, known = self.total, y >= 0
+        # Unknown labels have no rank.
         ranks = _ranks(scores[known], y[known])
         first = ranks < MOST_RANKS
         natural, values = (
