@@ -1,4 +1,7 @@
-"""A round of block coordinate descent: scores, sweeps, the step along what all lanes have changed, active sweeps."""
+"""A round of block coordinate descent: scores, sweeps, the step along what all lanes have changed, active sweeps.
+
+A lane's sweep is an epoch of Algorithm 1 of the paper of block coordinate descent.
+"""
 
 from __future__ import annotations
 

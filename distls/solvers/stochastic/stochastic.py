@@ -1,6 +1,7 @@
 """The stochastic methods: one pass after another over rows, on averaged lanes.
 
-With one lane and without averaging of iterates this is each paper's own algorithm over rows reshuffled in every pass.
+With one lane and without averaging of iterates this is each paper's own algorithm over rows reshuffled in every pass
+(of MCID its Algorithm 1).
 With P lanes each lane counts its own steps, starts every round from the averaged arrays of the method, and the averages
 are reported with what they cost. What a method does to a row is its `distls.workers.stochastic.update.Update`,
 which the method's `steps` choose: this solver knows no method by name.

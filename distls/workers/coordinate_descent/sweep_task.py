@@ -3,6 +3,8 @@
 A lane has a private copy of the scores of all rows, and returns only its new weights, from which scores are recomputed
 (`distls.workers.coordinate_descent.row_scores_task`). While a shard is in memory, its columns with non-zero weights
 (the *active* ones) are copied, so that many passes over them need no other read.
+
+A lane's pass is the loop of Algorithm 1 of the paper of block coordinate descent.
 """
 
 from __future__ import annotations

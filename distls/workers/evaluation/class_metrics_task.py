@@ -1,4 +1,7 @@
-"""The task that evaluates a published model of classes: all metrics from one read of the rows."""
+"""The task that evaluates a published model of classes: all metrics from one read of the rows.
+
+Of very many pairs of classes the frequent ones are kept, as Misra and Gries (1982) do.
+"""
 
 from __future__ import annotations
 
