@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import statistics
 import sys
 import tokenize
@@ -19,6 +20,13 @@ import test_layers
 import test_sizes
 
 MOST_MODULES = 15
+# Lines of comments that are none: headers for tools, and rules between sections.
+_HEADER = re.compile(r"\s*#\s*(mypy:|fmt:|noqa|type:|ruff:|-{2,}|$)")
+# An equation, algorithm or the like of a paper, or authors with a year.
+_CITATION = re.compile(
+    r"Eq\. \d|Equations? \d|Algorithms? \d|Theorems? \d|Figures? \d|[Ss]ections? [\dIVX]|[Aa]ppendix [A-Z]\.|"
+    r"[A-Z][a-z]+( et al\.)?,? \(?(19|20)\d\d\b"
+)
 
 
 def module_rows(modules: dict[str, Path]) -> dict[str, object]:
@@ -75,6 +83,34 @@ def line_rows(modules: dict[str, Path]) -> dict[str, object]:
             n for length, k, n in lengths if length > most and not k
         ],
         f"kernels over {most} lines": [f"{n} ({length})" for length, k, n in lengths if length > most and k],
+    }
+
+
+def comment_lines(text: str) -> int:
+    """Return the lines that hold nothing but a comment for the reader."""
+    own = (line for line in text.splitlines() if line.lstrip().startswith("#"))
+    return sum(_HEADER.match(line) is None for line in own)
+
+
+def cites(text: str) -> bool:
+    """Return whether a docstring of a module names the source of what it implements."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = (ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, kinds))
+    return any(_CITATION.search(" ".join(doc.split())) for doc in docs)
+
+
+def word_rows(modules: dict[str, Path]) -> dict[str, object]:
+    """Return the share of lines that are comments, and the modules that cite what they implement."""
+    texts = {path: file.read_text(encoding="utf-8") for path, file in modules.items()}
+    n_lines = sum(len(text.splitlines()) for text in texts.values())
+    published = [
+        text
+        for path, text in texts.items()
+        if path.split("/")[1] in ("workers", "solvers") and not path.endswith("__init__.py")
+    ]
+    return {
+        "comment lines per 100 lines": f"{100 * sum(map(comment_lines, texts.values())) / n_lines:.2f}",
+        "workers and solvers that cite a source": f"{sum(map(cites, published))} of {len(published)}",
     }
 
 
@@ -148,6 +184,7 @@ def main() -> None:
     for name, value in {
         **module_rows(modules),
         **line_rows(modules),
+        **word_rows(modules),
         **import_rows(),
         **splinter_rows(modules),
         **addition_rows(),

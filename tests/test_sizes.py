@@ -13,6 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_A_KERNEL = 400, 40, 62
 
+# of lines with nothing but a comment per 100 lines, and of modules of workers and solvers that cite a source
+LEAST_COMMENTS, LEAST_CITING = 4.0, 80
+
 LONG_FILES: dict[str, str] = {}  # file -> why it is longer
 # what numba compiles is one function where others would be several
 KERNEL_DECORATORS = {"kernel", "elementwise", "helper", "elementwise_helper", "inlined"}
@@ -75,3 +78,26 @@ def test_the_numbers_of_the_house_are_printed(capsys: pytest.CaptureFixture[str]
     assert printed["files over 400 lines"] == str(len(LONG_FILES))
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in _sources())
     assert printed["lines"] == str(lines)
+
+
+def test_comments_say_why_and_what_is_published_is_cited() -> None:
+    import house_numbers
+
+    rows = house_numbers.word_rows(house_numbers.test_layers.MODULES)
+    assert float(str(rows["comment lines per 100 lines"])) >= LEAST_COMMENTS
+    assert int(str(rows["workers and solvers that cite a source"]).split()[0]) >= LEAST_CITING
+
+
+def test_comments_and_citations_are_told_from_others() -> None:
+    import house_numbers
+
+    text = "# mypy: strict\n# why\nx = 1  # what\n# ---- rows\n    # why not\n#\n"
+    assert house_numbers.comment_lines(text) == 2
+    cited = (
+        '"""The step of Eq. 7."""',
+        '"""As Algorithm 1 has it."""',
+        '"""By Ma et al. (2015)."""',
+        '"""Zou and Hastie 2005."""',
+    )
+    assert all(map(house_numbers.cites, cited))
+    assert not house_numbers.cites('"""A step; see docs/decisions/0020."""\nx = 2005  # Hastie 2005\n')

@@ -290,6 +290,7 @@ class _Fit:
         if one:
             return {"scale": found.x / deviation[:1]}
         scale = found.x[:size] / deviation
+        # Back to the units of the margins, from standardised ones.
         return {"scale": scale, "offset": found.x[size:] - scale * mean}
 
     def _evaluated(self, point: Floats) -> tuple[float, Floats]:

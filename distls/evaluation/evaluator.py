@@ -89,6 +89,7 @@ class Evaluator:
     async def __call__(self, fitted: Fitted) -> dict[str, Any]:
         """Return objective, certificate, bytes read, and the error on the evaluation data."""
         values = await self.objective(fitted)
+        # Evaluation rows see the published model, thresholds included.
         if self._eval is None:  # spares fitting the threshold of the published model
             return values
         published = await self.published(fitted.predictor)
@@ -127,6 +128,7 @@ class Evaluator:
         dataset, codes = opened
         classes = problem.dataset.meta.classes
         evaluation = await score_targets(dataset, predictor, problem.loss, classes, codes)
+        # JSON has no infinity and no NaN.
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
             mse = evaluation.mse if math.isfinite(evaluation.mse) else None

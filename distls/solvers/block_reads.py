@@ -70,6 +70,8 @@ class BlockReader:
         rebuild: Callable[[], None] | None = None,
     ) -> BlockSums:
         """Do one read of the data; if a worker has lost kept predictions, `rebuild` them and read again."""
+        # Every lane returns its own sums, which are merged in the order of lanes: bitwise identical with any
+        # executor.
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         try:
             result: BlockSums = reduce_rows(executor, self.problem.dataset, shared, task, lanes)

@@ -49,6 +49,7 @@ class Children:
         """Train the next children, as many at each read as there is memory for; if interrupted, not all of them."""
         settings = [request.settings[0] for request, _ in requests]
         options, results = self._options, list[FitResult]()
+        # As many as share memory; results do not depend on how they are grouped.
         at_once = fits_at_once(settings, options.executor.slots, options.memory)
         while len(results) < len(requests) and not self.interrupted:
             results += self._train_batch(requests[len(results) : len(results) + at_once])
@@ -69,6 +70,7 @@ class Children:
         self, number: int, request: FitRequest, what: str, options: FitOptions
     ) -> FitResult:
         path = self.path(number)
+        # A child of an interrupted parent is there already.
         child = Run.open(path) if is_run(path) else Run.create(path, request.config)
         with child.held():
             return await train_setting(
@@ -84,6 +86,7 @@ class Children:
     def refit(self, request: FitRequest, params: Params) -> FitResult:
         """Train the chosen setting on more rows, as the last child; `params` are those of its first fit."""
         result = self.train(request, "all rows")
+        # The parent's record names the parameters of the first fit.
         self._summaries[-1] |= {"params": params, "refit": True}
         return result
 
@@ -91,6 +94,7 @@ class Children:
         """Note that a child was interrupted, and with it the run."""
         assert self._stopped is not None
         result, cost = self._stopped, {"passes": self._passes, "seconds": self._seconds}
+        # Interrupted: the status says so, and no model is published.
         self._run.write_status({**result.record, "status": result.status, **cost})
         return replace(result, run=self._run.path, passes=self._passes, seconds=self._seconds)
 
@@ -102,6 +106,7 @@ class Children:
             run.write_status({"status": Status.DIVERGED, **cost, "children": self._summaries})
             return FitResult(Status.DIVERGED, None, run.path, self._passes, self._seconds, {})
         save_model(run.path / "model", won.model)
+        # The model before the status: a status without a model would be a broken run.
         chosen = {"selected": params, "children": self._summaries, "weights_sha256": won.model.sha256}
         run.write_status({**won.record, "status": won.status, **cost, **chosen})
         run.clear()
@@ -135,9 +140,11 @@ def fits_at_once(settings: Sequence[Setting], slots: int, memory: MemoryBudget |
         return 1
     best, count = 1, len(settings)
     fewest = math.inf
+    # From the fewest groups, the fewest reads of the store, on.
     for parts in _numbers_of_groups(count):
         at_once = -(-count // parts)
         share = _read_share(settings, slots, budget_of(memory, slots, at_once))
+        # Parts times share: bytes read from the store in all passes.
         if share is not None and parts * share < fewest:
             best, fewest = at_once, parts * share
         if not fewest:
@@ -169,4 +176,5 @@ def _read_share(settings: Sequence[Setting], slots: int, memory: MemoryBudget) -
         plans = [setting.solver(slots=slots, memory=memory).plan for setting in kinds.values()]
     except MemoryPlanError:
         return None
+    # The worst plan counts, as the fits wait for each other.
     return 1.0 - min(plan.cached_fraction for plan in plans)

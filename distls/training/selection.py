@@ -134,6 +134,7 @@ class Race:
 
     def __init__(self, paths: Sequence[Sequence[Params]], *, counts: bool, prune: bool) -> None:
         self.points = [point for path in paths for point in path]
+        # A point is compared along its own path while a fold is going on.
         self._path = np.repeat(np.arange(len(paths)), [len(path) for path in paths])
         self._counts, self.prunes = counts, prune
         self._wrong, self._rows = np.zeros(len(self.points)), np.zeros(len(self.points))
@@ -148,12 +149,15 @@ class Race:
 
         What is clearly worse than the best of its own path is followed by no weaker penalties.
         """
+        # Infinity: a diverged fit never wins.
         self._wrong[place] += math.inf if error is None else error * rows
         self._rows[place] += rows
         if not self.prunes:
             return
+        # Stronger penalties of the same path that are judged already.
         before = [i for i in self.left if self._path[i] == self._path[place] and i < place]
         if before and self._behind(place, min(before, key=self._wrong.__getitem__)):
+            # Weaker penalties overfit more, so they are not tried on this fold.
             self.left = [i for i in self.left if self._path[i] != self._path[place] or i <= place]
 
     def fold_ended(self) -> bool:
@@ -163,6 +167,7 @@ class Race:
         best = self.best
         self.left = [i for i in self.left if i == best or not self._behind(i, best)]
         error, rows = self._wrong[best] / self._rows[best], self._rows[best]
+        # The choice is fine enough once chance decides between what is left.
         fine = self._margin(best, best) / rows <= min(_PRECISION, _PART * error)
         return len(self.left) > 1 and not fine
 
@@ -183,6 +188,7 @@ class Race:
     def _margin(self, place: int, best: int) -> float:
         if self._counts:  # no more rows than these are right with the one and wrong with the other
             return math.sqrt(self._wrong[place] + self._wrong[best])
+        # The deviation of a mean falls with the root of the number of rows.
         return float(self._wrong[best] * _SPREAD / math.sqrt(self._rows[best]))
 
 

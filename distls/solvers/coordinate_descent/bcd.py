@@ -86,6 +86,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         self._polishes = len(self.lanes) > 1 and params["active_sweeps"] > 0
         self.plan = self._planned(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
+        # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
         row_lanes = deal(dataset.decoded_bytes, min(DEFAULT_LANES, len(dataset)))
         self._setting = RoundSetting(
             problem=problem,

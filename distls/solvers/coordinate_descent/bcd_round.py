@@ -1,4 +1,7 @@
-"""A round of block coordinate descent: scores, sweeps, the step along what all lanes have changed, active sweeps."""
+"""A round of block coordinate descent: scores, sweeps, the step along what all lanes have changed, active sweeps.
+
+A lane's sweep is an epoch of Algorithm 1 of the paper of block coordinate descent.
+"""
 
 from __future__ import annotations
 
@@ -194,6 +197,7 @@ class Round:
         """Return the intercept that is optimal for the weights of the state."""
         self._score(self._state, self._margins)
         task = replace(self._setting.sweeps(SweepTask, self._margins, self._state), keep=False)
+        # Weights go to the workers as rows of nonzero columns: few are nonzero under a sparse penalty.
         weights = self._sent(self._state)
         found: LaneSweeps = self._executor.reduce(task, [Lane(0, ())], merge=task.merge, shared=weights)
         return found.intercept

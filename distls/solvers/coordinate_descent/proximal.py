@@ -124,6 +124,7 @@ class Proximal(Solver[ProximalState]):
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the driver takes the steps."""
+        # Compiles the prox in the driver, where steps are made; workers only compute products.
         prox_rows(self.params["penalty"], np.zeros((1, 2)), 1.0, 0.0)
         super().prepare(executor)
 

@@ -3,6 +3,8 @@
 The gradient at the weights gives a bound that is of no use where alpha is small, and for hinges does not vanish at the
 optimum (docs/decisions/0028). A fit with a tolerance asks for a better one: `sdca` starts from its weights, and its
 dual point bounds the optimum of every fit of the problem. The weights of the fit stay as they are.
+
+The ascent is SDCA (Shalev-Shwartz and Zhang 2013).
 """
 
 from __future__ import annotations

@@ -321,6 +321,8 @@ class Sdca(Solver[SdcaState]):
             following.decline = min(1.0, total / last) if last and math.isfinite(total) else 1.0
             following.last_gap = total if math.isfinite(total) else None
             if self._form.free_intercept:
+                # The centre of the penalised intercept has moved, so old and new dual values are of different
+                # problems.
                 following.center, following.dual = self._intercept(following), None
         return following
 

@@ -1,4 +1,7 @@
-"""The method `gls`: the choice of a solver, its checks and its memory plan, before any data are read."""
+"""The method `gls`: the choice of a solver, its checks and its memory plan, before any data are read.
+
+The method is Algorithm 1 of least squares revisited.
+"""
 
 from __future__ import annotations
 

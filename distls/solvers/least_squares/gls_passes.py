@@ -1,4 +1,7 @@
-"""The passes over the data that the solvers of `gls` make, and what else they share."""
+"""The passes over the data that the solvers of `gls` make, and what else they share.
+
+They give Sigma and the gradients of Algorithm 1 of least squares revisited.
+"""
 
 from __future__ import annotations
 

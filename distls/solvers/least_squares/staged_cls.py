@@ -136,6 +136,7 @@ class StagedCls(Cls):
         before = state.calibrations[-1] if state.fitted else None
         rebuild = partial(self._rebuild, state, executor)
         sums = self._reader.reduce(executor, task, before, rebuild=rebuild)
+        # Row norms of the gradient say which features would reduce the error most at first (appendix A.2.2).
         order = generators.gradient_order(sums.folds[0].cross)
         if self._per_order == 1:
             # an order of one block: the stages after it have their own

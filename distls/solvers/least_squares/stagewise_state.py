@@ -1,4 +1,7 @@
-"""The state of stagewise regression, its blocks, and the model that they make."""
+"""The state of stagewise regression, its blocks, and the model that they make.
+
+The method is Algorithm 3 of least squares revisited.
+"""
 
 from __future__ import annotations
 

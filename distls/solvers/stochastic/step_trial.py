@@ -31,6 +31,7 @@ async def try_candidates(
     blocks = tuple(int(block) for block in order[:enough])
     trials = [Trial(candidate.on_trial, blocks, wanted) for candidate in candidates]
     objectives = await mapped(task, trials, shared=start)
+    # The first of equal ones, so candidates are ordered with care.
     best = int(np.argmin(objectives))
     if not np.isfinite(objectives[best]):
         tried = "; ".join(str(candidate) for candidate in candidates)

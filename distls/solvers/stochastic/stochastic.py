@@ -1,6 +1,7 @@
 """The stochastic methods: one pass after another over rows, on averaged lanes.
 
-With one lane and without averaging of iterates this is each paper's own algorithm over rows reshuffled in every pass.
+With one lane and without averaging of iterates this is each paper's own algorithm over rows reshuffled in every pass
+(of MCID its Algorithm 1).
 With P lanes each lane counts its own steps, starts every round from the averaged arrays of the method, and the averages
 are reported with what they cost. What a method does to a row is its `distls.workers.stochastic.update.Update`,
 which the method's `steps` choose: this solver knows no method by name.
@@ -214,14 +215,17 @@ class Stochastic(Solver[StochasticState]):
         details = None
         if self._block and not state.recipe:
             state = await Wanted(partial(self._with_features, state))
+        # A fixed mean has to be known before the first step.
         if not state.round and self.steps.default.needs_mean:
             state = replace(state, lane=await self._with_mean(state.lane))
+        # Trials start from the state itself, so that a warm start is tried where it will be used.
         if state.chosen is None and self.steps.candidates:
             chosen, details = await self._try_steps(state)
             state = replace(state, chosen=chosen)
         task = self._task(TrainTask, state, self._update(state))
         starts = self._lane_starts(state)
         result: LaneResult = await reduced(task, starts, merge=task.merge, shared=state.lane)
+        # Each row is learned from once a pass; anything else would bias the averages.
         blocks = [block for start in starts for block in start.lane.blocks]
         result.ledger.check_cover(blocks, int(self.problem.dataset.table.rows[blocks].sum()))
         following = self._advance(state, result)

@@ -75,6 +75,7 @@ class NearTask(ColumnTask):
                 search = _Search(self, working.x, working.w, search)
                 values, intercept = search.run()
                 used = values.any(axis=1)
+                # Sorted, since receivers look columns up by bisection.
                 order = np.argsort(working.columns[used])
                 found = SparseWeights(working.columns[used][order], values[used][order], intercept)
         return NearOptimum(found, self.ledger)
@@ -126,6 +127,7 @@ def _violating(task: ColumnTask, x: Rows) -> NDArray[np.int64]:
     z, y, weight = task.margins
     step, gradient = task.step, np.empty((n_rows_of(x), z.shape[1]))
     column_gradients(x, z, y, weight, loss_named(task.scores.loss), gradient)
+    # Minus the mean gradient, as the prox takes it for a zero block.
     gradient *= -step.scale
     moved = prox_rows(task.penalty, gradient, step.alpha * (1.0 + _VIOLATION), step.rho)
     return np.flatnonzero(moved.any(axis=1))
@@ -185,6 +187,8 @@ class _Search:
         value = loss + step.alpha * penalty_value(self._task.penalty, self._w, step.rho)
         product = float(np.vdot(gradient, self._w))
         c, conjugated = penalty_named(self._task.penalty).conjugate(-gradient, step.alpha, step.rho)
+        # The dual point is the gradient scaled into the dual domain by c; the shortfall is what scaling
+        # costs.
         bound = loss * (1.0 - self._loss.dual_shortfall(c)) - c * product - conjugated
         if bound > self._bound:
             self._bound, self._best = bound, self._point()

@@ -124,6 +124,7 @@ class RowScores(Task):
                 (self.weights, weight),
             ]
         for state, values in kept:
+            # Targets do not change in a fit: the first round stores them.
             if not state.holds(index, 0, values.shape, values.dtype):
                 state.write(index, 0, values)
         return weight
@@ -166,6 +167,7 @@ class ChangedScores(RowScores):
         change, sizes, shift = self.shared
         z = self.scores.read(index, self.version, (n_rows_of(part.x), self._w.shape[1]), self.dtype)
         if shift.any():
+            # The intercept's own step is taken whole, only the columns' changes are scaled.
             z += shift
         weight = row_weights(part, self.class_weight)
         self._sum(part, (z, _scores(part, self._w, change.intercept), weight), sizes)

@@ -3,6 +3,8 @@
 A lane has a private copy of the scores of all rows, and returns only its new weights, from which scores are recomputed
 (`distls.workers.coordinate_descent.row_scores_task`). While a shard is in memory, its columns with non-zero weights
 (the *active* ones) are copied, so that many passes over them need no other read.
+
+A lane's pass is the loop of Algorithm 1 of the paper of block coordinate descent.
 """
 
 from __future__ import annotations
@@ -120,11 +122,13 @@ class ColumnTask(Task):
     def merge(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
         """Merge the results of two lanes."""
         totals = left.totals + right.totals
+        # The largest of all lanes; all other totals add up.
         totals[_T.largest] = max(left.totals[_T.largest], right.totals[_T.largest])
         too_many = min(left.active_bytes, right.active_bytes) < 0
         return LaneSweeps(
             left.weights + right.weights,
             totals,
+            # Every lane has made the same intercept steps from the same scores, so any of theirs will do.
             left.intercept,
             left.shift + right.shift,
             left.change + right.change,
@@ -156,6 +160,7 @@ class ColumnTask(Task):
         idle = np.zeros(len(w) if self.below > 0.0 else 0, np.bool_)
         self.run(x, columns[order], w, self._totals, self.leaning(x), idle)
         self._idle.append(
+            # Weights that a later draw has given to the column count.
             first + np.flatnonzero(idle & ~w.any(axis=1)) if len(idle) else np.empty(0, np.int64)
         )
 
@@ -197,11 +202,13 @@ class ColumnTask(Task):
     ) -> None:
         """Sweep columns in this order, some less their `means`, and mark those without weights that are `idle`."""
         start = 0
+        # Centred columns are other columns, so the sweep is cut at each of them.
         for place in np.flatnonzero(np.isin(order, list(means))).tolist() if means else ():
             self._sweep_columns(x, order[start:place], w, totals, idle)
             j, start = int(order[place]), place + 1
             before, column = w[j].copy(), centred(x, j, means[j], len(self.margins.z))
             self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
+            # A change d of the weights moves the intercept by -mean d.
             self.shift -= means[j] * (w[j] - before)
         self._sweep_columns(x, order[start:], w, totals, idle)
         if self.recentre:  # the loss ignores constants, and so do the other columns
@@ -273,6 +280,7 @@ class SweepTask(ColumnTask):
     def add(self, index: int, shard: Shard) -> None:
         """Sweep a shard, and keep its active columns."""
         given, w = _given(self.shared, shard)
+        # Before the sweep: columns that become zero are returned too, as zeros.
         before = w.any(axis=1)
         self.sweep(shard, w, given if self.given_only else _unskipped(self, shard.first, len(w)))
         used = np.flatnonzero(before | w.any(axis=1))

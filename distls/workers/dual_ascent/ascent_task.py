@@ -100,6 +100,7 @@ class AscentTask(Task):
 
         def visit(orders: list[NDArray[np.int64]], sums: NDArray[np.float64]) -> None:
             """Visit rows of each partition, chunk by chunk."""
+            # Chunks of the partitions in turn, in a fixed order: bitwise identical on any number of workers.
             for first in range(0, max(map(len, orders)), _CHUNK_ROWS):
                 for work, order in zip(self._works, orders, strict=True):
                     chunk = order[first : first + _CHUNK_ROWS]
@@ -125,6 +126,7 @@ class AscentTask(Task):
             if left <= 0 and self.duals.n_outputs > _MANY_OUTPUTS:
                 break
             again, free = np.zeros(len(totals)), [work.free_rows(self, sweep) for work in self._works]
+            # The gaps and losses of further visits are not counted, each row's first visit is.
             visit(free, again)
             totals[_CONJUGATES] += again[_CONJUGATES]
             left -= sum(map(len, free))
@@ -132,6 +134,7 @@ class AscentTask(Task):
     @staticmethod
     def merge(left: AscentResult, right: AscentResult) -> AscentResult:
         """Add two results, reusing the memory of `left`."""
+        # Dual changes are sums over rows, so lanes add up.
         left.change += right.change
         return add_sums(left, right, change=left.change)
 

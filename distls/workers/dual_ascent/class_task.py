@@ -1,4 +1,7 @@
-"""The task that trains a block of classes from the first sweep to the last: one worker, no exchange with others."""
+"""The task that trains a block of classes from the first sweep to the last: one worker, no exchange with others.
+
+Each class is trained by SDCA (Shalev-Shwartz and Zhang 2013).
+"""
 
 from __future__ import annotations
 

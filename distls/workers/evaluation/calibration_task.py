@@ -46,6 +46,7 @@ class MarginTask(_OfScores):
         dtype = self.shared.coefficients.dtype
         pieces = [margins(self.scored, self.kind, scores).astype(dtype) for _, scores in found]
         empty = np.empty((0, len(self.shared.intercept)), dtype)
+        # A partition of a fold may have no rows.
         values = np.concatenate(pieces) if pieces else empty
         self.total = Margins(values, self.codes[part.y[: len(values)]])
 
@@ -163,6 +164,7 @@ class DifferenceTask(_OfScores):
         """Sum a partition's rows."""
         for rows, scores in score_pieces(self.shared, part.x):
             values, y = margins(self.scored, self.kind, scores), self.codes[part.y[rows]]
+            # Distinct differences are merged where they become too many.
             found = ranked(values[:, 1] - values[:, 0], y == 1, np.ones(len(y)), _DIFFERENCES)
             self.total = self.merge(self.total, DifferenceSum(found, Ledger()))
 

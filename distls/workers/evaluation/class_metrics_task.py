@@ -1,4 +1,7 @@
-"""The task that evaluates a published model of classes: all metrics from one read of the rows."""
+"""The task that evaluates a published model of classes: all metrics from one read of the rows.
+
+Of very many pairs of classes the frequent ones are kept, as Misra and Gries (1982) do.
+"""
 
 from __future__ import annotations
 
@@ -119,6 +122,7 @@ class MetricsTask(Task):
     def _add_batch(self, scores: NDArray[Any], y: NDArray[np.int32], weight: Floats) -> None:
         """Add ranks, probabilities and curves of a batch."""
         total, known = self.total, y >= 0
+        # Unknown labels have no rank.
         ranks = _ranks(scores[known], y[known])
         first = ranks < MOST_RANKS
         natural, values = (

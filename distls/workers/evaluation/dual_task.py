@@ -100,9 +100,11 @@ class DualTask(Task):
     def _add_duals(self, part: Partition, weight: NDArray[np.float64], stored: NDArray[Any]) -> None:
         """Add the conjugates of a partition's rows at their duals, and the rows times these."""
         total, form, targets = self.total, self.duals.form, numeric_targets(part.y, self.duals.n_outputs)
+        # Pieces of fixed size: sums round alike on every worker.
         for first in range(0, len(stored), _PIECE_ROWS):
             rows = slice(first, min(first + _PIECE_ROWS, len(stored)))
             y = targets[rows]
+            # Stored duals are rounded, and may be outside of the domain by that much.
             duals = feasible(form.dual_domain, stored[rows], y)
             if self.balance is not None:
                 duals = self.balance(duals, y)
@@ -111,8 +113,10 @@ class DualTask(Task):
                 smaller = form.conjugate(duals * share, y)
                 total.shared_sums[place] += float((smaller * weight[rows] if len(weight) else smaller).sum())
             if len(weight):
+                # Weighted once, for all of the sums that follow.
                 values, duals = values * weight[rows], duals * weight[rows][:, None]
             total.conjugate_sum += float(values.sum())
+            # Both sides apart, since balancing scales them separately.
             total.up += np.maximum(duals, 0.0).sum(axis=0)
             total.down += np.maximum(-duals, 0.0).sum(axis=0)
             add_cross(_in_float64(slice_rows(part.x, rows)), duals, total.image)

@@ -38,6 +38,7 @@ class FoldTask(Task):
     def add(self, index: int, part: Partition) -> None:
         """Count a partition's rows."""
         n_rows, (folds, k) = n_rows_of(part.x), self.shape
+        # Without classes all rows are in one column.
         codes = part.y if is_codes(part.y) else np.zeros(n_rows, np.int64)
         weight = np.ones(n_rows) if part.sample_weight is None else part.sample_weight.astype(np.float64)
         for fold in range(folds):

@@ -1,4 +1,4 @@
-"""Sums over rows that say how good probabilities are: log loss, Brier score (1950), calibration by bins."""
+"""Sums over rows that say how good probabilities are: log loss, Brier (1950) score, calibration (Guo et al. 2017)."""
 
 from __future__ import annotations
 

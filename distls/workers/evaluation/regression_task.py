@@ -1,4 +1,7 @@
-"""The task that evaluates regression models: sums of squared residuals, and of squared deviations of the targets."""
+"""The task that evaluates regression models: sums of squared residuals, and of squared deviations of the targets.
+
+Deviations are merged as Chan, Golub and LeVeque (1979) do.
+"""
 
 from __future__ import annotations
 

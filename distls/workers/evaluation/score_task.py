@@ -76,6 +76,7 @@ class ScoreTask(Task):
     def merge(left: ScoreSum, right: ScoreSum) -> ScoreSum:
         """Add two sums."""
         keys = np.concatenate([left.pairs, right.pairs])
+        # Equal pairs of both sides get one place.
         pairs, places = np.unique(keys, return_inverse=True)
         counts = np.zeros(len(pairs), np.int64)
         np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))

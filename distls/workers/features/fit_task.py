@@ -52,6 +52,7 @@ class MomentsTask(Task):
             own = weight[rows] if len(weight) else None
             self._pending.add(features, own)
             total.sums += column_sums(features, own, len(total.sums))
+        # Weighted moments: principal components are those of the weighted rows.
         total.weight_sum += weight.sum() if len(weight) else n_rows_of(part.x)
 
     def result(self) -> RowMoments:

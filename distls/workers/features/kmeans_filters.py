@@ -1,4 +1,7 @@
-"""Filters for convolutional features: patches of a sample of images, whitened, and their k-means."""
+"""Filters for convolutional features: patches of a sample of images, whitened, and their k-means.
+
+The filters are those of section 3.2 of least squares revisited; patches are prepared as by Coates et al. (2011).
+"""
 
 from __future__ import annotations
 

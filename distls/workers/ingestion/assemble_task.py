@@ -80,6 +80,7 @@ class Piece:
         # shuffled: these buckets of every chunk; in source order buckets are numbered chunk by chunk
         if spec.shuffle:
             return [Segment(chunk, self.start, self.stop) for chunk in spec.chunks]
+        # Only the first and the last chunk may be taken in part.
         segments = []
         n = spec.n_buckets
         for number in range(self.start // n, (self.stop - 1) // n + 1):
@@ -118,8 +119,10 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
     """Write one partition, unless an earlier attempt did; return ``codecs`` and ``record``, the `PartitionRecord`."""
     with spec.staging.guard():
         finished = spec.staging.read_record(f"part{item.part}", item.index)
+        # With other codecs than were decided since, the partition is written again.
         if finished is not None and spec.codecs in (None, finished["codecs"]):
             return finished
+        # Rows are gathered into the pool's buffers, which the next partition uses again.
         with borrowed_buffers() as pool:
             return _assemble(spec, item, pool)
 
@@ -136,6 +139,7 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
     result = {"codecs": codecs, "record": asdict(record)}
     if spec.origins is not None:
         sources = _sources_of(spec, spec.origins, taken, order)
+        # Origins before the record: a recorded partition has all of its files.
         result["origins"] = msgspec.to_builtins(write_origins(spec.roots[item.part], item.index, sources))
     spec.staging.write_record(f"part{item.part}", item.index, result)
     return result
@@ -148,11 +152,13 @@ def _partition(
     words, row_at = _rows_of(spec, item, pool, taken)
     order = np.arange(len(row_at))
     if spec.shuffle:
+        # Each split has its own partitions, so the split is part of the key.
         key = (item.index,) if item.part == 0 else (item.index, item.part)
         order = rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))
         row_at = row_at[order]
     x = _transformed(spec, item, _gather(spec, words, row_at, pool))
     y = _targets(spec, words, row_at)
+    # The weight is the first extra word of a record, behind both counts.
     weight = words[row_at + 2].view(np.float32) if spec.weighted else None
     return order, Partition(x, y, weight)
 
@@ -173,11 +179,13 @@ def _rows_of(
     for piece in item.pieces:
         records = _read(spec, piece, pool)
         rows = np.arange(len(records.row_at))
+        # Without a split all rows are taken, which saves the look at their ranks.
         if len(spec.roots) > 1:
             rows = np.flatnonzero(_selected_rows(spec, records, item.part))
         row_at = records.row_at[rows] if len(spec.roots) > 1 else records.row_at
         if found is not None:
             found.append(_Taken(piece, rows))
+        # One piece is the rule: nothing is copied then.
         if len(item.pieces) == 1:
             return records.words, row_at
         # the buffer is reused for the next piece: copy the few records of this part
@@ -200,12 +208,14 @@ def _sources_of(spec: AssemblySpec, facts: OriginFacts, taken: list[_Taken], ord
 
 def _piece_sources(spec: AssemblySpec, facts: OriginFacts, taken: _Taken) -> RowSources:
     """Return the origins of the rows taken from a piece, in source order."""
+    # By name, as pieces name chunks and starts are numbered.
     number_of = {name: number for number, name in enumerate(spec.chunks)}
     rows, files, ids = [], [], []
     for segment in taken.piece.segments(spec):
         table = spec.staging.read_table_rows(segment)
         numbers, own_ids = spec.staging.read_chunk_origins(segment.chunk, *table)
         file, first = spec.chunk_starts[number_of[segment.chunk]]
+        # Numbers count within an item; the file may begin with other items.
         rows.append(numbers.astype(facts.dtype) + np.dtype(facts.dtype).type(first))
         files.append(np.full(len(numbers), file, dtype=np.uint32))
         if own_ids is not None:
@@ -229,6 +239,7 @@ def _joined_ids(parts: Sequence[RowIds]) -> RowIds | None:
 def _copied(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[UInts, Ints]:
     """Copy records into words of their own."""
     n_values, n_labels = (words[row_at + k].astype(np.int64) for k in (0, 1))
+    # A record: counts, extra words, labels of two words each, values.
     ends = np.cumsum(2 + spec.layout.n_extra + 2 * n_labels + spec.layout.stride * n_values)
     own = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint32)
     own_at = np.concatenate([[0], ends])
@@ -239,13 +250,16 @@ def _copied(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[UInts, Ints
 def _read(spec: AssemblySpec, piece: Piece, pool: BufferPool) -> _Records:
     segments = piece.segments(spec)
     words, n_rows = spec.staging.read_segments(segments, piece.n_words, pool)
+    # One more than rows: the end of the last record.
     row_at = np.empty(int(n_rows.sum()) + 1, dtype=np.int64)
+    # Records have no fixed length, so one pass finds where each begins.
     locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
     first = 0 if spec.shuffle else piece.start // spec.n_buckets
     chunk = np.repeat(np.arange(first, first + len(segments)), n_rows)
     return _Records(words, row_at[:-1], chunk)
 
 
+# Ranks were drawn when the rows were staged: every split takes a slice of them.
 def _selected_rows(spec: AssemblySpec, records: _Records, part: int) -> NDArray[np.bool_]:
     """Return which rows belong to `part`, shape (n_rows,)."""
     # of stratum s of chunk c, the allotment[k, c, s] rows of the lowest ranks go to the first k + 1 splits
@@ -258,6 +272,7 @@ def _selected_rows(spec: AssemblySpec, records: _Records, part: int) -> NDArray[
         rank = records.words[records.row_at + 1 + spec.layout.n_extra]
     bounds = [allotment[k][records.chunk, stratum] for k in range(len(allotment))]
     if part == 0:
+        # The training rows are what no split has taken.
         return rank >= bounds[-1]
     lower = bounds[part - 2] if part > 1 else 0
     return (rank >= lower) & (rank < bounds[part - 1])
@@ -273,6 +288,7 @@ def _gather(spec: AssemblySpec, words: UInts, row_at: Ints, pool: BufferPool) ->
         return DenseRows(values)
     nnz = int(words[row_at].sum(dtype=np.int64))
     indptr = np.empty(len(row_at) + 1, dtype=np.int64)
+    # Columns beyond the width may need wider indices until they are cut off.
     indices = _array(pool, "indices", nnz, index_dtype(2**32 if spec.narrowed else spec.n_columns))
     data = _array(pool, "data", nnz, dtype)
     gather_pairs(words, floats, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
@@ -283,6 +299,7 @@ def _gather(spec: AssemblySpec, words: UInts, row_at: Ints, pool: BufferPool) ->
 def _narrowed(rows: CsrRows, n_columns: int) -> CsrRows:
     """Return the rows without the columns from `n_columns` on."""
     kept = rows.indices < n_columns
+    # Counts of kept values before each place give the new offsets.
     before = np.concatenate([[0], np.cumsum(kept)])
     indices = rows.indices[kept].astype(index_dtype(n_columns))
     return CsrRows(before[rows.indptr], indices, rows.data[kept])
@@ -295,6 +312,7 @@ def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDAr
 def _labels(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[Doubles, Ints]:
     offsets = np.empty(len(row_at) + 1, dtype=np.int64)
     labels = np.empty(int(words[row_at + 1].sum(dtype=np.int64)), dtype=np.float64)
+    # One pass over the records reads all labels.
     read_labels(words, row_at, spec.layout.n_extra, labels, offsets)
     return labels, offsets
 
@@ -312,6 +330,7 @@ def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:
         return None
     labels, offsets = _labels(spec, words, row_at)
     if spec.target == "continuous":
+        # Targets of a row stand side by side in its record.
         return labels.reshape(len(row_at), spec.n_targets)
     codes = _codes(spec, labels)
     if spec.target == "class":
@@ -325,6 +344,7 @@ def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[I
     """Count the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
     counts = np.zeros(spec.n_columns, dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
+        # The pool is shared, since partitions are counted one after the other.
         n_rows = sum(_count(spec, item, counts, pool) for item in items)
     return counts, n_rows
 
@@ -344,6 +364,7 @@ def _count(spec: AssemblySpec, item: PartitionItem, counts: Ints, pool: BufferPo
 def column_moments(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Moments:
     """Return the moments of the columns over the rows of `items` after the transforms of `spec`."""
     with spec.staging.guard(), borrowed_buffers() as pool:
+        # Merged from the left, in the order of the items: the same rounding on any worker.
         return functools.reduce(merge_moments, (_moments(spec, item, pool) for item in items))
 
 

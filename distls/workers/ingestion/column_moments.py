@@ -33,6 +33,7 @@ def moments_of(x: Rows, n_features: int) -> Moments:
 
 def row_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield views of consecutive rows, small because they are copied to float64."""
+    # float64 copies of a megabyte stay in the cache.
     step = max(1, _BLOCK_BYTES // (8 * max(values.shape[1], 1)))
     for start in range(0, len(values), step):
         yield values[start : start + step]
@@ -45,6 +46,7 @@ def _of_dense(x: DenseRows) -> Moments:
         return Moments(0, sums, squares)
     # distances from the first row: exact for a constant column, small for one far from zero
     shift = x.values[0].astype(np.float64)
+    # Two passes: the sum of squares minus the squared mean would cancel.
     for block in row_blocks(x.values):
         sums += (block - shift).sum(axis=0)
     distance = sums / n_rows
@@ -58,14 +60,17 @@ def _of_sparse(x: CsrRows, n_features: int) -> Moments:
     n_rows = len(x.indptr) - 1
     sums, squares, counts = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features, dtype=np.int64)
     add_columns(x.indices, x.data, sums, counts)
+    # At least 1: an empty partition has means of zero.
     mean = sums / max(n_rows, 1)
     add_deviations(x.indices, x.data, mean, squares)
+    # The zeros that are not stored are as far from the mean as the mean is large.
     squares += (n_rows - counts) * np.square(mean)
     return Moments(n_rows, mean, squares)
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
     """Return the moments of the rows of both (Chan, Golub and LeVeque 1979)."""
+    # An empty side has no mean to weigh.
     if not a.n_rows or not b.n_rows:
         return a if a.n_rows else b
     n_rows = a.n_rows + b.n_rows
@@ -77,6 +82,7 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 def scale_of(moments: Moments) -> Doubles:
     """Return the population standard deviation of each column, 1 if it is constant, shape (n_features,)."""
     n, eps = moments.n_rows, np.finfo(np.float64).eps
+    # The population's variance, as scikit-learn's StandardScaler has it.
     variance = moments.squares / n
     if not np.isfinite(variance).all():  # squares that overflowed
         column = int(np.flatnonzero(~np.isfinite(variance))[0])
@@ -94,6 +100,7 @@ def add_columns(indices: NDArray[Any], data: NDArray[Any], sums: Doubles, counts
     """Add each value to the sum of its column (shape (n_features,)) and 1 to its count."""
     for k in range(len(data)):
         column = indices[k]
+        # float64, since a column may have millions of float32 values.
         sums[column] += np.float64(data[k])
         counts[column] += 1
 
@@ -103,5 +110,6 @@ def add_deviations(indices: NDArray[Any], data: NDArray[Any], mean: Doubles, squ
     """Add the square of each value's distance from the mean of its column; shapes (n_features,)."""
     for k in range(len(data)):
         column = indices[k]
+        # From the final mean: distances from a running one would depend on the order.
         distance = np.float64(data[k]) - mean[column]
         squares[column] += distance * distance

@@ -63,6 +63,7 @@ def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
     Return ``chunks``, the facts of each chunk in row order, and the fields of `Progress` over the whole item.
     """
     with spec.staging.guard():
+        # All chunks of the item are there.
         finished = spec.staging.read_item(item.number)
         if finished is not None:
             return finished
@@ -72,6 +73,7 @@ def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
 
 def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any]:
     chunks = _finished_chunks(spec, item.number)
+    # The last finished chunk tells where to go on.
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
     run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
     for batch in spec.reader.batches(item, run):
@@ -82,6 +84,7 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
         facts.pop("progress")
     progress.skipped_since.clear()
     summary = {**asdict(progress), "chunks": chunks}
+    # After all chunks: the item is finished by this document.
     spec.staging.write_item(item.number, summary)
     return summary
 
@@ -101,6 +104,7 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
 def _numbers_in_item(batch: RecordBatch, chunks: list[dict[str, Any]], progress: Progress) -> UInts:
     """Return the number of each row of a batch in its item, from 0; refused rows count too."""
     before = sum(chunk["rows"] for chunk in chunks)
+    # Refused rows have numbers too, by which origins are joined.
     before += chunks[-1]["progress"]["skipped"] if chunks else 0
     refused = np.searchsorted(np.array(progress.skipped_since, dtype=np.int64), batch.row_line)
     return (before + refused + np.arange(len(batch.row_line))).astype(np.uint32)
@@ -130,9 +134,11 @@ def _write_batch(
         ids = None if batch.ids is None else take_ids(batch.ids, order)
         spec.staging.write_chunk_origins(_chunk_name(item, part), numbers[order], ids)
     sort_records(batch.words, batch.row_at, buckets, extra, table, words)
+    # Totals are the last row of the table.
     facts["nnz"] = int(table[-1, 2])
     if batch.column_words is not None:
         spec.staging.write_document(f"words-{_chunk_name(item, part)}", sorted(batch.column_words.items()))
+    # With the chunk: a resumed item starts exactly behind it.
     facts["progress"] = asdict(progress)
     return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts)
 

@@ -174,6 +174,7 @@ class PointTask(OfPoints):
                 if place >= 0:  # points before the first have losses alone
                     gradients[:, place : place + self.n_outputs] = here.values
                 moments.losses[point] += here.loss_sum
+            # Rows are counted once, not for each point.
             if point == 0:
                 _add_totals(here, len(scores), moments)
                 moments.fold_weights[fold] += here.weight_sum
@@ -223,6 +224,7 @@ class SigmaTask(OfPoints):
         points, k = self.shared, self.n_outputs
         for _, rows in _batches(n_rows_of(part.x), 1, points.weights.shape[1]):
             x, s = slice_rows(part.x, rows), weight[rows]
+            # float64: a bound of the curvature must not be too small by rounding.
             for batch, features in blocks(Design(), x, np.dtype(np.float64)):
                 scores = np.tile(points.intercept, (n_rows_of(features), 1))
                 add_scores(features, points.weights, scores)

@@ -138,6 +138,7 @@ def _read(tasks: Sequence[Task]) -> list[Any]:
         began = time.perf_counter()
         results.append(task.result())
         spent[place] += time.perf_counter() - began
+    # Reading is done once for all, and charged once.
     spent[0] += time.perf_counter() - entered - sum(spent)
     for task, seconds in zip(tasks, spent, strict=True):
         task.ledger.charge(seconds)

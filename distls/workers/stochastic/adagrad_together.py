@@ -174,10 +174,12 @@ class AdagradLines(Joint):
         weights, _, _, _, decay, clock = states[0]
         lines = np.zeros((len(weights), WEIGHTS + weights.shape[1], MODELS_PER_LINE), weights.dtype)
         lines[:, FACTORS] = 1.0  # as `new_decay` has them
+        # Zero arrays need no copy: in a first round that saves touching all of the lines.
         for m, (weights, _, squares, *_) in enumerate(states):
             if squares.any() or weights.any():  # not in a first round
                 lines[:, SQUARES, m], lines[:, WEIGHTS:, m] = squares, weights
         b, square_b = np.stack([state[1] for state in states]), np.concatenate([state[3] for state in states])
+        # Idle lanes have steps of size zero.
         each = np.zeros((3, MODELS_PER_LINE))
         each[:, : len(states)] = np.transpose([(own.eta0, own.eta_b, own.alpha) for own in settings])
         super().__init__(

@@ -49,6 +49,7 @@ class Joint(ABC):
 
     def learn(self, call: int, *rows: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Learn for all at the first of the members' calls of that number; return what it has given."""
+        # The first member to ask does the work for all; the others find its sums.
         if call == self._calls:
             self._calls, self._sums = call + 1, self.kernel(*rows, *self._arrays, self._settings)
         return self._sums

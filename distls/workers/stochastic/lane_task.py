@@ -78,9 +78,11 @@ class StochasticTask(Task):
         if not self.recipe:
             return self.learner.learn(part.x, _as_kernels_take(part.y), weight, order)
         (design,) = design_of(self.recipe["features"], self.arrays)
+        # Rows are gathered in their order first, so that features are made of contiguous batches.
         x, loss_sum, errors = take_rows(part.x, order), 0.0, 0
         y = take_rows(part.y, order) if isinstance(part.y, CsrRows) else part.y[order]
         weight = weight[order] if len(weight) else weight
+        # One thread: workers are as many as cores, and products must not depend on the number of threads.
         with single_threaded_blas():
             for rows, batch in blocks(design, x, np.dtype(self.dtype)):
                 own = _as_kernels_take(slice_rows(y, rows))
@@ -137,6 +139,7 @@ class TrainTask(StochasticTask):
         order = _order_of(self.seed, self.round, index, count) if self.shuffle else np.arange(count)
         with self.ledger.in_kernels():
             loss, wrong = self.learn(part, order)
+        # In the order of the lane's partitions, so that the sum has the same rounding on any worker.
         self._loss_sum, self._errors = self._loss_sum + loss, self._errors + wrong
 
     def result(self) -> LaneResult:
@@ -165,9 +168,11 @@ class TrainTask(StochasticTask):
         """Average two results, each weighted by its rows; reuses the memory of `left`."""
         entered = time.perf_counter()
         ledger = left.ledger.merge(right.ledger)
+        # A running mean, weighted by rows: merging three lanes gives each its own weight.
         share = right.ledger.n_rows / ledger.n_rows if ledger.n_rows else 0.0
         # all arrays are averaged; the first distance, that of the weights, is the spread
         distance, *_ = [
+            # In place, and in the fixed order of merging, which makes averages bitwise identical.
             merge_mean(a.reshape(-1), b.reshape(-1), share)
             for a, b in zip(left.arrays, right.arrays, strict=True)
         ]
@@ -181,6 +186,7 @@ class TrainTask(StochasticTask):
             left,
             tail=left.tail if left.tail_steps else right.tail,
             tail_steps=left.tail_steps + right.tail_steps,
+            # The parallel update of a sum of squares: distances within both parts, and between them.
             spread=left.spread + right.spread + distance * left.ledger.n_rows * share,
             loss_sum=left.loss_sum + right.loss_sum,
             errors=left.errors + right.errors,
@@ -273,6 +279,7 @@ class TrialTask(StochasticTask):
         """See `Task.start`."""
         self._update, self._left = self.item.update, self._slices(self.item)[::-1]
         self.learner = self._update.start_lane(self.shared, 0.0)
+        # Made once, since it ends the learner.
         self._predictor: LinearPredictor | None = None
         self._loss_sum, self._weight_sum = 0.0, 0.0
 

@@ -170,6 +170,7 @@ class SgdSideBySide(Joint):
         self._learners = learners
         wide = (np.concatenate([getattr(each, name) for each in learners], axis=1) for name in ("u", "q"))
         stacked = (np.stack([getattr(each, name) for each in learners]) for name in ("b", "qb", "clock"))
+        # Strengths become arrays; what is equal in all models stays a number.
         own = (np.array([getattr(each, name) for each in settings]) for name in SideSettings._fields[:4])
         common = (getattr(settings[0], name) for name in SideSettings._fields[4:])
         super().__init__((*wide, *stacked), SideSettings(*own, *common))

@@ -32,7 +32,9 @@ def anndata_blocks(
     item: AnnDataItem, _options: ReadOptions, progress: Progress, block_bytes: int
 ) -> Iterator[RowBlock]:
     """Yield the item's rows from the `progress.offset`-th on, in blocks of about `block_bytes`."""
+    # The offset of the progress counts rows of this item.
     first_wanted = item.start + progress.offset
+    # A file that has changed since it was surveyed has other rows.
     item.file.check()
     with open_anndata(item.file.path) as store:
         for first, stop in _cuts(store, item, block_bytes):
@@ -51,6 +53,7 @@ def _cuts(store: AnnDataStore, item: AnnDataItem, block_bytes: int) -> Iterator[
     ends = store.row_ends(item.start, item.stop)
     # bytes before each row: 8 per value, and 16 for the row itself
     size = 8 * (ends[:-1] - ends[0]) + 16 * np.arange(len(ends) - 1)
+    # A cut wherever the running size passes a multiple of the block: the same cuts at every attempt.
     cuts = item.start + np.flatnonzero(np.diff(size // block_bytes, prepend=-1))
     yield from zip(cuts.tolist(), [*cuts[1:].tolist(), item.stop], strict=True)
 
@@ -61,6 +64,7 @@ def _block(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> Row
     if store.sparse:
         ends = store.row_ends(first, stop)
         indices, data = store.values(int(ends[0]), int(ends[-1]))
+        # Offsets of a damaged store would read other rows' values.
         if np.any(np.diff(ends) < 0) or not len(indices) == len(data) == ends[-1] - ends[0]:
             raise BadInputError(f"{item.name}, row {first}: row offsets that do not fit the values; damaged")
         csr = (ends - ends[0], indices, data)
@@ -68,6 +72,7 @@ def _block(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> Row
         values = store.dense_rows(first, stop)
     labels = store.column(item.label, first, stop)[:, None] if item.label else None
     if labels is not None:
+        # NaN or an empty text: the row is refused when it is packed, by its number.
         missing = labels[:, 0] == "" if labels.dtype.kind == "U" else np.isnan(labels[:, 0])
         faults = dict.fromkeys(
             np.flatnonzero(missing).tolist(), f'column "{item.label}": the row has no label'

@@ -53,6 +53,7 @@ def read_header(file: SourceFile, kind: str) -> ArrayHeader:
     try:
         if kind == "npz":
             return _npz_header(file)
+        # Compressed or not, only the header is read here.
         with _open_array(file, kind) as stream:
             shape, dtype = _stream_header(stream, kind, file.path)
             _check_sizes(shape)
@@ -76,12 +77,14 @@ def _dense_header(shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Ar
 
 def _check_sizes(shape: tuple[int, ...]) -> None:
     """Refuse shapes that are not those of a table, before anything is computed with them."""
+    # Products of untrusted sizes could overflow, and then pass the checks that follow.
     if any(n < 0 for n in shape) or shape[:1] > (2**48,) or math.prod(shape[1:]) > _MOST_FEATURES:
         raise ValueError(f"an array of shape {shape}")
 
 
 def _check_length(start: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
     """Refuse a header that declares more values than the file has."""
+    # Before memory is allocated for what the header merely claims.
     if start + math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"it has {size} bytes, too few for an array of shape {shape} and type {dtype}")
 
@@ -101,6 +104,7 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
                 *(_member_header(archive, key) for key in ("data", "indices", "indptr")), strict=True
             )
             numbered = all(dtype.kind in "iu" for dtype in types[1:])
+            # The length of `indptr` is the number of rows and one.
             if shapes[0] != shapes[1] or shapes[2] != (n_rows + 1,) or not numbered:
                 raise ValueError("its arrays do not fit its shape")
             _dense_header((1, 1), types[0], file.path)
@@ -149,6 +153,7 @@ def _member_header(archive: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...],
 
 def _fact(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
     """Return a small member: the shape or the format of a matrix."""
+    # Facts are tiny: anything larger is no fact, and is not read.
     if archive.getinfo(f"{key}.npy").file_size > _LARGEST_FACT:
         raise ValueError(f"{key} of more than {_LARGEST_FACT} bytes")
     return _small_member(archive, key)
@@ -157,11 +162,13 @@ def _fact(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
 def _small_member(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
     _member_header(archive, key)
     with _member(archive, key) as stream:
+        # Never pickled: an object array would execute what the file says.
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def _npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
+    # Headers of version 1 have lengths of two bytes.
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = reader(stream)
     # rows of a column-major array cannot be read as a stream
@@ -174,6 +181,7 @@ def _idx_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     magic = stream.read(4)
     if len(magic) != 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_TYPES:
         raise ValueError("its first bytes are not those of an IDX file")
+    # The fourth byte of the magic is the number of dimensions.
     sizes = stream.read(4 * magic[3])
     if len(sizes) != 4 * magic[3]:
         raise EOFError("it ends in its header")
@@ -187,6 +195,7 @@ def _stream_header(stream: IO[bytes], kind: str, path: str) -> tuple[tuple[int, 
 def _open_array(file: SourceFile, kind: str) -> IO[bytes]:
     file.check()
     return (
+        # A label file may be compressed where the data are not.
         cast(IO[bytes], gzip.open(file.path, "rb")) if file.compression == "gzip" else open(file.path, "rb")
     )
 
@@ -194,6 +203,7 @@ def _open_array(file: SourceFile, kind: str) -> IO[bytes]:
 def read_labels_file(file: SourceFile) -> NDArray[Any]:
     """Return the labels in an IDX (.gz) or npy file, shape (n_rows,) or (n_rows, n_targets)."""
     with _open_array(file, "labels") as stream:
+        # By content, since names of label files tell nothing.
         start = stream.read(6)
         stream.seek(0)
         kind = "npy" if start == b"\x93NUMPY" else "idx"
@@ -202,6 +212,7 @@ def read_labels_file(file: SourceFile) -> NDArray[Any]:
             _check_sizes(shape)
             values = np.frombuffer(_read_up_to(stream, math.prod(shape) * dtype.itemsize), dtype)
             values = values.reshape(shape)
+            # Trailing bytes mean that the header is of another array.
             if stream.read(1):
                 raise ValueError(f"it is longer than an array of shape {shape}")
         except _DAMAGED as error:
@@ -249,6 +260,7 @@ def array_blocks(
 
 def row_ranges(start: int, stop: int, n_features: int, block_bytes: int) -> Iterator[tuple[int, int]]:
     """Cut rows into ranges of about `block_bytes` as float32."""
+    # A row may be larger than a block.
     step = max(1, block_bytes // (4 * max(n_features, 1)))
     for first in range(start, stop, step):
         yield first, min(first + step, stop)
@@ -268,6 +280,7 @@ def as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | 
 
 def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
     item.file.check()
+    # Memory-mapped: pages are read as rows are converted.
     values = np.load(item.file.path, mmap_mode="r", allow_pickle=False)
     y = _labels_for(item)
     n_features = math.prod(values.shape[1:])
@@ -279,6 +292,7 @@ def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
 def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
     with _open_array(item.file, "idx") as stream:
         shape, dtype = _idx_header(stream)
+        # Labels of the files before this one come first in the label file.
         yield from _stream_blocks(stream, shape, dtype, item, _labels_for(item), skip, block_bytes)
 
 
@@ -292,6 +306,7 @@ def _stream_blocks(
     block_bytes: int,
 ) -> Iterator[RowBlock]:
     n_features = math.prod(shape[1:])
+    # A compressed stream cannot seek, so rows that are done are read and dropped.
     discard(stream, skip * n_features * dtype.itemsize)
     for first, stop in row_ranges(skip, shape[0], n_features, block_bytes):
         block = _read_values(stream, (stop - first) * n_features, dtype).reshape(stop - first, n_features)
@@ -300,6 +315,7 @@ def _stream_blocks(
 
 def _read_values(stream: IO[bytes], n_values: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     payload = stream.read(n_values * dtype.itemsize)
+    # A short read is a file that was cut off.
     if len(payload) != n_values * dtype.itemsize:
         raise EOFError(f"{n_values * dtype.itemsize - len(payload)} bytes are missing")
     return np.frombuffer(payload, dtype=dtype)
@@ -313,6 +329,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
         key = _label_key(names)
         if y is None and key is not None:
             (n_labels, *_), _ = _member_header(archive, key)
+            # A label more or less would shift all that follow.
             if n_labels != item.stop:
                 raise BadInputError(f"{item.file.path}: {key} has {n_labels} labels for {item.stop} rows")
             y = _small_member(archive, key)
@@ -335,13 +352,16 @@ def _csr_blocks(
     ):
         # the members are read in parallel, as three streams positioned after their headers
         types = {stream: _npy_header(stream)[1] for stream in (data, indices, ptr)}
+        # The first offset need not be zero.
         end = int(_read_values(ptr, 1, types[ptr])[0])
         # as many rows of average length as fill a block
+        # Bounded from above: rows of a nearly empty matrix are small.
         step = max(1, min(2**16, block_bytes * max(item.stop, 1) // (8 * max(item.file.size, 1))))
         for first in range(0, item.stop, step):
             stop = min(first + step, item.stop)
             ends = _read_values(ptr, stop - first, types[ptr]).astype(np.int64)
             indptr = np.concatenate([[0], ends - end])
+            # Refused by its row, as kernels rely on increasing offsets.
             if np.any(np.diff(indptr) < 0):
                 raise BadInputError(f"{item.file.path}, row {first}: row offsets decrease")
             block = (

@@ -55,6 +55,7 @@ class RowReader:
         n_extra: int = 0,
     ) -> None:
         self.options = options
+        # A field without a value is NaN unless `na` says otherwise, and NaN is refused later.
         na = float(options.na) if options.na else math.nan
         # int: numba treats a member of Mode as another type, and would compile the kernel again
         self.rules = Rules(ord(options.separator), int(mode), na, n_extra)
@@ -62,6 +63,7 @@ class RowReader:
         self.progress = progress
         self.locate = locate
         self.state = np.zeros(State.SIZE, dtype=np.int64)
+        # Line numbers go on where an earlier attempt has stopped.
         self.state[State.LINE] = progress.lines
         self.table = WordTable()
         self.label_words: dict[float, str] = {}
@@ -72,11 +74,13 @@ class RowReader:
     def begin(self, block: TextBlock) -> None:
         """Go to the block's first row."""
         state = self.state
+        # Answers are of places in the block before.
         state[[State.POSITION, State.ANSWERS]] = 0
         # byte order mark and header are at the start of each file only
         if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
             state[State.POSITION] = 3
         found = not (block.starts_file and self.options.headed)
+        # Blank lines before the header are no header.
         while not found and state[State.POSITION] < block.size:
             start = int(state[State.POSITION])
             end = int(line_end(block.text, start))
@@ -87,6 +91,7 @@ class RowReader:
     def run(self, block: TextBlock) -> Code:
         """Parse on until the block is done or the records are full; return which."""
         while True:
+            # The kernel returns for whatever is rare, and goes on at the same field.
             code = Code(self._run_kernel(block))
             if code in (Code.DONE, Code.FULL):
                 return code
@@ -97,6 +102,7 @@ class RowReader:
             elif code == Code.NEW_LABEL:
                 self._name_labels(block.text)
             else:
+                # A row with an unclosed quote has no known end, so it cannot be skipped.
                 self.refuse(block.text, self._reason(code, block.text), may_skip=code != Code.UNCLOSED)
 
     def _run_kernel(self, block: TextBlock) -> int:
@@ -116,6 +122,7 @@ class RowReader:
 
     def answer(self, token: bytes) -> float:
         """Return the value of a field that the kernel could not decide."""
+        # Python's own float decides what the kernel's fast path cannot.
         return float(token)
 
     def make_room(self) -> None:
@@ -138,6 +145,7 @@ class RowReader:
         """Assign values to new labels."""
         entries = list(self.table.unvalued())
         try:
+            # A label that is no UTF-8 text has no name in the model.
             values, words = value_labels(map(self.table.text, entries))
         except UnicodeDecodeError:
             self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {CONVERT}")
@@ -153,6 +161,7 @@ class RowReader:
         if not (self.options.skip_errors and may_skip):
             raise BadInputError(f"{self.locate(line)}: {reason}")
         self.progress.skip(line, reason)
+        # To the next line: the kernel starts anew there.
         state[State.POSITION] = line_end(text, int(state[State.POSITION])) + 1
         state[State.LINE] = line + 1
         state[State.ANSWERS] = 0
@@ -179,6 +188,7 @@ class RowReader:
     def _n_fields(self, line: bytes) -> int:
         text, separator = line.decode("latin-1").replace("\r", " "), self.options.separator
         try:
+            # As the kernel reads: with spaces after separators, but not where they separate.
             return len(next(csv.reader([text], delimiter=separator, skipinitialspace=separator != " ")))
         except csv.Error:  # a field of more than 128 KiB
             return text.count(separator) + 1
@@ -234,7 +244,9 @@ class DelimitedParser(RowReader):
         mode = sum(int(bit) for bit, given in bits.items() if given)
         columns = _kernel_columns(options)
         super().__init__(options, columns, mode, progress, locate, FEATURES + len(options.features), n_extra)
+        # Each feature knows the first of its columns, as categories take several.
         self.slots.indices[FEATURES:] = first_columns(options.features)[:-1]
+        # A row without a weight counts one.
         self.slots.values[WEIGHT] = 1.0
         self._enter_categories()
         self._pool = pool
@@ -258,6 +270,7 @@ class DelimitedParser(RowReader):
         self.begin(block)
         while self.run(block) == Code.FULL:
             self._note(block, start + int(self.state[State.POSITION]))
+            # Twice the size: rows have no limit but memory.
             # full without a row: a single row is larger than the buffers
             if self.state[State.ROWS]:
                 yield self._take_batch()
@@ -271,6 +284,7 @@ class DelimitedParser(RowReader):
         """Copy the kernel's totals into `progress`."""
         state, progress = self.state, self.progress
         progress.offset, progress.lines = offset, int(state[State.LINE])
+        # The first one only: an example is enough for the notice.
         if state[State.UNSEEN] and progress.unseen_first is None:
             start, end, column = state[[State.UNSEEN_START, State.UNSEEN_END, State.UNSEEN_COLUMN]].tolist()
             name = quoted(self.options.columns[column].encode())
@@ -283,6 +297,7 @@ class DelimitedParser(RowReader):
         n_rows, n_words = int(self.state[State.ROWS]), int(self.state[State.WORDS])
         self.state[[State.ROWS, State.WORDS]] = 0
         words, _, row_at, row_line, row_weight = self.records
+        # The end of the last record closes the table.
         row_at[n_rows] = n_words
         weights = row_weight[:n_rows] if self.options.weight else None
         return RecordBatch(
@@ -302,6 +317,7 @@ def _kernel_columns(options: DelimitedOptions) -> Ints:
             return Kind.WEIGHT, WEIGHT, -1
         if name in slots:
             return (Kind.CATEGORY if name in category else Kind.NUMBER), slots[name], -1
+        # Columns that are not asked for are parsed, to find the end of the row, and dropped.
         return Kind.SKIP, LABEL, -1
 
     return np.array([entry(name) for name in options.columns], dtype=np.int64)

@@ -24,6 +24,7 @@ from distls.workers.ingestion.records.row_block import RowBlock
 
 def is_frame(x: Any) -> bool:
     """Return whether an object has named columns, which ``x[name]`` returns."""
+    # Of any library: only the column names and access by name are needed.
     return isinstance(x, Mapping) or hasattr(x, "column_names") or _is_data_frame(x)
 
 
@@ -45,9 +46,11 @@ def plain_numbers(frame: Any, labels: Sequence[Any]) -> Any:
     if not hasattr(frame, "to_numpy") or not hasattr(types, "to_list"):
         return None
     own = types.to_list()
+    # Objects and extension types may hold missing values of their own kind.
     if not all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in own):
         return None
     values = (frame if list(frame.columns) == list(labels) else frame[list(labels)]).to_numpy(np.float64)
+    # Missing values need the rules of tables, which Arrow's path has.
     return None if np.isnan(values).any() else values
 
 
@@ -61,6 +64,7 @@ def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions, path:
     label_of = dict(zip(options.columns, labels, strict=True))
     arrays = {}
     for feature in options.features:
+        # An Arrow column of nulls has no type of its own.
         empty = arrow.string() if feature.categories is not None else arrow.float64()
         for name in filter(None, (feature.name, feature.indices)):
             array = _as_arrow(frame[label_of[name]], arrow, f'{path}: column "{name}"')
@@ -83,6 +87,7 @@ def _pyarrow(path: str) -> Any:
 def _as_arrow(column: Any, arrow: Any, where: str) -> Any:
     found = _arrow_column(column, arrow, where)
     if isinstance(found, arrow.ChunkedArray):
+        # Chunks are joined twice: dictionaries may leave one chunk of chunks.
         found = found.combine_chunks()
     return found.combine_chunks() if isinstance(found, arrow.ChunkedArray) else found
 
@@ -92,6 +97,7 @@ def _arrow_column(column: Any, arrow: Any, where: str) -> Any:
     try:
         found = column.to_arrow() if hasattr(column, "to_arrow") else column
         if not isinstance(found, (arrow.Array, arrow.ChunkedArray)):
+            # pandas' NaN becomes a missing value.
             found = arrow.array(found, from_pandas=True)
     except (arrow.ArrowException, TypeError, ValueError) as error:
         raise BadInputError(f"{where}: {' '.join(str(error).split())}") from None
@@ -122,6 +128,7 @@ def arrow_table(frame: Any, path: str, others: Mapping[str, Any]) -> Any:
     arrow = _pyarrow(path)
     labels = column_labels(frame)
     names = [str(label) for label in labels]
+    # Names are texts in the model: 1 and "1" would be one column.
     if len({*names, *others}) < len(names) + len(others):
         raise BadInputError(f"{path}: two columns have one name; rename one of them")
     columns = [(name, frame[label]) for name, label in zip(names, labels, strict=True)]
@@ -147,10 +154,12 @@ def describe_frame(frame: Any, path: str) -> FrameFacts:
 def frame_source(table: Any, path: str, range_bytes: int) -> FrameSource:
     """Return an Arrow table as a source, with row groups of about `range_bytes`."""
     facts = describe_frame(table, path)
+    # Row groups of about the size of a range, as of a file.
     step = max(1, range_bytes * max(facts.rows, 1) // max(facts.n_bytes, 1))
     starts = range(0, facts.rows, step)
     groups = [min(step, facts.rows - start) for start in starts]
     head = _head(facts, [(rows, facts.n_bytes * rows // facts.rows) for rows in groups])
+    # The content's checksum stands for the file's identity, so that a resumed ingest notices another frame.
     found = {"path": "a data frame", "rows": facts.rows, "crc32": _checksum(table)}
     return FrameSource(path, facts.n_bytes, 0, head=head, table=_Slices(table, step), facts=found)
 
@@ -190,6 +199,7 @@ class _Slices:
     step: int
 
     def __call__(self, group: int) -> Any:
+        # A table is sliced without a copy.
         return self.table.slice(group * self.step, self.step)
 
 
@@ -202,6 +212,7 @@ class _Computed:
     def __call__(self, group: int) -> Any:
         table = arrow_table(self.compute(group), self.path, {})
         try:
+            # Chunks may infer other types than the schema of all.
             return table.cast(self.schema)
         except (_pyarrow(self.path).ArrowException, ValueError) as error:
             raise BadInputError(f"{self.path}, chunk {group}: {' '.join(str(error).split())}") from None
@@ -210,6 +221,7 @@ class _Computed:
 def _checksum(table: Any) -> int:
     """Return the CRC of a table's content."""
     sink = _Checksum()
+    # Streamed through the checksum: no copy of the data is made.
     with _pyarrow("").ipc.new_stream(_pyarrow("").PythonFile(sink, "w"), table.schema) as stream:
         stream.write_table(table)
     return sink.crc
@@ -254,11 +266,13 @@ def _as_written(batch: Any, options: TableOptions) -> Any:
         if feature.categories is None:
             continue
         place, column = batch.schema.get_field_index(feature.name), batch[feature.name]
+        # As pandas would write them: a model trained on text must know them again.
         if arrow.types.is_boolean(column.type):
             column = arrow.compute.if_else(column, "True", "False")
         if arrow.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         text = arrow.compute.cast(column, arrow.string())
+        # The words for missing values are those of separated text.
         unknown = arrow.compute.is_in(text, value_set=arrow.array(MISSING, arrow.string()))
         text = arrow.compute.if_else(unknown, arrow.scalar(None, arrow.string()), text)
         batch = batch.set_column(place, feature.name, text)

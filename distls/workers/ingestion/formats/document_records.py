@@ -50,6 +50,7 @@ class Hashing:
             lowercase=self.lowercase,
             alternate_sign=self.alternate_sign,
             binary=self.binary,
+            # Rows are normalised by a transform, where it is asked for, and not here.
             norm=None,
         )
 
@@ -94,6 +95,7 @@ class DocumentPacker:
     def batch(self, found: list[tuple[int, Document]]) -> RecordBatch:
         """Return the records of documents, each with its line."""
         documents = [document for _, document in found]
+        # All labels at once: each distinct one is hashed only once.
         values, words = value_labels(label for document in documents for label in document.labels)
         offsets = np.cumsum([0, *(len(document.labels) for document in documents)], dtype=np.int64)
         records, row_at = pack_sparse(self._hashed(documents), values, offsets, self.n_extra)
@@ -115,6 +117,7 @@ class DocumentPacker:
         analyzer, n_columns = self._vectorizer.build_analyzer(), self.options.hashing.n_features
         counts = Counter(itertools.chain.from_iterable(analyzer(document.text) for document in documents))
         found: dict[int, tuple[str, int]] = {}
+        # In alphabetical order, so that ties do not depend on the order of documents.
         for word, count in sorted(counts.items()):
             hashed = int(murmurhash3_32(word, 0))
             # as FeatureHasher: the absolute value of the smallest integer does not fit into 32 bits
@@ -134,6 +137,7 @@ def hashed_texts(
     """Return the hashed features of documents: indptr, indices and values, sorted, without zeros."""
     matrix = vectorizer.transform(texts)
     matrix.eliminate_zeros()  # counts of opposite signs
+    # Sorted by scikit-learn already; int64 as the records' kernels expect.
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
 
 
@@ -159,6 +163,7 @@ def _text_field(record: dict[str, Any], name: str) -> str:
     text = _field(record, name)
     if not isinstance(text, str):
         raise Refused(f'field "{name}" must be a string')
+    # Hashing encodes to UTF-8, which a lone surrogate does not survive.
     if not is_encodable(text):
         raise Refused(f'field "{name}" has a lone surrogate, which is no character')
     return text
@@ -167,6 +172,7 @@ def _text_field(record: dict[str, Any], name: str) -> str:
 def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[str]:
     name = options.label_column
     given = _field(record, name, "; documents without labels are for ingest --unlabelled, and predict")
+    # A list without --multilabel is a mistake, and not a label.
     if options.multilabel != isinstance(given, list):
         needed = "must be a list, as --multilabel says" if options.multilabel else "is a list"
         remedy = "" if options.multilabel else "; several labels in a row are read with --multilabel only"
@@ -187,6 +193,7 @@ def checked_labels(labels: list[str]) -> list[str]:
     for label in labels:
         if fault := label_fault(label):
             raise Refused(fault)
+    # Two spellings of one number are one label.
     if len(labels) > 1 and len({label_value(label) for label in labels}) < len(labels):
         raise Refused("a label is given twice")
     return labels
@@ -196,6 +203,7 @@ def _id_field(record: dict[str, Any], options: DocumentReadOptions) -> str:
     if not options.id_column:
         return ""
     found = _field(record, options.id_column)
+    # Numbers as they are written in JSON.
     text = found if isinstance(found, str) else json.dumps(found)
     if not is_encodable(text):
         raise Refused(f'field "{options.id_column}" has a lone surrogate, which is no character')
@@ -208,6 +216,7 @@ def _weight_field(record: dict[str, Any], name: str) -> float:
     weight = _field(record, name)
     # bool is a subclass of int
     sound = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    # float32 would make larger ones infinite.
     if not sound or not 0 <= weight <= _LARGEST_WEIGHT:
         raise Refused(f'field "{name}" must be a number that is finite and not negative')
     return float(weight)

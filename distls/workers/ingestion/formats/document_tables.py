@@ -42,17 +42,20 @@ class DocumentTableReader(Reader[ItemT, DocumentReadOptions], Generic[ItemT]):
         packer = DocumentPacker(options, run.n_extra)
         found: list[tuple[int, Document]] = []
         size = 0
+        # Records that are done are read again, since their places are not known.
         for line, record in itertools.islice(self.records(item, options), progress.offset, None):
             progress.offset, progress.lines = progress.offset + 1, line + 1
             try:
                 document = _document(record, options)
             except Refused as refused:
                 if not options.skip_errors:
+                    # The line is named, as nobody finds a record by its content alone.
                     raise BadInputError(f"{item.where(line)}: {refused}") from None
                 progress.skip(line, str(refused))
                 continue
             found.append((line, document))
             size += len(document.text)
+            # By characters and by rows: many short documents have as many records.
             if size >= _CHUNK_CHARACTERS or len(found) >= _CHUNK_ROWS:
                 yield packer.batch(found)
                 found, size = [], 0
@@ -79,10 +82,12 @@ def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Reco
             _lines(text, item.file.path),
             delimiter=options.separator,
             skipinitialspace=options.separator != " ",
+            # Strict: a quote in the middle of a field is refused instead of guessed at.
             strict=True,
         )
         expects_header = options.headed
         while True:
+            # Before the record: a quoted field may span lines.
             line = rows.line_num
             try:
                 row = next(rows)
@@ -95,11 +100,13 @@ def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Reco
             if row and not expects_header:
                 yield line, _fields(row, options)
             expects_header = expects_header and not row
+        # After the last row: what changed meanwhile is not one source.
         item.file.check()
 
 
 def _lines(text: IO[str], path: str) -> Iterator[str]:
     while line := text.readline(MAX_LINE):
+        # A binary file has no line ends, and would be read whole.
         if len(line) == MAX_LINE:
             raise BadInputError(f"{path}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
         yield line
@@ -116,6 +123,7 @@ def _csv_rule(error: csv.Error) -> str:
 def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Refused:
     """Return the fields that are read, by name."""
     wanted = len(options.columns)
+    # Names are positions: a row of another length has unknown fields.
     if len(row) != wanted:
         start = quoted(options.separator.join(row).encode("utf-8", "surrogateescape"))
         return Refused(f"{start}: {len(row)} field{'s' * (len(row) > 1)} where there should be {wanted}")
@@ -123,6 +131,7 @@ def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Re
     named = (options.text_column, options.label_column, options.weight_column, options.id_column)
     for name in filter(None, named):
         text = row[options.columns.index(name)]
+        # Surrogates stand for the bytes that were not UTF-8.
         if any("\ud800" <= character <= "\udfff" for character in text):
             shown = quoted(text.encode("utf-8", "surrogateescape"))
             return Refused(f'column "{name}": {shown} is not UTF-8; {CONVERT}')
@@ -150,8 +159,10 @@ def _parquet_records(item: ParquetItem, options: DocumentReadOptions) -> Iterato
     names = [options.text_column, options.label_column if options.labelled else "", options.weight_column]
     names.append(options.id_column)
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 1)
+    # Rows of about equal size, so that a batch has bounded memory.
     n_rows = max(1, min(_CHUNK_CHARACTERS // row_bytes, _CHUNK_ROWS))
     row = 0
+    # Each column once, though it may serve for two things.
     for batch in parquet_batches(item, list(dict.fromkeys(filter(None, names))), n_rows):
         try:
             records = batch.to_pylist()

@@ -54,15 +54,18 @@ class DocumentParser:
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
+        # Hashing takes several times the memory of the text.
         for chunk in _line_chunks(block):
             found = list(self._documents(chunk))
             self.progress.offset += len(chunk)
+            # The last line may lack its end.
             self.progress.lines += chunk.count(b"\n") + (not chunk.endswith(b"\n"))
             if found:
                 yield self._packer.batch(found)
 
     def _documents(self, chunk: bytes) -> Iterator[tuple[int, Document]]:
         """Yield the documents of some lines, each with its line number."""
+        # Numbered from the item's lines, as messages name them.
         for line, raw in enumerate(chunk.removesuffix(b"\n").split(b"\n"), self.progress.lines):
             try:
                 document = self._read(raw, self.options)
@@ -86,8 +89,10 @@ def _line_chunks(block: TextBlock) -> Iterator[bytes]:
         newlines = np.flatnonzero(block.text[start:stop] == ord("\n"))
         # no line ends in the chunk: extend it to the end of the line
         if stop < block.size and not len(newlines):
+            # The text is followed by one more byte, a line end if there is one.
             stop += int(np.argmax(block.text[stop : block.size + 1] == ord("\n"))) + 1
         elif stop < block.size:
+            # Behind the last whole line of the chunk.
             stop = start + int(newlines[-1]) + 1
         yield block.text[start : min(stop, block.size)].tobytes()
         start = stop
@@ -104,6 +109,7 @@ def _read_plain(raw: bytes, options: DocumentReadOptions) -> Document | None:
         return None
     label, tab, document = text.partition("\t")
     if not tab:
+        # A document without a tab is most likely one without a label.
         raise Refused("expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict")
     labels = [label]
     if options.multilabel:
@@ -115,6 +121,7 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
     text = _decoded(raw)
     if options.labelled and not text.strip():
         return None
+    # Labels are no words of the document.
     document = _PREFIXED_LABEL.sub("", text)
     if not options.labelled:
         return Document(document, [], 1.0)
@@ -129,6 +136,7 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
 
 def _decoded(raw: bytes) -> str:
     try:
+        # A byte order mark may begin any file of a concatenation.
         return raw.removeprefix(_BYTE_ORDER_MARK).removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         raise Refused(f"byte {error.start + 1} of the line is not UTF-8; {CONVERT}") from None

@@ -51,9 +51,11 @@ def memory_blocks(
     """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks of about `block_bytes`."""
     weights, skip = item.sample_weight, progress.offset
     sparse = not isinstance(item.x, np.ndarray)
+    # Two numbers for each stored value: its column, and itself.
     width = 2 * item.x.nnz // max(item.x.shape[0], 1) if sparse else item.x.shape[1]
     for first, stop in row_ranges(item.start + skip, item.stop, width, block_bytes):
         part = item.x[first:stop]
+        # Records keep weights as float32.
         weight = None if weights is None else np.asarray(weights[first:stop], dtype=np.float32)
         values, csr = (None, (part.indptr, part.indices, part.data)) if sparse else (part, None)
         yield RowBlock(first, values, csr, as_targets(item.y, first, stop), weight)
@@ -64,6 +66,7 @@ def computed_blocks(
 ) -> Iterator[RowBlock]:
     """Compute the rows of an item, and yield them as `memory_blocks` does."""
     x, y, weight = item.compute()
+    # Its rows are counted from zero: the item's start is for messages.
     computed = MemoryItem(item.number, x, y, weight, 0, x.shape[0])
     yield from memory_blocks(computed, options, progress, block_bytes)
 

@@ -49,6 +49,7 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
     first = 0
     for batch in parquet_batches(item, wanted, _LARGEST_BATCH):
         for column, known in values.items():
+            # Too many values are no categories: collecting stops there.
             if len(known) <= limits[column]:
                 texts = _as_text(item.file.path, names[column], batch[names[column]], arrow)
                 _collect(known, texts, text, arrow)
@@ -74,9 +75,11 @@ def _largest(item: ParquetItem, first: int, name: str, column: Any, arrow: Any) 
     """Return the largest index of a column, -1 without any; `first` is the number of the batch's first row."""
     flat = arrow.compute.list_flatten(column)
     largest = arrow.compute.max(flat).as_py()
+    # An empty column, or one without numbers.
     if largest is None or math.isnan(largest):  # rows without numbers are refused when they are read
         return -1
     if largest >= _MOST_FEATURES:
+        # The row of the largest index, for the message.
         place = arrow.compute.index(flat, largest).as_py()
         row = first + arrow.compute.list_parent_indices(column)[place].as_py()
         raise BadInputError(
@@ -117,11 +120,13 @@ def parquet_blocks(
     width = sum(feature.size for feature in options.features if not feature.indices)
     # the stored size of a row, or that of its dense features if that is larger
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 4 * width, 1)
+    # At least one row, and no batch that Arrow would not make.
     n_rows = max(1, min(block_bytes // row_bytes, _LARGEST_BATCH))
     first, skip = 0, progress.offset
     for batch in parquet_batches(item, wanted, n_rows):
         inside = max(skip - first, 0)  # rows done, if resumed within a batch
         first += batch.num_rows
+        # Batches that an earlier attempt has staged are passed over.
         if first > skip:
             start = first - len(batch) + inside
             yield record_batch_rows(batch.slice(inside), options, item.file.path, progress, start)
@@ -157,6 +162,7 @@ class _Block:
         if options.weight:
             weights = self._plain(options.weight).astype(np.float32)
         assert n_rows == (
+            # Every row of the batch has to be in the result: rows are refused later.
             len(values) if csr is None and values is not None else len(csr[0]) - 1 if csr else 0
         )
         ids = self._ids() if options.id_column else None
@@ -169,10 +175,12 @@ class _Block:
         values = np.empty((self.batch.num_rows, starts[-1]))
         for feature, start in zip(self.options.features, starts, strict=False):
             values[:, start : start + feature.size] = self._numbers(feature)
+        # Features are written to their places, without a list of parts.
         return values
 
     def _sparse(self, first_row: int) -> Csr:
         parts = [self._part(feature, first_row) for feature in self.options.features]
+        # One feature needs no joining, which is the common case.
         if len(parts) == 1:
             return parts[0]
         from scipy.sparse import csr_array, hstack
@@ -192,6 +200,7 @@ class _Block:
             return self._pairs(feature)
         values = self._numbers(feature)
         n_rows, width = values.shape
+        # Dense numbers as sparse rows: every row has all of its columns.
         indptr = np.arange(n_rows + 1, dtype=np.int64) * width
         return indptr, np.tile(np.arange(width), n_rows), values.reshape(-1)
 
@@ -203,6 +212,7 @@ class _Block:
         return self._as_numbers(_decoded(self.path, self.batch[name], self.arrow))
 
     def _as_numbers(self, column: Any) -> Doubles:
+        # Unsafe casts turn what does not fit into infinity or NaN, which is refused with its row.
         cast = self.arrow.compute.cast(column, self.arrow.float64(), safe=False)
         return np.array(cast.to_numpy(zero_copy_only=False))
 
@@ -216,6 +226,7 @@ class _Block:
         lengths, flat = self._lists(feature.name)
         values = np.zeros((len(lengths), feature.width))
         fitting = lengths == feature.width
+        # Rows of another length keep zeros, and are refused.
         values[fitting] = flat[np.repeat(fitting, lengths)].reshape(-1, feature.width)
         for row in np.flatnonzero(~fitting).tolist():
             self._fault(row, feature.name, f"{lengths[row]} numbers where there should be {feature.width}")
@@ -241,6 +252,7 @@ class _Block:
             lengths = np.where(equal, lengths, 0)
         rows = np.repeat(np.arange(len(lengths)), lengths)
         self._check(feature.name, values, rows)
+        # Indices may come as floats.
         outside = ~((indices >= 0) & (indices < feature.width) & (indices == np.floor(indices)))
         for k in np.flatnonzero(outside).tolist():
             rule = f"{indices[k]:g}: an index must be a whole number from 0 to {feature.width - 1}"
@@ -266,6 +278,7 @@ class _Block:
             for row in np.flatnonzero(missing).tolist():
                 self._fault(row, feature.name, _MISSING)
         known = self.arrow.array(feature.categories, self.arrow.string())
+        # A value that no category has gives no feature.
         found = self.arrow.compute.index_in(column, value_set=known)
         codes = self.arrow.compute.fill_null(found, -1).to_numpy(zero_copy_only=False)
         self._note_unseen(feature.name, column, (codes < 0) & ~(missing & (not self.options.na)), first_row)
@@ -281,6 +294,7 @@ class _Block:
 
     def _ids(self) -> list[str]:
         ids = self._text(self.options.id_column).to_pylist()
+        # An id that is missing cannot be joined to anything.
         for row in [row for row, text in enumerate(ids) if text is None]:
             self._fault(row, self.options.id_column, "the row has no id")
         return [text or "" for text in ids]
@@ -302,6 +316,7 @@ class _Block:
 
     def _check(self, name: str, values: Doubles, rows: Ints) -> None:
         """Replace missing values and record those that cannot be stored; `rows` has the row of each."""
+        # In place: NaN of a refused row does not matter.
         missing = np.isnan(values)
         if self.na is not None:
             values[missing] = self.na
@@ -315,6 +330,7 @@ class _Block:
             self._fault(int(rows[place[0]]), name, f"{value:g}: {rule}")
 
     def _fault(self, row: int, name: str, rule: str) -> None:
+        # The first fault of a row is the one that is told.
         self.faults.setdefault(row, f"column {quoted(name.encode())}: {rule}")
 
 

@@ -96,6 +96,7 @@ def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Itera
         yield from item.file.table(item.group).select(columns).to_batches(n_rows)
         return
     with damage_described(item.file.path), _open(item.file) as source:
+        # One thread: workers are as many as cores.
         yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
 
 
@@ -107,10 +108,12 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
     with damage_described(file.path), _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
         kinds = {column.name: kind_of_column(types, column.type) for column in schema}
+        # A dictionary of names would drop one of the columns.
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
         lists = [name for name, kind in kinds.items() if kind == "list"]
         first = next(source.iter_batches(1, columns=lists), None) if lists else None
+    # From the footer: no data are read for sizes.
     groups = (meta.row_group(g) for g in range(meta.num_row_groups))
     return ParquetHead(
         kinds,
@@ -126,6 +129,7 @@ def list_lengths(first: Any, names: list[str]) -> dict[str, int]:
 
 def kind_of_column(types: Any, found: Any) -> str:
     """Return the kind of an Arrow type, as `ParquetHead.kinds` has it; `types` is ``pyarrow.types``."""
+    # Categories of Arrow are codes; the values decide the kind.
     if types.is_dictionary(found):
         return kind_of_column(types, found.value_type)
     if _is_number(types, found):

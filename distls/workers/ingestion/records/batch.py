@@ -60,7 +60,9 @@ class Progress:
     def skip(self, line: int, reason: str) -> None:
         """Count a refused line, and keep the reason of the first few."""
         self.skipped += 1
+        # Kept until a chunk is staged, since row numbers count refused rows too.
         self.skipped_since.append(line)
+        # A few are enough to see what is wrong.
         if len(self.skipped_first) < REPORTED_LINES:
             self.skipped_first.append((line, reason))
 

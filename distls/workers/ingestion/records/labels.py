@@ -38,11 +38,13 @@ def number_label(value: float) -> int | float:
 def _number(text: str) -> float | None:
     if not _NUMBER.fullmatch(text) or not math.isfinite(value := float(text)):
         return None
+    # Both zeros are one class.
     return value + 0.0  # -0 is 0
 
 
 def _hash(word: str) -> float:
     digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    # 53 bits: the largest whole numbers that float64 holds exactly.
     return float(int.from_bytes(digest, "big") >> 11)
 
 
@@ -56,6 +58,7 @@ def label_fault(label: str) -> str:
 def is_encodable(text: str) -> bool:
     """Return whether a text can be encoded as UTF-8."""
     try:  # JSON and NumPy may give half a pair of surrogates
+        # UTF-8 decides, as models store their classes so.
         text.encode()
     except UnicodeEncodeError:
         return False
@@ -67,11 +70,13 @@ def value_labels(labels: Iterable[str]) -> tuple[Doubles, dict[float, str]]:
     labels = list(labels)
     value_of: dict[str, float] = {}
     words: dict[float, str] = {}
+    # Distinct labels only: a column has few of them, and many rows.
     for label in dict.fromkeys(labels):
         number = _number(label)
         value_of[label] = _hash(label) if number is None else number
         if number is None:
             check_one_name(words.setdefault(value_of[label], label), label)
+    # A number may be the hash of a word, however unlikely.
     for label, value in value_of.items():
         check_one_name(words.get(value, label), label)
     return np.fromiter(map(value_of.__getitem__, labels), np.float64, len(labels)), words

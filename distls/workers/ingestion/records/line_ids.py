@@ -24,6 +24,7 @@ class BlockLines:
         self.block = block
         self.first_line = first_line
         newlines = np.flatnonzero(block.text[: block.size] == ord("\n"))
+        # The last line need not end.
         self.ends = np.append(newlines, block.size)
 
     def ids(self, row_line: NDArray[np.int32], ids_of: LineIds, locate: Callable[[int], str]) -> RowIds:
@@ -34,6 +35,7 @@ class BlockLines:
         for line in lines:
             place = line - self.first_line
             start = int(self.ends[place - 1]) + 1 if place else 0
+            # Cut out of the block's bytes, as the parser keeps no text.
             raw = self.block.text[start : int(self.ends[place])].tobytes()
             try:
                 yield raw.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\r").decode()
@@ -60,6 +62,7 @@ def tag_of(lines: Iterator[str]) -> Iterator[str]:
     for line in lines:
         head = line.partition("|")[0]
         word = head.split()[-1] if head.strip() else ""
+        # A word that touches the bar is a tag, one before a space a label or weight.
         tagged = word.startswith("'") or (word and not head[-1].isspace())
         yield word.removeprefix("'") if tagged else ""
 

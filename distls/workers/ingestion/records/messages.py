@@ -14,6 +14,7 @@ _PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
 def quoted(token: bytes) -> str:
     """Return the start of a token, quoted and escaped for a message."""
+    # Any bytes: a message must not fail over the token that it is about.
     shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
     return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
@@ -26,6 +27,7 @@ def number_rule(text: bytes, what: str) -> str:
     except ValueError:
         return f"{what} must be a decimal number"
     if math.isfinite(value):
+        # float() takes underscores and words that kernels do not.
         return f"{what} must be written as a plain decimal number"
     return f"{what} must be finite"
 

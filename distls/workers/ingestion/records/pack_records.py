@@ -48,10 +48,12 @@ def pack_blocks(
         n_rows = _n_rows(block)
         rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
         dense = block.values is not None
+        # Converted first: a value may become infinite by it.
         block = _converted(block, options)
         bad = _refused_rows(block, options)
         if bad:
             _report(bad, rows, options, progress, locate)
+            # The other rows go on, with their own numbers.
             keep = np.setdiff1d(np.arange(n_rows), list(bad))
             block, rows = _take(block, keep), rows[keep]
         progress.offset += n_rows
@@ -69,6 +71,7 @@ def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
     Raises BadInputError as `pack_blocks`, for the first row that is refused; `locate` names it.
     """
     block = _converted(block, options)
+    # The first one only: nothing is skipped here.
     if bad := _refused_rows(block, options):
         row = next(iter(bad))
         raise BadInputError(f"{locate(block.first_row + row)}: {bad[row]}")
@@ -92,12 +95,14 @@ def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
     with np.errstate(over="ignore"):
         if block.values is not None:
             return replace(block, values=np.ascontiguousarray(block.values, dtype=options.dtype))
+        # SciPy's matrices may be slices of larger ones.
         assert block.csr is not None
         indptr, indices, data = block.csr
         first = int(indptr[0])
         indptr = np.asarray(indptr, dtype=np.int64) - first
         stop = first + int(indptr[-1])
         indices, data = np.asarray(indices[first:stop]), np.asarray(data[first:stop], dtype=np.float64)
+        # Out of range: the row is refused below, and a sparse matrix of that width is not made.
         if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= options.n_features):
             return replace(block, csr=(indptr, indices, data.astype(options.dtype)))
         from scipy.sparse import csr_array  # takes a fifth of a second, which workers on text save
@@ -105,6 +110,7 @@ def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
         matrix = csr_array(
             (data, indices.astype(np.int64), indptr), shape=(len(indptr) - 1, options.n_features), copy=True
         )
+        # Summed in float64, then rounded once.
         matrix.sum_duplicates()
         matrix.data = matrix.data.astype(options.dtype)
         matrix.eliminate_zeros()
@@ -155,6 +161,7 @@ def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
 def _rows_without(indptr: Ints, flagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which rows have no flagged value, shape (n_rows,)."""
     good = np.ones(len(indptr) - 1, dtype=bool)
+    # The row of a value is the last one that begins at or before it.
     good[np.searchsorted(indptr, np.flatnonzero(flagged), side="right") - 1] = False
     return good
 
@@ -180,6 +187,7 @@ def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
     indptr, indices, data = block.csr
     counts = np.diff(indptr)[keep]
     ends = np.concatenate([[0], np.cumsum(counts)])
+    # One gather for all values of the kept rows.
     source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
     return RowBlock(block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids)
 
@@ -193,6 +201,7 @@ def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     assert values is not None
     n_rows, n_labels = len(values), _n_labels(block)
     values_at = 2 + options.n_extra + 2 * n_labels
+    # Words of values: one of float32, two of float64.
     width = values_at + values.view(np.uint32).shape[1]
     words = np.empty((n_rows, width), dtype=np.uint32)
     words[:, 0], words[:, 1] = values.shape[1], n_labels
@@ -219,6 +228,7 @@ def pack_sparse(
     each record has `n_extra` reserved words.
     """
     indptr, indices, data = csr
+    # A pair is an index and one or two words of value.
     n_rows, stride = len(indptr) - 1, 1 + data.itemsize // 4
     words = np.empty(n_rows * (2 + n_extra) + 2 * len(labels) + stride * len(data), dtype=np.uint32)
     row_at = np.empty(n_rows + 1, dtype=np.int64)

@@ -79,6 +79,7 @@ class TextReader(Reader[TextItem, OptionsT]):
         parser = self.parser(run.options, run.n_extra, progress, line_locator(item), run.pool)
         for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
             if run.options.id_column and self.line_ids is not None:
+                # Before parsing, which moves the progress to the end of the block.
                 lines = BlockLines(block, progress.lines)
                 ids_of, locate = self.line_ids(run.options), line_locator(item)
                 for batch in parser.parse(block):
