@@ -244,6 +244,7 @@ class _Fit:
         self._executor, self._data, self._scored, self._kind = executor, data, scored, kind
         self._predictor, self._k = predictor_of(model), model.n_outputs
         self._single = kind == "platt" and self._k == 2
+        # Margins of all rows, or of a sample only.
         held = data.meta.n_rows * self._k <= MOST_HELD
         task, asked = replace(MarginTask(*scored), first_piece=not held), range(len(data) if held else 1)
         blocks = list(executor.map(task, asked, shared=self._predictor))
@@ -265,6 +266,7 @@ class _Fit:
         mean, deviation = values.mean(axis=0), values.std(axis=0)
         if self._kind == "temperature":  # one scale, no offsets
             mean, deviation = np.zeros(k), np.full(k, np.sqrt(np.square(deviation).mean()))
+        # A margin that never varies keeps its unit.
         return Objective(self._kind == "platt", mean, np.where(deviation > 0.0, deviation, 1.0), high, low)
 
     def arrays(self) -> dict[str, Floats]:

@@ -145,7 +145,7 @@ def _log_level(options: ClusterOptions) -> int:
 
 def current_dask_executor() -> Executor | None:
     """Return an executor on the Dask client that is active in this process; None without one, and in a Dask task."""
-    # Importing Dask takes half a second, and without it no client can be open.
+    # Dask is not imported to find out: where nobody has, no client is open.
     if "distributed" not in sys.modules:
         return None
     from distls.execution.dask.remote_cluster import of_current_client

@@ -24,8 +24,7 @@ P = TypeVar("P", bound=OfPoints)
 def lane_count(asked: int | None, n_blocks: int) -> int:
     """Return the number of lanes, by default; raise ParameterError if there are fewer partitions than asked for."""
     if asked is None:
-        # The default depends on the data set alone, never on the number of workers: lanes fix the order of
-        # the sums.
+        # The default depends on the data set alone, never on the number of workers: lanes fix the order of the sums.
         return max(1, min(DEFAULT_LANES, n_blocks))
     if asked > n_blocks:
         raise ParameterError(
@@ -70,16 +69,14 @@ class BlockReader:
         rebuild: Callable[[], None] | None = None,
     ) -> BlockSums:
         """Do one read of the data; if a worker has lost kept predictions, `rebuild` them and read again."""
-        # Every lane returns its own sums, which are merged in the order of lanes: bitwise identical with any
-        # executor.
+        # Every lane returns its own sums, which are merged in the order of lanes: bitwise identical with any executor.
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         try:
             result: BlockSums = reduce_rows(executor, self.problem.dataset, shared, task, lanes)
         except StateLostError:
             if rebuild is None:
                 raise
-            # Lost row state follows from the weights, so it is recomputed and the read starts again as a
-            # whole.
+            # Lost row state follows from the weights, so it is recomputed and the read starts again as a whole.
             rebuild()
             # Without `rebuild`: a second loss is an error, and no loop.
             return self.reduce(executor, task, shared)

@@ -128,8 +128,7 @@ class _Search:
             options={**options, "ftol": 0.0, "gtol": 0.0},
         )  # fmt: skip
         self._at = found.x
-        # The result of the minimizer need not be its last evaluation, whose scores and slopes the gap is made
-        # from.
+        # The result of the minimizer need not be its last evaluation, whose scores and slopes the gap is made from.
         self._evaluate(self._at)
         return self._seems_met()
 
@@ -178,8 +177,7 @@ class _Search:
             problem.weight,
         )
         if problem.fit_intercept:
-            # An intercept that is not penalised requires duals that sum to zero in each output: they are
-            # rescaled.
+            # An intercept that is not penalised requires duals that sum to zero in each output: they are rescaled.
             up, down = s @ np.maximum(duals, 0.0), s @ np.maximum(-duals, 0.0)
             classes = np.asarray(np.bincount(problem.y, s, problem.n_outputs), np.float64)
             duals = Balance(loss.dual_domain, up, down, classes, float(n))(duals, problem.y)

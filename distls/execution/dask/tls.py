@@ -111,8 +111,7 @@ def private_files(folder: Path | None, contents: Mapping[str, str]) -> Iterator[
             undo.callback(folder.rmdir)
         paths = {name: folder.absolute() / name for name in contents}
         for name, path in paths.items():
-            # Exclusive, and closed to others from the start: a moment of open permissions is enough to read a
-            # key.
+            # Exclusive, and closed to others from the start: a moment of open permissions is enough to read a key.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             undo.callback(path.unlink, missing_ok=True)
             with open(descriptor, "w", encoding="ascii") as file:

@@ -101,8 +101,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""
-        # The plan is the first to know whether column copies fit, so only here can its message propose to
-        # hold fewer.
+        # The plan is the first to know whether column copies fit, so only here can its message propose to hold fewer.
         try:
             return self._plan(memory)
         except MemoryPlanError as error:
@@ -123,8 +122,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # the numbers of columns to skip, in units of weights
         # One number of 8 bytes per column is kept; a row of weights has k of them.
         skipping = self.params["shrink"] / k
-        # The Newton step of the intercept holds a k x k Hessian, and is not taken above this number of
-        # classes.
+        # The Newton step of the intercept holds a k x k Hessian, and is not taken above this number of classes.
         hessian = 8 * k * k * (self.problem.fit_intercept and k <= NEWTON_CLASSES)
         # several lanes: one more read judges the sizes of the common step
         judging = int(len(self.lanes) > 1)
@@ -173,8 +171,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def init(self) -> BcdState:
         """Return zero weights, or those of the initial model."""
-        # float32 weights are enough, because scores are recomputed from them in every round and errors do not
-        # add up.
+        # float32 weights are enough, because scores are recomputed from them in every round and errors do not add up.
         weights = np.zeros(self.problem.shape, self.problem.dtype)
         # The intercept is a sum over all rows, and stays in float64.
         intercept = np.zeros(self.problem.shape[1])
@@ -187,14 +184,12 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
         """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""
         if self._selected(state) and not state.refit:
-            # A refit is another problem: the violation and the skipped columns of the sparse one say nothing
-            # about it.
+            # A refit is another problem: the violation and the skipped columns of the sparse one say nothing about it.
             used = np.asarray(state.weights.any(axis=1))
             state = replace(
                 state, refit=True, used=used, first=0.0, ratio=math.inf, idle=np.empty(0, bool), partial=False
             )
-        # Scores can be lost with a worker's disk; a round is a pure function of the state, so it is simply
-        # repeated.
+        # Scores can be lost with a worker's disk; a round is a pure function of the state, so it is simply repeated.
         try:
             return Round(self._setting, state, executor).run()
         except StateLostError:

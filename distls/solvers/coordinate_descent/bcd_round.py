@@ -121,8 +121,7 @@ class RoundSetting:
 
     def _draws(self, state: BcdState) -> NDArray[np.int64]:
         """Return how many columns of each shard are drawn: in all as many as there are, uniformly from all."""
-        # The paper draws blocks uniformly from all columns; each shard gets its binomial share of one common
-        # draw.
+        # The paper draws blocks uniformly from all columns; each shard gets its binomial share of one common draw.
         swept = np.ones(self.problem.shape[0], bool)
         if state.refit:
             swept = state.used
@@ -138,8 +137,7 @@ class RoundSetting:
         """Return the strength at which columns without weights must stay zero to be skipped from then on."""
         if not self.params["shrink"] or state.refit or state.largest < 0.0:
             return 0.0
-        # A column whose gradient norm is below alpha by more than the largest violation is expected to stay
-        # at zero.
+        # A column whose gradient norm is below alpha by more than the largest violation is expected to stay at zero.
         return max(self.problem.alpha - state.largest, 0.0)
 
 
@@ -165,6 +163,8 @@ class Round:
     def __init__(self, setting: RoundSetting, state: BcdState, executor: Executor) -> None:
         self._setting, self._problem, self._executor = setting, setting.problem_of(state), executor
         self._state, self._n = state, setting.problem.dataset.meta.n_rows
+        # Versions are even for the scores of a round and odd for those of its polishing, so that neither
+        # overwrites the other.
         self._margins = setting.row_scores(RowScores, 2 * state.round)
         self._details: dict[str, Any] = {}
 
@@ -175,8 +175,7 @@ class Round:
         scored = self._score(state, self._margins)
         before = self._value(float(scored.losses[0]), state.weights)
         swept = self._sweep()
-        # In one lane the sweep keeps the scores current, so its own sum of decreases is the change of the
-        # objective.
+        # In one lane the sweep keeps the scores current, so its own sum of decreases is the change of the objective.
         if len(lanes) == 1:
             following, after = self._with(swept, self._state), before + swept.change
         else:
@@ -273,8 +272,7 @@ class Round:
 
     def _with(self, swept: LaneSweeps, state: BcdState) -> BcdState:
         """Return the state with new values of some rows of the weights, and of the intercept."""
-        # A state is never changed in place: a round that is repeated after a loss starts from the same
-        # weights.
+        # A state is never changed in place: a round that is repeated after a loss starts from the same weights.
         weights = state.weights.copy()
         for part in swept.weights:
             weights[part.columns] = part.values
@@ -284,14 +282,12 @@ class Round:
         """Take the joint step of all lanes with the best step size; return the objective there too."""
         state, problem = self._state, self._problem
         target = self._with(swept, state)
-        # Lanes have disjoint column shards, so no column is in two parts; sorted, because a later lookup
-        # needs it.
+        # Lanes have disjoint column shards, so no column is in two parts; sorted, because a later lookup needs it.
         columns = np.unique(np.concatenate([part.columns for part in swept.weights]))
         old = state.weights[columns]
         change = target.weights[columns] - old
         n_sizes = math.ceil(math.log2(len(self._setting.lanes))) + 1
-        # At 1/S a step leads to the mean of the lanes' points, where a convex F is no higher than at the
-        # start.
+        # At 1/S a step leads to the mean of the lanes' points, where a convex F is no higher than at the start.
         sizes = np.asarray(0.5 ** np.arange(n_sizes), np.float64)
         shared = Change(SparseWeights(columns, change, swept.shift), sizes, swept.intercept - state.intercept)
         sums = self._summed(self._setting.row_scores(ChangedScores, self._margins.version), shared)
@@ -314,8 +310,10 @@ class Round:
 
     def _polish(self, state: BcdState, swept: LaneSweeps) -> LaneSweeps | None:
         """Make extra passes over the nonzero columns in one lane, if they are few."""
+        # No active columns fitted in the memory: there is nothing to polish with.
         if swept.active_bytes < 0 or not self._setting.polishes:
             return None
+        # The combined step has changed the scores, and those of the sweep are of the weights before it.
         margins = self._setting.row_scores(RowScores, 2 * self._state.round + 1)
         self._score(state, margins)
         task = replace(self._setting.sweeps(ActiveSweeps, margins, state), round=self._state.round)
@@ -325,8 +323,7 @@ class Round:
 
     def _check_descent(self, before: float, after: float) -> None:
         """Raise DistlsError if the objective has risen, which convexity rules out."""
-        # A rise of the objective means wrong scores or a wrong sweep, and is not to be hidden by further
-        # rounds.
+        # A rise of the objective means wrong scores or a wrong sweep, and is not to be hidden by further rounds.
         slack = _ROUNDING[self._problem.dtype.name] * max(abs(before), 1.0)
         if after > before + slack:
             raise DistlsError(

@@ -48,13 +48,11 @@ class NearSearch:
     @classmethod
     def of(cls, problem: Problem, active_mib: int, folder: str | None) -> NearSearch | None:
         """Return the search, or None: without column shards, or where the scores of all rows are not to be held."""
-        # Without alpha there is no dual bound, and a fold's column shards hold the rows of the other folds
-        # too.
+        # Without alpha there is no dual bound, and a fold's column shards hold the rows of the other folds too.
         if not active_mib or problem.alpha == 0.0 or problem.dataset.fold is not None:
             return None
         shards = problem.dataset.columns
-        # The search holds the scores of all rows in one task, so they count against the same limit as
-        # columns.
+        # The search holds the scores of all rows in one task, so they count against the same limit as columns.
         if shards is None or _row_bytes(problem) * problem.dataset.meta.n_rows > active_mib * MIB:
             return None
         return cls(problem, shards, active_mib, folder)

@@ -217,8 +217,7 @@ class Proximal(Solver[ProximalState]):
         product = self._products(sums.folds[0])
         if not np.isfinite(product.sum()):
             return diverged(state), "diverged"
-        # Rayleigh-Ritz: the projection onto a subspace gives estimates of the leading eigenvalues from one
-        # product.
+        # Rayleigh-Ritz: the projection onto a subspace gives estimates of the leading eigenvalues from one product.
         values, rotation = np.linalg.eigh(state.vectors.T @ product)
         leading = product @ rotation[:, -1] - values[-1] * (state.vectors @ rotation[:, -1])
         # The residual of the leading pair bounds the error of its eigenvalue, because Sigma is symmetric.

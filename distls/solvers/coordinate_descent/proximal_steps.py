@@ -109,11 +109,9 @@ class ProximalSteps(ABC):
         """Return the least L that would have done for the step; L itself where that is lost in rounding."""
         step = state.candidate - state.base
         square = float(np.vdot(step, step))
-        # The quadratic model is exact in the gradient term; what the loss adds above it is the curvature
-        # seen.
+        # The quadratic model is exact in the gradient term; what the loss adds above it is the curvature seen.
         over = read.candidate - state.value - float(np.vdot(state.gradient, step))
-        # The difference of two losses has lost all digits here: dividing it by a tiny square would give a
-        # random L.
+        # The difference of two losses has lost all digits here: dividing it by a tiny square would give a random L.
         if not square * state.lipschitz > 2.0 * self._rounding * abs(state.value):
             return state.lipschitz
         return 2.0 * over / square
@@ -131,12 +129,10 @@ class ProximalSteps(ABC):
 
     def _propose(self, state: ProximalState) -> ProximalState:
         """Step from the base, and look ahead from where that leads."""
-        # The proximal step of L: argmin of the linearized loss plus L/2 of the squared distance plus the
-        # penalty.
+        # The proximal step of L: argmin of the linearized loss plus L/2 of the squared distance plus the penalty.
         candidate = self._prox(state.base - state.gradient / state.lipschitz, state.lipschitz)
         step = candidate - state.base
-        # The sum of row norms, as in Eq. 9 and 10 of the BCD paper: a column counts once, whatever its
-        # outputs.
+        # The sum of row norms, as in Eq. 9 and 10 of the BCD paper: a column counts once, whatever its outputs.
         moved = state.lipschitz * float(np.sqrt(np.square(step).sum(axis=1)).sum())
         state = replace(state, candidate=candidate, moved=moved)
         state = replace(state, ahead=self._look_ahead(state))
@@ -188,8 +184,7 @@ class FistaSteps(ProximalSteps):
         """Return the point from which the next step is taken; the candidate where momentum would lead back."""
         change = state.candidate - state.point
         weight = (state.momentum - 1.0) / next_momentum(state.momentum)
-        # Gradient-based restart (O'Donoghue and Candes 2015): the momentum points against the step just
-        # proposed.
+        # Gradient-based restart (O'Donoghue and Candes 2015): the momentum points against the step just proposed.
         if weight == 0.0 or float(np.vdot(state.base - state.candidate, change)) > 0.0:
             return NONE.copy()
         return state.candidate + weight * change

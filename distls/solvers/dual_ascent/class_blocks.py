@@ -81,6 +81,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         binary = loss_named(problem.loss).binary
         assert binary is not None
         n = problem.dataset.meta.n_rows
+        # The intercept is a constant feature of this value, so its square adds to every row's squared norm.
         intercept_square = (problem.intercept_scaling or 1.0) ** 2 if problem.fit_intercept else 0.0
         self._settings = ClassSettings(1.0 / (problem.alpha * n), intercept_square, binary.loss)
         self._slots = slots
@@ -199,8 +200,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
                 continue
             span = int(name[1]), int(name[2])
             with contextlib.suppress(CorruptDataError, FormatError):
-                # Reading checks length and checksum: a block cut off by a crash is trained again, not
-                # published.
+                # Reading checks length and checksum: a block cut off by a crash is trained again, not published.
                 if span[0] < span[1] <= self.problem.shape[1]:
                     self._block(*span).load().check(
                         span[1], self.problem.shape[0], self.problem.dtype, str(path)

@@ -80,8 +80,7 @@ class DualSearch:
         try:
             read = self._search(solver, fitted.predictor, objective, executor, prove)
         finally:
-            # Removed on any exit: duals of a search are of no use to a later one, which starts from other
-            # weights.
+            # Removed on any exit: duals of a search are of no use to a later one, which starts from other weights.
             remove_tree(self._folder)
         return self._bound, read
 
@@ -117,8 +116,7 @@ class DualSearch:
             found = prove(fitted)
             read += own + int(found["eval_bytes_read"])
             value, gap = found["objective"], found["certificate"]["value"]
-            # Weak duality: value minus gap is the value of the dual point, whatever weights it was proven
-            # with.
+            # Weak duality: value minus gap is the value of the dual point, whatever weights it was proven with.
             self._bound = max(self._bound, value - gap)
             self.reached = value if self.reached is None else min(value, self.reached)
             met = gap <= _GOAL * goal or objective - self._bound <= goal
@@ -135,7 +133,6 @@ def _ascended(solver: Sdca, state: SdcaState, executor: Executor, target: float)
         read += report.bytes_read
         estimate = report.gap_estimate
         ended = solver.status(state) != Status.RUNNING or state.passes >= _MOST_PASSES
-        # A point between two parts of a pass has rows that were not visited since the last change of the
-        # spread.
+        # A point between two parts of a pass has rows that were not visited since the last change of the spread.
         if state.part == 0 and (ended or (estimate is not None and estimate <= target)):
             return state, read

@@ -106,8 +106,7 @@ class DualStarter:
     ) -> tuple[SdcaState, NDArray[np.float64]]:
         """Return the state with new duals of some partitions, all sums from what is stored, and those at `shares`."""
         versions, before, mix = state.versions.copy(), state.before.copy(), state.mix.copy()
-        # Three versions a round: before it, recomputed, mixed. Resumes never find an older file under a new
-        # name.
+        # Three versions a round: before it, recomputed, mixed. Resumes never find an older file under a new name.
         versions[blocks], before[blocks], mix[blocks] = 3 * state.round + 1, 0, 1.0
         state = replace(state, versions=versions, before=before, mix=mix)
         task = DualTask(

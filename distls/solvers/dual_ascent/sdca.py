@@ -169,8 +169,7 @@ class Sdca(Solver[SdcaState]):
         try:
             result = self._ascend(state, executor)
         except StateLostError:
-            # Gradients at the current weights are feasible duals near those lost; their dual is compared
-            # anew.
+            # Gradients at the current weights are feasible duals near those lost; their dual is compared anew.
             state = self._starter(executor).renewed(state, self.weights(state).predictor)
             result = self._ascend(state, executor)
         following, share = self._advanced(state, result)
@@ -218,8 +217,7 @@ class Sdca(Solver[SdcaState]):
             # deals the same lanes.
             rng(self.problem.seed, Purpose.ORDER, state.round // self._rounds).shuffle(order)
         chosen = order[n * group // self._groups : n * (group + 1) // self._groups]
-        # Dealt one by one after shuffling, so that rows of every two partitions meet in some lane in some
-        # pass.
+        # Dealt one by one after shuffling, so that rows of every two partitions meet in some lane in some pass.
         dealt = [chosen[lane :: len(self.lanes)] for lane in range(len(self.lanes))]
         return [Lane(i, tuple(blocks.tolist())) for i, blocks in enumerate(dealt) if len(blocks)]
 
@@ -304,8 +302,7 @@ class Sdca(Solver[SdcaState]):
         ratio = square_sum(result.change) / result.square if several else 1.0
         part = following.part
         following.ratios, following.gaps = following.ratios.copy(), following.gaps.copy()
-        # A share below 1 says that the lanes overshot: the next pass holds back as much as the theory asks
-        # for.
+        # A share below 1 says that the lanes overshot: the next pass holds back as much as the theory asks for.
         following.ratios[part] = ratio if share == 1.0 else len(self.lanes)
         following.gaps[part] = result.totals[_T.gap]
         following.round += 1

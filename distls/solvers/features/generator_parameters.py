@@ -87,8 +87,7 @@ def image_shape(params: Mapping[str, Any], n_features: int) -> tuple[int, int, i
     """Return (channels, height, width); raise ParameterError if rows cannot be such images."""
     image = params.get("image")
     if image is None:
-        # Guess by the size: three channels first, as a square of a third of the features is rarely a
-        # coincidence.
+        # Guess by the size: three channels first, as a square of a third of the features is rarely a coincidence.
         for channels in (3, 1):
             side = math.isqrt(n_features // channels)
             if channels * side * side == n_features:
@@ -191,8 +190,7 @@ def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Desig
     """Return a design of the same cost as those of the stages, without reading data."""
     kind, size = params["features"], block_width(params, n_features)
     if kind in ORIGINAL:
-        # Spread evenly over the columns: the first ones of text are often the densest, which would mislead
-        # the timing.
+        # Spread evenly over the columns: the first ones of text are often the densest, which would mislead the timing.
         columns = np.arange(size, dtype=np.int64) * n_features // size
         return Design("columns", size, seed, columns=columns, n_features=n_features)
     if kind in MASKS:

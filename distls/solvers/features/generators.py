@@ -85,6 +85,7 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
     fewer directions.
     """
     n_features = reader.problem.shape[0]
+    # In float64, since the covariance is the difference of two large sums.
     task = MomentsTask(reader.data, Design(n_features=n_features), reader.class_weight)
     total: RowMoments = reduce_rows(executor, reader.problem.dataset, None, task, _lanes(reader))
     mean = total.sums / total.weight_sum
@@ -114,6 +115,7 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
 def _sample(reader: BlockReader, executor: Executor, seed: int) -> Rows:
     """Return at most SAMPLE_ROWS rows, the same for a data set and seed."""
     rows = reader.problem.dataset.table.rows
+    # Samples are not cached: the data would displace what training needs.
     task = SampleTask(replace(reader.data, cache_bytes=0), SAMPLE_ROWS, seed)
     return concatenate_rows(list(executor.map(task, shares(task, rows))))
 

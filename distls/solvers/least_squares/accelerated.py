@@ -85,8 +85,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         """Do one read, then the step of Algorithm 1 that it allows."""
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         details: dict[str, Any] = {}
-        # A round does one read; which one follows from the arrays of the state alone, so a resume needs
-        # nothing else.
+        # A round does one read; which one follows from the arrays of the state alone, so a resume needs nothing else.
         if not len(state.basis):
             # "Define": Sigma, with the loss and the gradient at W_0
             sums = self._read_start(state, executor)
@@ -130,8 +129,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
     def _enter(self, state: GlsState, sigma: Array) -> GlsState:
         """Use Sigma as the metric at the state's alpha, or ask for it in another basis."""
         metric = self._scaled_metric(sigma, state.alpha)
-        # Solves that lose more than half of the digits would make the direction depend on the scales of the
-        # features.
+        # Solves that lose more than half of the digits would make the direction depend on the scales of the features.
         if self._needs_basis(metric, state.alpha):
             return replace(state, basis=metric.next_basis(), gram=np.empty((0, 0)))
         return self._begin(state, metric)

@@ -189,6 +189,7 @@ class Cls(Solver[ClsState]):
         if self._block.generated and not state.recipe:
             state = self._prepared(state, executor)
         design = self._design(state, state.fitted)
+        # The Gram matrix of fixed features is the same in all rounds, so it is summed once in the life of a process.
         own = self._summed(design, state.fitted, with_gram=self._metric is None), self.basis, self.onto
         before = state.calibrations[-1] if state.fitted else None
         # Predictions are row state on the workers' disks; a lost partition is recomputed from all rounds.
@@ -261,8 +262,7 @@ class Cls(Solver[ClsState]):
         with single_threaded_blas():
             if self._metric is None:
                 sigma = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
-                # Gram matrices are summed in the type of the data, whose rounding decides which directions
-                # are noise.
+                # Gram matrices are summed in the type of the data, whose rounding decides which directions are noise.
                 eps = float(np.finfo(self.problem.dtype).eps)
                 self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
             slopes = [sums.slopes[None]] if intercept else []

@@ -53,8 +53,7 @@ class _Factor:
     def solve(self, right: Array) -> Array:
         """Return ``A^-1 @ right``; in the span of the kept eigenvectors where some are left out."""
         if self.inverse_roots is None:
-            # `check_finite` is off: divergence is the loop's to report, and the check reads the matrix once
-            # more.
+            # `check_finite` is off: divergence is the loop's to report, and the check reads the matrix once more.
             return np.asarray(linalg.cho_solve((self.triangle, True), right, check_finite=False))
         half = self.inverse_roots[:, None] * (self.triangle.T @ right)
         return np.asarray(self.triangle @ (self.inverse_roots[:, None] * half))

@@ -30,6 +30,7 @@ async def try_candidates(
     enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
     blocks = tuple(int(block) for block in order[:enough])
     trials = [Trial(candidate.on_trial, blocks, wanted) for candidate in candidates]
+    # Trials are independent, and each is one lane: their objectives do not depend on the executor.
     objectives = await mapped(task, trials, shared=start)
     # The first of equal ones, so candidates are ordered with care.
     best = int(np.argmin(objectives))

@@ -77,8 +77,7 @@ class Stochastic(Solver[StochasticState]):
         self.params = params
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"], len(dataset))
-        # Lanes are a property of the data and the parameters, not of the machine: results do not depend on
-        # workers.
+        # Lanes are a property of the data and the parameters, not of the machine: results do not depend on workers.
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None

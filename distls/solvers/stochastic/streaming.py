@@ -65,8 +65,7 @@ class Stream:
         weight, order = row_weights(part, self.class_weight), np.arange(n_rows_of(part.x))
         size, first, loss_sum = self.params.get("batch_size", 1), 0, 0.0
         while first < len(order):
-            # A block that crosses the end of a window is cut there, so that the bits do not depend on the
-            # blocks.
+            # A block that crosses the end of a window is cut there, so that the bits do not depend on the blocks.
             rows = order[first : first + min(self._updates_left() * size, len(order))]
             loss, _ = self.learner.learn(part.x, part.y, weight, rows)
             loss_sum, first = loss_sum + loss, first + len(rows)

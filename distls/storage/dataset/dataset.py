@@ -180,6 +180,7 @@ def open_dataset(path: str | Place) -> Dataset:
         The metadata does not match its fingerprint.
     """
     root = place_of(path)
+    # An object store may list an object before its content is there.
     dataset = read_with_retries(lambda: _open(root), root, of_store=isinstance(root, StorePath))
     check_table(dataset.meta, dataset.table, str(root))
     return dataset

@@ -67,6 +67,7 @@ class NearTask(ColumnTask):
     def result(self) -> NearOptimum:
         """Search, and return the weights."""
         weights, found, search = self.shared, None, None
+        # One BLAS thread, whatever the machine: products have the same bits.
         with single_threaded_blas():
             for _ in range(_READS):
                 working = _working_columns(self, weights if found is None else found, self.item)
@@ -107,6 +108,7 @@ def _working_columns(task: ColumnTask, weights: SparseWeights, lane: Lane) -> _W
         held += (
             2 * sum(array.nbytes for array in found[-1]) + KEPT * 8 * len(chosen) * weights.values.shape[1]
         )
+        # Held to the end, so the limit is checked while columns are collected.
         if held > 2 * task.active_bytes:
             return None
     numbers = np.concatenate(columns)
@@ -129,6 +131,7 @@ def _violating(task: ColumnTask, x: Rows) -> NDArray[np.int64]:
     column_gradients(x, z, y, weight, loss_named(task.scores.loss), gradient)
     # Minus the mean gradient, as the prox takes it for a zero block.
     gradient *= -step.scale
+    # A little above alpha, so that columns at the boundary do not come and go by rounding.
     moved = prox_rows(task.penalty, gradient, step.alpha * (1.0 + _VIOLATION), step.rho)
     return np.flatnonzero(moved.any(axis=1))
 
@@ -187,8 +190,7 @@ class _Search:
         value = loss + step.alpha * penalty_value(self._task.penalty, self._w, step.rho)
         product = float(np.vdot(gradient, self._w))
         c, conjugated = penalty_named(self._task.penalty).conjugate(-gradient, step.alpha, step.rho)
-        # The dual point is the gradient scaled into the dual domain by c; the shortfall is what scaling
-        # costs.
+        # The dual point is the gradient scaled into the dual domain by c; the shortfall is what scaling costs.
         bound = loss * (1.0 - self._loss.dual_shortfall(c)) - c * product - conjugated
         if bound > self._bound:
             self._bound, self._best = bound, self._point()
@@ -206,6 +208,7 @@ class _Search:
         task = self._task
         self._w[:], task.b[:] = self._parts(point)
         task.shift[:] = 0.0
+        # Scores anew from the weights: rounding of many sweeps does not add up.
         task.margins.z[:] = task.b
         add_products(self._x, self._w, task.margins.z)
 

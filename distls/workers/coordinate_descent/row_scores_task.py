@@ -108,6 +108,7 @@ class RowScores(Task):
         """Score a partition's rows."""
         z = _scores(part, self._w, self.shared.intercept)
         weight = self._store_rows(index, part)
+        # Stored under the version of the round, so that a repeated task writes the same bytes.
         self.scores.write(index, self.version, z)
         self._sum(part, (z, z, weight), np.zeros(1))
 
@@ -140,6 +141,7 @@ class RowScores(Task):
         y, loss = part.y if is_codes(part.y) else label_sets(part.y), loss_named(self.loss)
         with self.ledger.in_kernels():
             for place, size in enumerate(sizes):
+                # A fixed order of rows and of partitions: losses of different sizes round alike.
                 self.total.losses[place] += loss_of_scores(z, change, size, y, weight, loss)
             own = is_codes(y)
             wrong = z.argmax(axis=1) != y if own else wrong_sets(self.loss, z, indicators(part.y, z.shape[1]))
@@ -208,6 +210,7 @@ def _stored_rows(
     state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, sets: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
     """Read codes, the number of each row's labels and the weights of all rows, once a process and fit."""
+    # Keyed by what determines the rows, so that another fit in the process does not read these.
     job = RowScores(DatasetRef("", fingerprint), "", "", None, state, 0)
 
     def all_of(kept: RowState, dtype: Any) -> NDArray[Any]:

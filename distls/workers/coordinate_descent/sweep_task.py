@@ -140,12 +140,14 @@ class ColumnTask(Task):
 
     def shards(self, blocks: tuple[int, ...]) -> Iterator[Shard]:
         """Yield shards in the order of the round."""
+        # Another order in every round: fixed cyclic orders need many more passes (docs/papers.md).
         order = self._rng(0).permutation(len(blocks))
         shards = [blocks[i] for i in order]
         for index, shard in stream_columns(self.data, shards, self.ledger):
             yield _transposed(shard, index)
 
     def _rng(self, sweep: int, *key: int) -> np.random.Generator:
+        # A key of its own for every lane, sweep and shard: no stream of random numbers depends on another.
         return rng(self.seed, Purpose.BLOCKS, self.round, self._lane, sweep, *key)
 
     def sweep(self, shard: Shard, w: NDArray[np.float64], columns: NDArray[np.int64]) -> None:
@@ -306,6 +308,7 @@ class ActiveSweeps(ColumnTask):
         state, meta, n_lanes = self.scores.state, open_ref(self.data).meta, self.item.index
         found = [read_active(state, self.round, lane, meta) for lane in range(n_lanes)]
         columns = np.concatenate([each.columns for each in found])
+        # In float64, whatever the type of the weights: many passes add up.
         w = self.shared.dense(meta.n_features)[columns].astype(np.float64)
         return self.swept([_swept(self, found, [SparseWeights(columns, w, _NONE)])])
 
@@ -348,6 +351,7 @@ def _unskipped(task: ColumnTask, first: int, n_columns: int) -> NDArray[np.int64
     """Return the columns of a shard that are swept."""
     if not task.skipped:
         return np.arange(n_columns)
+    # Packed bits in bytes: a shard need not begin at a byte.
     packed = np.frombuffer(task.skipped, np.uint8)
     start = first // 8
     skipped = np.unpackbits(packed[start : (first + n_columns + 7) // 8])[first - 8 * start :][:n_columns]

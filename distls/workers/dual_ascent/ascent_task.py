@@ -95,6 +95,7 @@ class AscentTask(Task):
     def result(self) -> AscentResult:
         """Visit the rows."""
         image, b = self.shared, self.shared.intercept.copy()
+        # Copies: other lanes of this process start from the same arrays.
         w, u = image.weights.copy(), image.u.copy()
         up, down, totals = np.zeros(len(b)), np.zeros(len(b)), np.zeros(len(Totals()))
 
@@ -113,9 +114,11 @@ class AscentTask(Task):
             visit([work.order for work in self._works], totals)
             self._revisit(visit, totals)
         for work in self._works:
+            # Under a new version: a task that is repeated does not find its own results.
             if self.version:
                 write_duals(self.duals.folder, work.index, self.version, work.duals)
         change = (u if len(u) else w) - (image.u if len(u) else image.weights)
+        # Magnified steps are undone, so that the changes of the lanes can be added (CoCoA+).
         change /= change.dtype.type(self.sigma_prime)
         return AscentResult(change, up, down, totals, square_sum(change), self.ledger)
 
@@ -123,6 +126,7 @@ class AscentTask(Task):
         """Visit the rows whose duals are inside their domain."""
         left = sum(len(work.order) for work in self._works)
         for sweep in range(self.active_sweeps):
+            # With many outputs a visit costs as much as the read: then no more than one round's worth.
             if left <= 0 and self.duals.n_outputs > _MANY_OUTPUTS:
                 break
             again, free = np.zeros(len(totals)), [work.free_rows(self, sweep) for work in self._works]

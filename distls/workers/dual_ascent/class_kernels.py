@@ -138,6 +138,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
             # true of a NaN too, which must reach the weights
             moved = moved + select(change != 0.0, 1.0, 0.0)
             _add_sums(sums, first, on, s, value, before, t * m * old)
+            # The intercept is the weight of a constant feature.
             store(load(b, first, 0.0) + settings.intercept_square * step * change, b, first)
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:

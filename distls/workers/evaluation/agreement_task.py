@@ -44,12 +44,14 @@ class AgreementTask(Task):
 
     def add(self, index: int, part: Partition) -> None:
         """Compare the models on a partition."""
+        # Codes of the models' classes, so that truth and predictions are comparable.
         total, truth = self.total, self.codes[part.y]
         predicted = np.stack([_classes(predictor, part.x) for predictor in self.shared])
         total.errors += (predicted != truth).sum(axis=1)
         total.apart += (predicted[:, None] != predicted[None]).sum(axis=2)
         disputed = np.flatnonzero((predicted != predicted[0]).any(axis=0))
         total.disputed += len(disputed)
+        # Only the first ones can be among those shown.
         first = disputed[: self.shown]
         table = [first + self.first_rows[index], truth[first], *predicted[:, first]]
         total.rows = _first(total.rows, np.stack(table, axis=1), self.shown)

@@ -42,6 +42,7 @@ class MarginTask(_OfScores):
 
     def add(self, index: int, part: Partition) -> None:
         """Score a partition's rows."""
+        # A sample of the first piece is enough to fit the start of the objective.
         found = itertools.islice(score_pieces(self.shared, part.x), 1 if self.first_piece else None)
         dtype = self.shared.coefficients.dtype
         pieces = [margins(self.scored, self.kind, scores).astype(dtype) for _, scores in found]
@@ -128,6 +129,7 @@ def _batch_sums(
     if len(objective.mean) == 1 and z.shape[1] == 2:
         # Of two classes the difference is all that probabilities depend on.
         z, own = z[:, 1:] - z[:, :1], own[:, 1:]
+    # Standardised margins: one step size suits scale and offset.
     z = (z - objective.mean) / objective.deviation
     targets = np.where(own, objective.high, objective.low)
     u = scale * z + offset

@@ -91,6 +91,7 @@ class MetricsTask(Task):
         weight = row_weights(part, None) if self.weighted else np.empty(0)
         weight = weight if len(weight) else np.ones(n_rows_of(part.x))
         losses, loss = LossSums(), scorer(self.loss)
+        # Predictions are written by the kernel while it sums the losses.
         y, predicted = self.codes[part.y], np.empty(len(part.y), np.int32)
         for rows, scores in score_pieces(self.shared, part.x):
             class_losses(loss, scores, y[rows], weight[rows], losses, predicted=predicted[rows])
@@ -101,6 +102,7 @@ class MetricsTask(Task):
                 self._add_batch(scores[batch], y[rows][batch], weight[rows][batch])
         loss_sum, known, _ = losses.totals()
         found = self._counts(part.y, y, predicted, weight)
+        # The sums of scores are already in the total; those of counts are merged here.
         self.total = self.merge(self.total, replace(found, loss_sum=loss_sum, known=known))
 
     def _counts(
@@ -131,6 +133,7 @@ class MetricsTask(Task):
         )
         if total.curves:
             self._collect(scores if values is None else _log_odds(values), y, weight)
+            # Sorting may have replaced the total.
             total = self.total
         self.total = replace(
             total,

@@ -73,6 +73,7 @@ class DualTask(Task):
 
     def start(self) -> None:
         """See `Task.start`."""
+        # The image in float64: rows times duals cancel near the optimum.
         width, k = open_ref(self.data).meta.n_features, self.duals.n_outputs
         self.total = DualSum(np.zeros((width, k)), np.zeros(k), np.zeros(k))
         self.total.shared_sums = np.zeros(len(self.shares))
@@ -94,6 +95,7 @@ class DualTask(Task):
             made = self.source.read(index, n_rows_of(part.x))
         else:
             made = _from_gradients(self.duals, self.shared.at, part)
+        # Stored at once: a later round reads them as if they had come from a round.
         write_duals(self.duals.folder, index, int(self.duals.versions[index]), made)
         return made
 

@@ -42,6 +42,7 @@ class FoldTask(Task):
         codes = part.y if is_codes(part.y) else np.zeros(n_rows, np.int64)
         weight = np.ones(n_rows) if part.sample_weight is None else part.sample_weight.astype(np.float64)
         for fold in range(folds):
+            # The same slices as the fits of the folds use.
             rows = fold_of(n_rows, fold, folds)
             self.total.rows[fold] += np.bincount(codes[rows], minlength=k)
             self.total.weights[fold] += np.bincount(codes[rows], weight[rows], minlength=k)

@@ -49,6 +49,7 @@ class CutTask(Task):
         """Rank a partition's rows."""
         for rows, scores in score_pieces(self.shared, part.x):
             y = slice_rows(part.y, rows)
+            # Labels of the data by the model's codes.
             wanted = indicators(CsrRows(y.indptr, self.codes[y.indices], y.data), self.n_labels)
             own = CutSum(self._curves(scores.astype(np.float64), wanted), Ledger())
             self.total = self.merge(self.total, own)
@@ -56,6 +57,7 @@ class CutTask(Task):
     def _curves(self, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> tuple[RankedScores, ...]:
         capacity = capacity_for(self.n_labels if self.each else 1)
         columns = scores.T if self.each else scores.reshape(1, -1)
+        # Labels by themselves are columns, all pairs together one row.
         own = wanted.T if self.each else wanted.reshape(1, -1)
         pairs = zip(columns, own, strict=True)
         return tuple(ranked(np.ascontiguousarray(z), has, np.ones(len(z)), capacity) for z, has in pairs)

@@ -63,8 +63,7 @@ def merge_ranked(left: RankedScores, right: RankedScores, capacity: int) -> Rank
 def _ordered(scores: Floats) -> NDArray[np.uint64]:
     """Return unsigned integers in the order of the scores."""
     bits = (scores + 0.0).view(np.uint64)  # without negative zeros
-    # Bits of negative floats run backwards: inverted; those of others get the sign bit, above all negative
-    # ones.
+    # Bits of negative floats run backwards: inverted; those of others get the sign bit, above all negative ones.
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 

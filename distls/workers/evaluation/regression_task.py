@@ -49,6 +49,7 @@ class ResidualTask(Task):
     def add(self, index: int, part: Partition) -> None:
         """Compare a partition's rows."""
         link, weight = loss_named(self.loss), row_weights(part, None) if self.weighted else np.empty(0)
+        # In pieces: predictions of a whole partition are not held.
         for rows, values in score_pieces(self.shared, part.x):
             y, s = part.y[rows], weight[rows] if len(weight) else None
             found = _residual_sums(y, link.numbers(values), s)

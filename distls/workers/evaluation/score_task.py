@@ -68,6 +68,7 @@ class ScoreTask(Task):
         loss_sum, known, errors = _evaluated(
             predictor, part, self.codes[part.y], scorer(self.loss), predicted
         )
+        # One integer for each pair of a class and a prediction: a sparse confusion matrix.
         keys = part.y.astype(np.int64) * len(predictor.intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
         self.total = self.merge(self.total, ScoreSum(errors, known, loss_sum, pairs, counts))
@@ -138,6 +139,7 @@ class GradientTask(Task):
     def _kind(self) -> tuple[Any, ...] | None:
         """Return what tasks must have in common to be done together; None where this one cannot be."""
         shape, dtype = self.shared.coefficients.shape, self.shared.coefficients.dtype
+        # Only rows of equal shape, type and data can be summed in one kernel, with the bits that each has alone.
         if self.shared.recipe or not self.with_gradient or not 2 <= shape[1] <= most_paired(dtype):
             return None
         by_class = None if self.class_weight is None else self.class_weight.tobytes()
@@ -146,6 +148,7 @@ class GradientTask(Task):
     def add(self, index: int, part: Partition) -> None:
         """Add a partition's sums."""
         total, weight = self.total, row_weights(part, self.class_weight)
+        # The first reading that is given a partition sums for all; the others look the result up.
         if self._together is not None and is_codes(part.y):
             group, number = self._together
             loss_sum, weight_sum = group.sums(index, part, weight)[number]

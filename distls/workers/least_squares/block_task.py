@@ -142,6 +142,7 @@ class BlockTask(SumsTask):
         self._open = contextlib.ExitStack()
         self._buffers = self._open.enter_context(borrowed_buffers("squares"))
         self._pending: list[GramSum] = []
+        # Projected rows are cached in place of the partitions.
         self._own, self._added, self._form = _on_projected_rows(self, self.shared[0])
 
     def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Partition]]:
@@ -160,6 +161,7 @@ class BlockTask(SumsTask):
                     self._pending.append(gram_sum(self, folds[-1], width, (self._buffers, f"fold {fold}")))
             weight = row_weights(part, self.class_weight)
             for fold, moments in enumerate(folds):
+                # Folds are slices of each partition, so every partition is read once for all of them.
                 rows = fold_of(n_rows_of(part.x), fold, self.folds)
                 own = _slice(part, rows), weight[rows], predictions[rows], moments, self._pending[fold]
                 add_rows(self._own, self.shared[1], *own)
@@ -167,6 +169,7 @@ class BlockTask(SumsTask):
     def result(self) -> BlockSums:
         """Return the sums of all rows."""
         for moments, grams in zip(self.total.folds, self._pending, strict=True):
+            # Pending products are added once: the dense square is unpacked and added at the end.
             finish_rows(self, moments, grams)
         self._open.close()
         return super().result()

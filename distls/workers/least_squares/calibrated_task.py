@@ -78,6 +78,7 @@ class CalibratedTask(Task):
     def _advance(self, start: FittedRound, part: Partition, values: _Floats) -> None:
         """Overwrite the fit of a round by that of the next one: calibrated, plus the fit of its residuals (Eq. 18)."""
         for rows, batch in _batches(part):
+            # In batches of fixed size, so products do not depend on the partition's length.
             before = self._calibrated(values[rows], start.calibration)
             np.add(before, start.fit.intercept, out=values[rows])
             for some, features in blocks(start.fit.design, batch.x, start.fit.weights.dtype):
@@ -147,6 +148,7 @@ class Rebuild(CalibratedTask):
     def reads(self, item: Lane) -> tuple[int, ...]:
         """See `Task.reads`."""
         stored = RowState(str(self.block.state))
+        # What is still there has the same bits, and is not recomputed.
         return tuple(index for index in item.blocks if not stored.holds(index, self.block.version))
 
     def add(self, index: int, part: Partition) -> None:

@@ -136,6 +136,7 @@ class PointTask(OfPoints):
         super().start()
         points = self.shared.stacked() if isinstance(self.shared, SparsePoints) else self.shared
         dtype = np.dtype(self.dtype)
+        # Converted once a lane, not once a batch.
         self._points = points._replace(
             weights=points.weights.astype(dtype, copy=False), intercept=points.intercept.astype(dtype)
         )
@@ -144,6 +145,7 @@ class PointTask(OfPoints):
         """Return the sums over no rows of a width."""
         n_columns = self._points.weights.shape[1]
         p = n_columns // self.n_outputs
+        # Points of losses only have no columns in the products.
         zero = Moments.zero(width, n_columns - self._points.losses_only * self.n_outputs, with_gram=False)
         own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
         return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(self.folds)})
@@ -166,6 +168,7 @@ class PointTask(OfPoints):
         for point in range(len(moments.losses)):
             own = slice(point * self.n_outputs, (point + 1) * self.n_outputs)
             here = score_gradients(self.loss, np.ascontiguousarray(scores[:, own]), y, weight)
+            # A fold's rows judge the fits that have left it out, and do not move them.
             if self._points.held_out and self._points.held_out[point] == fold:
                 moments.held_losses[point] += here.loss_sum
                 moments.wrong[point] += here.errors
@@ -188,6 +191,7 @@ class BasisTask(OfPoints):
     def zero(self, width: int) -> Moments:
         """Return the sums over no rows."""
         zero = Moments.zero(len(self.shared.basis), self.n_outputs, with_gram=True)
+        # Gram in another basis: float64, since what it resolves is below float32.
         self._grams = GramSum(zero.gram)
         return zero
 
@@ -196,6 +200,7 @@ class BasisTask(OfPoints):
         points = self.shared
         for batch, rows in _transformed(part.x, points.basis, n_features_of(part.x, self.data)):
             s = weight[batch]
+            # The same rows in both products, so that gradient and Sigma fit each other.
             found = score_gradients(self.loss, rows.values @ points.weights, slice_rows(part.y, batch), s)
             add_cross(rows, found.values, total.cross)
             self._grams.add(rows, s if len(s) else None)

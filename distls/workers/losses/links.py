@@ -202,8 +202,7 @@ class Poisson(Link):
                 f"link=poisson: a target is {y.min():g}; counts are 0 or more (link=identity takes any numbers)"
             )
         gradient, values = super().number_gradient(scores, y)
-        # Half the deviance instead of the likelihood: zero for a perfect fit, so relative tolerances make
-        # sense.
+        # Half the deviance instead of the likelihood: zero for a perfect fit, so relative tolerances make sense.
         return gradient, values - (y - xlogy(y, y)).sum(axis=1)
 
     def start_at(self, gradient: Array) -> tuple[Array, float]:

@@ -77,7 +77,6 @@ def losses_by(parameter: str) -> dict[str, str]:
     """Return the losses of the least-squares methods by their name there, a value of `link` or `inner`."""
     found: dict[str, str] = {}
     for name, loss in _losses.items():
-        # Both names of a link's loss lead here; a later loss of the same name would win, and there is none.
         link = () if loss.link_name is None else (loss.link_name,)
         found |= dict.fromkeys(link if parameter == "link" else loss.inner_names, name)
     return found

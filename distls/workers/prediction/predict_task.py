@@ -50,10 +50,12 @@ class PredictTask(Task):
                 values[rows] = loss_named(self.loss).numbers(piece)
             self.total = Predicted(np.empty((n_rows, 0), np.int32), values)
             return
+        # The best ones only: all scores of a partition may not fit into memory.
         codes, best = np.empty((n_rows, self.top), np.int32), np.empty((n_rows, self.top), dtype)
         counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
         for rows, scores in score_pieces(self.shared, part.x):
             if self.target == "multilabel":
+                # Rows come sorted from `nonzero`, and codes within a row.
                 row, chosen = np.nonzero(chosen_labels(self.loss, scores, self.cuts))
                 counts.append(np.bincount(row, minlength=len(scores)))
                 labels.append(chosen.astype(np.int32))

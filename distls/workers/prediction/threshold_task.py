@@ -50,6 +50,7 @@ class ThresholdTask(Task):
     def start(self) -> None:
         """See `Task.start`."""
         size = len(self.shared.intercept) + 1
+        # float64: second moments of scores of many labels are ill-conditioned.
         self.total = ThresholdSums(np.zeros((size, size)), np.zeros(size), Ledger())
 
     def add(self, index: int, part: Partition) -> None:

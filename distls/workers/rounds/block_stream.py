@@ -154,6 +154,7 @@ def clear_cache() -> None:
 
 def open_ref(ref: DatasetRef) -> Dataset:
     """Open the referred dataset, once a process; raise MismatchError if another dataset is there now."""
+    # By path and fingerprint: a dataset that was replaced is opened anew.
     dataset = _open(ref.path, ref.fingerprint, ref.one_row)
     if dataset.fingerprint != ref.fingerprint:
         _open.cache_clear()

@@ -41,7 +41,7 @@ class ReductionTree(Generic[T]):
                     self._nodes[level, position] = value
                     return
                 other = self._nodes.pop((level, sibling))
-                # The left one first, whichever came last: floating-point addition is not associative.
+                # The left one first, whichever came last: merging does not commute in its last bits.
                 value = self._merge(other, value) if sibling < position else self._merge(value, other)
             level, position = level + 1, position // 2
         self._nodes[level, position] = value

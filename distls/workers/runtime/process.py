@@ -16,7 +16,7 @@ import threadpoolctl
 
 @functools.cache
 def _blas() -> threadpoolctl.ThreadpoolController:
-    # Cached: looking for libraries takes milliseconds.
+    # Cached: it looks through all loaded libraries.
     return threadpoolctl.ThreadpoolController().select(user_api="blas")
 
 

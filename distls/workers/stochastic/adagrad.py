@@ -31,8 +31,7 @@ class AdagradUpdate(Update):
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
         """See `Update.joint_bytes`."""
         columns = 1 if self.one_column else shape[1]
-        # With many outputs a model fills the vectors alone, and a few learners are as fast one after the
-        # other.
+        # With many outputs a model fills the vectors alone, and a few learners are as fast one after the other.
         if not self.alpha or columns > MOST_OUTPUTS or learners < LEAST_JOINT:
             return 0
         return lines_bytes(shape[0], columns, learners, dtype.itemsize)

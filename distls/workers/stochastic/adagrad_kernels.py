@@ -86,8 +86,7 @@ def _catch_up(columns, rate, until, w, squares, decay):
         # Marked before the row's own step: a feature that is twice in a row decays once.
         decay.since[j] = until
         decay.factors[j] = decayed(decay.factors[j], missed, kind(rate), squares[j])
-        # The factor is folded in before it underflows; the stored weights have grown by its inverse
-        # meanwhile.
+        # The factor is folded in before it underflows; the stored weights have grown by its inverse meanwhile.
         if decay.factors[j] < kind(SMALLEST_FACTOR):
             for c in range(w.shape[1]):
                 w[j, c] *= decay.factors[j]

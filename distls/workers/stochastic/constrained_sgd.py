@@ -170,8 +170,7 @@ class _ConstrainedLearner(KernelLearner):
 
     def arrays(self) -> Arrays:
         """Return weights, intercept, the mean and its mass due to this lane."""
-        # Only the rows of this lane count, so that the mass of the average, times the lanes, is the mass of
-        # all rows.
+        # Only the rows of this lane count, so that the mass of the average, times the lanes, is the mass of all rows.
         own_mass = float(self.clock[MASS]) - self.others_mass
         model = weights_from_mean_lane(MeanLane(*self.state), self.settings)
         return model.w, model.b, model.mean_x, model.mean_y, np.array([own_mass])

@@ -351,8 +351,7 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
             _add_target(y, i, grown, outputs)
             # |S + s x|^2 by its expansion: no pass over all features.
             length, square = square, square + grown * (before + along)
-            # S shrinks where rows point away from the mean; the difference of squares has then lost its
-            # digits.
+            # S shrinks where rows point away from the mean; the difference of squares has then lost its digits.
             if square < _CANCELLED * length:  # S grows now and not with V, so that |S|^2 can be recomputed
                 _grow(indices, data, start, stop, grown, s)
                 pending, square = 0.0, _sum_of_squares(s)

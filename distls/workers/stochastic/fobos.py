@@ -99,8 +99,7 @@ def new_shrinkage(n_features: int, time: float) -> Shrinkage:
 @helper
 def _is_zero(w):
     c = 0
-    # A loop with an exit instead of `all`: most rows of W are zero under these penalties, and are done at
-    # once.
+    # A loop with an exit instead of `all`: most rows of W are zero under these penalties, and are done at once.
     while c < len(w) and w[c] == 0:  # a NaN is not zero
         c += 1
     return c == len(w)

@@ -136,6 +136,7 @@ class TrainTask(StochasticTask):
     def add(self, index: int, part: Partition) -> None:
         """Learn from a partition."""
         count = n_rows_of(part.x)
+        # Drawn from the seed, the round and the partition: the order does not depend on which worker reads it.
         order = _order_of(self.seed, self.round, index, count) if self.shuffle else np.arange(count)
         with self.ledger.in_kernels():
             loss, wrong = self.learn(part, order)
@@ -150,6 +151,7 @@ class TrainTask(StochasticTask):
         arrays = learner.arrays()
         if self.sample is not None:
             predictor = self.predictor(self.update, arrays)
+            # Weighted by rows here, divided by all rows after merging.
             mean = mean_loss(self.data, self.sample, self.update.loss, predictor, ledger)
             sample_loss = ledger.n_rows * mean
         return LaneResult(
@@ -179,7 +181,10 @@ class TrainTask(StochasticTask):
         if left.tail_steps and right.tail_steps:
             for a, b in zip(left.tail, right.tail, strict=True):
                 merge_mean(
-                    a.reshape(-1), b.reshape(-1), right.tail_steps / (left.tail_steps + right.tail_steps)
+                    # Windows are weighted by their iterates, not by rows.
+                    a.reshape(-1),
+                    b.reshape(-1),
+                    right.tail_steps / (left.tail_steps + right.tail_steps),
                 )
         ledger.charge(time.perf_counter() - entered)
         return replace(
@@ -244,8 +249,10 @@ class MeanTask(StochasticTask):
         """Sum a partition's rows."""
         sums, given = self.total, row_weights(part, self.class_weight)
         weight = given if len(given) else np.ones(n_rows_of(part.x))
+        # An exact sum: the fixed mean is the same whatever the lanes, to the last bit.
         sums.x += exact_column_sums(part.x, weight, len(sums.x))
         codes = is_codes(part.y)
+        # Indicators of classes are counted, weighted, without being made.
         sums.y += np.bincount(part.y, weight, minlength=len(sums.y)) if codes else weight @ part.y
         sums.weight += float(weight.sum())
 
@@ -271,6 +278,7 @@ class TrialTask(StochasticTask):
 
     def _slices(self, trial: Trial) -> list[tuple[int, bool, slice]]:
         """Return partitions, whether to learn from their rows, and which rows these are."""
+        # Rows to learn from and to judge by are disjoint: a step that overfits must not win.
         first = _between(self.data, trial.blocks, 0, trial.n_rows)
         then = _between(self.data, trial.blocks, trial.n_rows, 2 * trial.n_rows)
         return [(block, found is first, rows) for found in (first, then) for block, rows in found.items()]
@@ -287,6 +295,7 @@ class TrialTask(StochasticTask):
         """Learn from the first rows, or score others."""
         _, learns, rows = self._left.pop()
         if learns:
+            # An own purpose: the trial's order is independent of the first pass.
             order = rng(self.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
             self.learn(part, rows.start + order)
             return
@@ -313,6 +322,7 @@ class TrialTask(StochasticTask):
 
 def _between(data: DatasetRef, blocks: tuple[int, ...], first: int, last: int) -> dict[int, slice]:
     """Return the partitions that hold rows `first` to `last` of these blocks, each with the slice of such rows."""
+    # Row counts are known from metadata, so no partition is read to find the slices.
     counts = open_ref(data).table.rows[list(blocks)]
     found, at = {}, 0
     for block, count in zip(blocks, counts.tolist(), strict=True):

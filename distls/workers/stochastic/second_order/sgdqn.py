@@ -207,8 +207,7 @@ def _learn_secant(columns, values, now, before, s, w, previous, settings, diagon
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(diagonal.shape[1]):
             moved, change = np.float64(w[j, c]) - np.float64(previous[j, c]), now[c] - before[c]
-            # A change of zero says that the row was in a flat part of its loss, not that there is no
-            # curvature.
+            # A change of zero says that the row was in a flat part of its loss, not that there is no curvature.
             if moved != 0.0 and change != 0.0:
                 seen = s * np.float64(change) * x / moved
                 # Clipped from both sides: noise of one row must not make a step infinite or stop it for ever.
