@@ -3,13 +3,12 @@
 With duals a_i (negative gradients), ``U = sum_i s_i x_i a_i^T / (alpha n)`` and ``t = sum_i s_i a_i / (alpha n)``::
 
     W = shrink(U, l1) / (1 - l1)        (U itself for l2)
-    b = center + bias t                  (an intercept, see below)
-    D(a) = -mean s_i conjugate_i(a_i) - alpha R*(U) - alpha (center . t + bias/2 |t|^2)
+    b = center + q t                  (an intercept, see below)
+    D(a) = -mean s_i conjugate_i(a_i) - alpha R*(U) - alpha (center . t + q/2 |t|^2)
 
-with ``R*(U) = |shrink(U, l1)|^2 / (2 (1 - l1))``. The intercept is the weight of a constant feature of square `bias`
-with the penalty ``alpha/2 (b - center)^2 / bias``; moving `center` to b after every pass makes it unpenalised (the
-proximal point method). Where the intercept is to be penalised, `bias` is the square of its constant feature, and
-`center` stays zero.
+with ``R*(U) = |shrink(U, l1)|^2 / (2 (1 - l1))``. The intercept is the weight of a constant feature, whose square is q
+(`intercept_square`), with the penalty ``alpha/2 (b - center)^2 / q``; moving `center` to b after every pass makes it
+unpenalised (the proximal point method). Where the intercept is to be penalised, `center` stays zero.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class DualProblem:
     l1: float
     factor: float  # the given objective is this multiple of the objective here
     split: float  # of `Binary`, 0 where outputs are those of the given problem
-    bias: float  # square of the constant feature, 0 without an intercept
-    moves: bool  # whether `center` moves: an intercept without a penalty
+    intercept_square: float  # square of the constant feature, 0 without an intercept
+    free_intercept: bool  # whether `center` moves: an intercept without a penalty
 
     @classmethod
     def of(cls, problem: Problem) -> DualProblem:
@@ -49,19 +48,28 @@ class DualProblem:
             raise ParameterError(
                 "l1_ratio=1: sdca needs an l2 part, l1_ratio below 1; use bcd or fista for l1 alone"
             )
-        bias, scaling = 0.0, problem.intercept_scaling
+        intercept_square, scaling = 0.0, problem.intercept_scaling
         if problem.fit_intercept:
             # as large as alpha, or a pass would move the intercept by a small part of what is left
             free = max(problem.dataset.meta.mean_square_norm, problem.alpha)
-            bias = free if scaling is None else scaling**2
-        moves = problem.fit_intercept and scaling is None
+            intercept_square = free if scaling is None else scaling**2
+        free_intercept = problem.fit_intercept and scaling is None
         k, binary = problem.shape[1], loss.binary
         if problem.target != "class" or k != 2 or binary is None:
-            return cls(loss, k, problem.alpha, l1, 1.0, 0.0, bias, moves)
+            return cls(loss, k, problem.alpha, l1, 1.0, 0.0, intercept_square, free_intercept)
         # |W|_1 = 2 split |w|_1 and |W|^2 = 2 split^2 |w|^2
         strength = problem.alpha * (l1 + (1.0 - l1) * binary.split)
         share = problem.alpha * l1 / strength
-        return cls(binary.loss, 1, strength, share, 2.0 * binary.split, binary.split, bias, moves)
+        return cls(
+            binary.loss,
+            1,
+            strength,
+            share,
+            2.0 * binary.split,
+            binary.split,
+            intercept_square,
+            free_intercept,
+        )
 
     def shrunk(self, u: NDArray[Any]) -> NDArray[Any]:
         """Return the weights W of U, in its type."""
@@ -81,7 +89,7 @@ class DualProblem:
         self, conjugate: float, u: NDArray[Any], t: NDArray[np.float64], center: NDArray[np.float64]
     ) -> float:
         """Return D, from the mean of the conjugates."""
-        own = float(center @ t) + 0.5 * self.bias * float(t @ t) if self.bias else 0.0
+        own = float(center @ t) + 0.5 * self.intercept_square * float(t @ t) if self.intercept_square else 0.0
         return -conjugate - self.alpha * (self.conjugate_penalty(u) + own)
 
     def predictor(self, w: NDArray[Any], b: NDArray[np.float64]) -> LinearPredictor:

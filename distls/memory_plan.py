@@ -31,7 +31,7 @@ from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.storage.filesystem.paths import Place
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.task import Needs
-from distls.workers.rounds.worker_checks import trouble_with
+from distls.workers.rounds.worker_checks import access_error
 
 # A worker with all libraries and the kernels loaded from the disk cache has about 140 MiB (`benchmarks.speed.peaks
 # --megabytes 4`); some jobs were seen to need up to 70 more than their other parts (benchmarks/measurements.md).
@@ -245,6 +245,6 @@ def check_workers(
     """
     digest = "" if columns is None else columns.digest
     job = DatasetRef.of(dataset, columns=digest), None if run is None else str(run.resolve())
-    for worker, trouble in executor.each_worker(trouble_with, job).items():
+    for worker, trouble in executor.each_worker(access_error, job).items():
         if trouble:
             raise WorkerError(f"worker {worker}: {trouble}")

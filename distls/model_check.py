@@ -10,7 +10,7 @@ import numpy as np
 
 from distls.storage.dataset.metadata import Width
 from distls.storage.errors import FormatError
-from distls.storage.filesystem.safe_read import convert_json, making_sense
+from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of
@@ -51,10 +51,10 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
             "registered before (register_loss)"
         )
     if model.recipe:
-        with making_sense(where):
+        with as_format_error(where):
             _check_weights(model, convert_json(model.recipe, _Recipe, "its recipe"))
     if model.calibration:
-        with making_sense(where):
+        with as_format_error(where):
             if model.target == "continuous":
                 raise ValueError("a calibration of continuous targets")
             check = check_calibration if model.target == "class" else check_label_cuts

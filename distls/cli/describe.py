@@ -13,7 +13,7 @@ from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import LinearModel, load_model, used_rows
 from distls.training.run_folder import Run, is_run
 from distls.workers.duals.stored_duals import published_duals
@@ -40,7 +40,7 @@ def describe(path: str | Place, most_classes: int | None = MOST_CLASSES) -> dict
     """
     path = place_of(path)
     if is_run(path):
-        with making_sense(str(path)):
+        with as_format_error(str(path)):
             return _describe_run(Run.open(path), most_classes)
     if not path.exists():
         raise FormatError(f"{path}: no such data set, run or model")

@@ -19,7 +19,7 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import as_format_error
 from distls.training.callbacks import judged_text
 from distls.training.fit_facts import judged_fact, objective_fact
 from distls.training.run_folder import Run, RunConfig
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
 
 _VACUOUS = 0.5  # part of the objective above which a bound says next to nothing
-_SAME = (
+_PROBLEM_PARAMS = (
     "loss",
     "alpha",
     "penalty",
@@ -134,7 +134,7 @@ def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[
         return []
     remedy = "more passes or a larger alpha give a better one"
     params = record.get("selected") or config.grid[0]
-    same = [_setting(name, params[name]) for name in _SAME if params.get(name) is not None]
+    same = [_setting(name, params[name]) for name in _PROBLEM_PARAMS if params.get(name) is not None]
     if not method_named(config.method).proves and _is_solved(params):
         given = " ".join(f"-p {quote(pair)}" for pair in [f"init={run.path}", *same])
         remedy = f"`distls fit sdca {config.dataset} RUN2 {given}` gives a real one"
@@ -167,7 +167,7 @@ def averaging_text(averaging: dict[str, float]) -> str:
 def run_lines(path: str | Place) -> list[str]:
     """Return the lines that describe a run: its setting, each round, its end; raise FormatError if it is no run."""
     run = Run.open(place_of(path))
-    with making_sense(str(path)):
+    with as_format_error(str(path)):
         return _story(run)
 
 

@@ -21,7 +21,7 @@ from distls.cli.support import (
 )
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import as_format_error
 
 if TYPE_CHECKING:
     from distls.reporting.run_report import Report
@@ -67,7 +67,7 @@ def report(
         check_page(page)
     made = _made(run, data, not no_data, options, debug)
     if page is None:
-        with making_sense(str(run)):
+        with as_format_error(str(run)):
             print_json(made.to_json())
         return OK
     from distls.reporting.page import write_page

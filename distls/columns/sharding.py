@@ -24,7 +24,7 @@ from distls.storage.dataset.column_shards import ColumnShards, ShardRecord, choo
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import making_sense, refuse_links
+from distls.storage.filesystem.safe_read import as_format_error, refuse_links
 from distls.storage.rows import index_dtype
 from distls.storage.temporary.transpose_spill import SpillArea
 from distls.workers.columns.transpose_task import (
@@ -257,7 +257,7 @@ class _Transposition:
         }
         earlier = self.spill.read_plan() or {}
         refuse_links(self.spill.folder, self.dataset.path)
-        with making_sense(str(self.spill.folder)):
+        with as_format_error(str(self.spill.folder)):
             groups = [RowGroup(number, *run) for number, run in enumerate(earlier.get("groups", ()))]
         # groups may differ, as they depend on the memory: they leave no trace in the shards
         if {**plan, "groups": None} == {**earlier, "groups": None} and all(

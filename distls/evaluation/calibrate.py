@@ -259,10 +259,10 @@ class _Fit:
         else:  # one row more, of which nothing is known
             low = np.full(k, 1 / (n_rows + 1) / k)
             high = low + n_rows / (n_rows + 1)
-        mean, spread = values.mean(axis=0), values.std(axis=0)
+        mean, deviation = values.mean(axis=0), values.std(axis=0)
         if self._kind == "temperature":  # one scale, no offsets
-            mean, spread = np.zeros(k), np.full(k, np.sqrt(np.square(spread).mean()))
-        return Objective(self._kind == "platt", mean, np.where(spread > 0.0, spread, 1.0), high, low)
+            mean, deviation = np.zeros(k), np.full(k, np.sqrt(np.square(deviation).mean()))
+        return Objective(self._kind == "platt", mean, np.where(deviation > 0.0, deviation, 1.0), high, low)
 
     def arrays(self) -> dict[str, Floats]:
         """Return scale and offset at the minimum, in the units of the margins."""
@@ -281,10 +281,10 @@ class _Fit:
             raise MismatchError(
                 f"{self._data.path}: the scores of its rows are not finite; nothing to calibrate"
             )
-        spread, mean = self._objective.spread, self._objective.mean
+        deviation, mean = self._objective.deviation, self._objective.mean
         if one:
-            return {"scale": found.x / spread[:1]}
-        scale = found.x[:size] / spread
+            return {"scale": found.x / deviation[:1]}
+        scale = found.x[:size] / deviation
         return {"scale": scale, "offset": found.x[size:] - scale * mean}
 
     def _evaluated(self, point: Floats) -> tuple[float, Floats]:

@@ -57,7 +57,7 @@ def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objecti
     """
     form, size = DualProblem.of(problem), total.weight_sum
     u, none = total.image / (form.alpha * size), np.zeros(form.n_outputs)
-    t = none if form.moves else (total.up - total.down) / (form.alpha * size)
+    t = none if form.free_intercept else (total.up - total.down) / (form.alpha * size)
     gap = objective - form.factor * form.dual(total.conjugate_sum / size, u, t, none)
     return {"kind": "duality_gap", "value": max(gap, 0.0) + rounding_of(problem, objective)}
 

@@ -148,24 +148,24 @@ class Evaluator:
             return await self._proven(predictor, fitted.duals)
         if fitted.alpha is not None:
             problem = replace(problem, alpha=fitted.alpha)
-        if fitted.refit is not None:
-            problem = problem.with_squares(fitted.refit.alpha)
+        if fitted.debias is not None:
+            problem = problem.with_squares(fitted.debias.alpha)
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
-        ridge = problem.is_ridge and with_gradient and fitted.refit is None
+        ridge = problem.is_ridge and with_gradient and fitted.debias is None
         total = await self._summed(
             predictor, with_gradient=with_gradient, with_rows=ridge and self._mean_row is None
         )
         if len(total.rows):
             self._mean_row = total.rows / total.weight_sum
-        if fitted.refit is not None:
-            total.gradient[~fitted.refit.used] = 0.0  # other weights are not variables of a refit
+        if fitted.debias is not None:
+            total.gradient[~fitted.debias.used] = 0.0  # other weights are not variables of a refit
         value = _objective(problem, predictor, total, with_gradient=with_gradient)
         mean_row, read = self._mean_row if ridge else None, total.ledger.bytes_read
         certificate = certificate_of(problem, predictor, total, value, mean_row=mean_row)
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
-        if fitted.nearer is not None and problem.alpha != 0:
-            near, own = await Wanted(fitted.nearer)
+        if fitted.improved_weights is not None and problem.alpha != 0:
+            near, own = await Wanted(fitted.improved_weights)
             read += own
             if near is not None:
                 other, bound, own = await self._certified(problem, near)

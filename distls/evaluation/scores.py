@@ -67,7 +67,7 @@ async def score_targets(
         total = await rows_reduced(dataset, predictor.compact(), task)
         _check_weight(dataset, total.weight)
         return RegressionEvaluation(
-            total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted,
+            total.ledger.n_rows, total.squares / total.weight, total.squared_deviations / total.weight, weighted,
             None if loss_named(loss).quadratic else total.deviance / total.weight,
         )  # fmt: skip
     if dataset.meta.target == "multilabel":

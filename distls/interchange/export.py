@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distls.interchange.export_formats import EXPORT_FORMATS
 from distls.interchange.linear_form import check_expressible
-from distls.methods.method import load_place
+from distls.methods.method import import_object
 from distls.model_check import check_model
 from distls.serving.fitted_model import FittedModel, fitted_model, load_model
 from distls.storage.errors import MismatchError, ParameterError, StorageError
@@ -60,7 +60,7 @@ def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Ex
         raise StorageError(f"{target}: there is no folder {target.parent}; make it first")
     check_expressible(fitted, EXPORT_FORMATS[to])
     # each format has packages of its own
-    made: Callable[[FittedModel], tuple[bytes, str]] = load_place(EXPORT_FORMATS[to].writer)
+    made: Callable[[FittedModel], tuple[bytes, str]] = import_object(EXPORT_FORMATS[to].writer)
     content, expects = made(fitted)
     with os_errors_described(f"cannot write {target}", "make room and export again"):
         write_bytes(target, content)

@@ -86,7 +86,7 @@ class Method:
         """Return the function that chooses a stochastic method's steps; raise ParameterError for other methods."""
         if self.steps is None:
             raise ParameterError(f"{self.name} is not a stochastic method")
-        steps: ChooseSteps = load_place(self.steps)
+        steps: ChooseSteps = import_object(self.steps)
         return steps
 
     def _parse(self, parameter: Parameter, value: Any) -> Any:
@@ -102,14 +102,14 @@ class Method:
 
 
 # Solvers are named, not imported, where methods are declared: importing one loads numba.
-def load_place(place: str) -> Any:
+def import_object(place: str) -> Any:
     """Return what "module:name" stands for."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 # What people who come from scikit-learn ask for. Its names are not taken: the same name for another thing misleads.
-_ELSEWHERE = {
+_SKLEARN_HINTS = {
     "max_iter": "the number of passes is --passes (passes=)",
     "n_iter": "the number of passes is --passes (passes=)",
     "tol": "the tolerance is --tol or --rtol (tol=, rtol=)",
@@ -129,8 +129,8 @@ _ELSEWHERE = {
 def unknown_parameter(name: str, method: str, known: list[str]) -> str:
     """Return what is said of a parameter that a method or an estimator does not have."""
     close = difflib.get_close_matches(name, known, 1)
-    if name in _ELSEWHERE:
-        hint = _ELSEWHERE[name]
+    if name in _SKLEARN_HINTS:
+        hint = _SKLEARN_HINTS[name]
     else:
         hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
     return f"{method} has no parameter {name!r}; {hint}"

@@ -20,7 +20,9 @@ def render_comparison(comparison: Comparison) -> str:
     drawn = page.plots(_curves(comparison))
     if drawn:
         page.add_section("Curves", drawn)
-    page.add_section("What differs", _shown(told["differing"]) if comparison.differing else tag("p", _SAME))
+    page.add_section(
+        "What differs", _shown(told["differing"]) if comparison.differing else tag("p", _PROBLEM_PARAMS)
+    )
     if comparison.weights:
         page.add_section("Weights", tag("p", _WEIGHTS_SAID), _shown(told["weights"]))
     if comparison.agreement is not None:
@@ -42,7 +44,7 @@ _WEIGHTS_SAID = (
 )
 
 
-_SAME = "All were asked for the same: method, data, parameters, limits and seed."
+_PROBLEM_PARAMS = "All were asked for the same: method, data, parameters, limits and seed."
 _OBJECTIVE_SAID = "Comparable where loss, penalty and alpha are the same."
 
 

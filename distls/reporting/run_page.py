@@ -29,7 +29,7 @@ from distls.reporting.progress_plots import path_plots, progress_plots
 from distls.reporting.run_record import RunRecord, fit_command
 from distls.reporting.run_report import Report
 from distls.reporting.strongest_features import strongest_features
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import LinearModel, used_rows
 from distls.training.fit_facts import bound_fact, fit_facts, objective_fact
 
@@ -52,7 +52,7 @@ def render_report(report: Report, *, refresh: int | None = None) -> str:
 
     Raises FormatError for a run whose files were not written by distls.
     """
-    with making_sense(str(report.record.path)):
+    with as_format_error(str(report.record.path)):
         return _page(report).render(_head(report), refresh=refresh)
 
 

@@ -11,7 +11,7 @@ from distls.methods.method import Params
 from distls.methods.method_registry import METHODS
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import making_sense, refuse_links
+from distls.storage.filesystem.safe_read import as_format_error, refuse_links
 from distls.storage.model.model import LinearModel, load_model
 from distls.training.run_folder import Run, RunConfig, is_run
 
@@ -45,18 +45,18 @@ def read_run(path: str | Place) -> RunRecord:
     """Read a run folder; raise FormatError if it is no run, or has links to elsewhere."""
     run = Run.open(place_of(path))
     refuse_links(run.path)
-    with making_sense(str(path)):
+    with as_format_error(str(path)):
         status, config = run.status, run.config
         child = _published_child(run, status)
         # a run of several settings has no rounds of its own
         events = run.events() or ([] if child is None else child.events())
         if child is not None:
-            status = {**{name: child.status.get(name) for name in _OF_CHILD}, **status}
+            status = {**{name: child.status.get(name) for name in _CHILD_FIELDS}, **status}
         model = load_model(run.path) if (run.path / "model").is_dir() else None
         return RunRecord(run.path, config, status, events, _settings(run, config, status), model)
 
 
-_OF_CHILD = ("plan", "versions", "startup_seconds")
+_CHILD_FIELDS = ("plan", "versions", "startup_seconds")
 
 
 def _published_child(run: Run, status: Record) -> Run | None:

@@ -13,7 +13,7 @@ from distls.execution.batch import OwnSeconds
 from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
-from distls.storage.filesystem.safe_read import convert_json, making_sense
+from distls.storage.filesystem.safe_read import as_format_error, convert_json
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -90,7 +90,7 @@ class Progress:
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
     """Return the loop's part of a checkpoint; raise FormatError unless it is a `Progress`."""
-    with making_sense(where):
+    with as_format_error(where):
         return convert_json(extra["progress"], Progress)
 
 
@@ -212,7 +212,7 @@ async def _judged(
         fitted = solver.weights(state)
         await _evaluate(evaluate, fitted, record, progress)
         if limits.patience is not None and _is_best(record, progress):
-            best = replace(fitted, duals=None, nearer=None)  # later rounds replace what these need
+            best = replace(fitted, duals=None, improved_weights=None)  # later rounds replace what these need
     # checked again: the evaluation may have met the tolerance, or used up the patience
     limit = _limit_met(limits, state, progress, record)
     return own if ended and limit != Status.DIVERGED else limit, best

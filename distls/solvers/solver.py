@@ -16,7 +16,7 @@ from distls.execution.batch import Wanted
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
-from distls.methods.method import Method, Params, load_place
+from distls.methods.method import Method, Params, import_object
 from distls.problem import Problem
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -32,7 +32,7 @@ from distls.workers.runtime.process import task_settings
 
 Record = dict[str, Any]  # JSON values by name, as files of a run hold them
 # Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
-Nearer = Callable[[Executor], tuple[LinearPredictor | None, int]]
+ImproveFn = Callable[[Executor], tuple[LinearPredictor | None, int]]
 
 
 class Status(StrEnum):
@@ -48,7 +48,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Refit:
+class DebiasProblem:
     """The problem of a refit after feature selection: the same loss with l2, over the selected features alone."""
 
     alpha: float  # Strength of l2
@@ -62,11 +62,13 @@ class Fitted:
     predictor: LinearPredictor
     alpha: float | None = None  # The strength it was fitted with, where the method has chosen it
     # The problem that it minimises, where that is no longer the one the method was given
-    refit: Refit | None = None
+    debias: DebiasProblem | None = None
     duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
     # Objective and certificate as a record has them, where the method has computed them itself
     known: Record | None = None
-    nearer: Nearer | None = None  # Where the method can look for weights that have a better dual point
+    improved_weights: ImproveFn | None = (
+        None  # Where the method can look for weights that have a better dual point
+    )
 
 
 @dataclass
@@ -268,5 +270,5 @@ class SolverFactory(Protocol):
 
 def solver_factory(method: Method) -> SolverFactory:
     """Return what makes a method's solvers: the class, of a stochastic method with the method's steps bound."""
-    factory: Callable[..., Solver[State]] = load_place(method.solver)
+    factory: Callable[..., Solver[State]] = import_object(method.solver)
     return factory if method.steps is None else partial(factory, steps=method.load_steps())

@@ -22,7 +22,7 @@ from distls.solvers.solver import Solver, State, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import load_model
 from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
@@ -120,7 +120,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
                 f"{run.path}: a fit of a cross-validation, without one fold; resume the whole run"
             )
         try:
-            with making_sense(where):
+            with as_format_error(where):
                 chosen = method_named(config.method)
                 for params in config.grid:
                     # a stored setting is complete: resolving it again changes nothing

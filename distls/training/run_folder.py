@@ -42,7 +42,7 @@ from distls.storage.filesystem.atomic import (
 )
 from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.safe_read import convert_json, making_sense, parse_json, read_json
+from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -277,7 +277,7 @@ class Run:
     def truncate_events(self, last_round: int) -> None:
         """Drop the events after `last_round`: a resumed run writes them again."""
         events = self.events()
-        with making_sense(str(self.path / "events.jsonl")):
+        with as_format_error(str(self.path / "events.jsonl")):
             kept = [event for event in events if event["round"] <= last_round]
         self._events.replace([json.dumps(event) for event in kept])
 
@@ -335,7 +335,7 @@ class Run:
         # absent where it was written before checkpoints named their request
         if attributes.pop("request", self._request) != self._request:
             raise FormatError(f"{path}: no checkpoint of this fit: {self.path / 'config.json'} was changed")
-        with making_sense(str(path)):
+        with as_format_error(str(path)):
             scalars = attributes.pop("state")
             return state_type.join(scalars, arrays), attributes
 
@@ -357,7 +357,7 @@ class Run:
                 f"themselves; start from its model instead: -p init={self.path}"
             )
         attributes, arrays = read_bundle(final, "checkpoint", self.path)
-        with making_sense(str(final)):
+        with as_format_error(str(final)):
             number = int(attributes["state"]["round"])
         self.write_config(config)
         # `final` stays until the fit ends again: a process that is killed here is called again

@@ -17,7 +17,7 @@ from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS
 from distls.storage.dataset.metadata import DatasetMeta, Positive, Width
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import convert_json, making_sense
+from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel, load_model
 from distls.workers.ingestion.formats.table_columns import Feature
 
@@ -76,7 +76,7 @@ L = TypeVar("L", bound=Like)
 def _checked(like: L) -> L:
     """Return `like` once its transforms and source are known to be applicable to other data."""
     meta, where = like.meta, str(like.path)
-    with making_sense(where):
+    with as_format_error(where):
         check_transforms(meta.transforms, like.features(), meta.n_features)
         check_source(meta.source)
     return like

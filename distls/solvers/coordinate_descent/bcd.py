@@ -28,7 +28,7 @@ from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import active_column_bytes, near_optimum_of, target_bytes
-from distls.solvers.solver import Fitted, Refit, RoundReport, Solver, Status, evaluation_tasks
+from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError
@@ -217,10 +217,12 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Return the model."""
         predictor = LinearPredictor(state.weights, state.intercept)
         if state.refit:
-            return Fitted(predictor, refit=Refit(self.params["debias"], state.used))
+            return Fitted(predictor, debias=DebiasProblem(self.params["debias"], state.used))
         # with the paper's algorithm no columns are held in memory
         searches = self.params["active_sweeps"] > 0
-        return Fitted(predictor, nearer=partial(near_optimum_of, self._setting, state) if searches else None)
+        return Fitted(
+            predictor, improved_weights=partial(near_optimum_of, self._setting, state) if searches else None
+        )
 
 
 def _shards_of(problem: Problem) -> ColumnShards:

@@ -247,7 +247,9 @@ class Proximal(Solver[ProximalState]):
         predictor = LinearPredictor(coefficients, intercept)
         if self._search is None:
             return Fitted(predictor)
-        return Fitted(predictor, nearer=partial(self._search.nearer, coefficients, intercept, self.data))
+        return Fitted(
+            predictor, improved_weights=partial(self._search.nearer, coefficients, intercept, self.data)
+        )
 
 
 class Fista(Proximal):

@@ -78,8 +78,8 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         binary = loss_named(problem.loss).binary
         assert binary is not None
         n = problem.dataset.meta.n_rows
-        bias = (problem.intercept_scaling or 1.0) ** 2 if problem.fit_intercept else 0.0
-        self._settings = ClassSettings(1.0 / (problem.alpha * n), bias, binary.loss)
+        intercept_square = (problem.intercept_scaling or 1.0) ** 2 if problem.fit_intercept else 0.0
+        self._settings = ClassSettings(1.0 / (problem.alpha * n), intercept_square, binary.loss)
         self._slots = slots
         self.width, self.plan = self._planned(memory or MemoryBudget(workers=slots))
         dataset = problem.dataset

@@ -58,7 +58,7 @@ class DualStarter:
         predictor = self._form.reduced(
             weights.coefficients.astype(self._problem.dtype), weights.intercept.astype(np.float64)
         )
-        if self._form.moves:
+        if self._form.free_intercept:
             center[:] = predictor.intercept
         started, sums = self._made(replace(state, center=center), every, predictor, source, _SHARES)
         share, conjugate = self._best_share(started, sums)
@@ -131,8 +131,8 @@ class DualStarter:
         """
         n = self._problem.dataset.meta.n_rows
         t = (state.up - state.down) / (self._form.alpha * n)
-        pull = self._form.alpha * float(state.center @ t) * (self._form.bias > 0.0)
-        own = self._form.conjugate_penalty(state.u) + 0.5 * self._form.bias * float(t @ t)
+        pull = self._form.alpha * float(state.center @ t) * (self._form.intercept_square > 0.0)
+        own = self._form.conjugate_penalty(state.u) + 0.5 * self._form.intercept_square * float(t @ t)
         curvature = 2.0 * self._form.alpha * own
         if curvature <= 0.0:
             return 1.0, state.conjugate

@@ -1,10 +1,10 @@
 """Stochastic dual coordinate ascent over lanes: every problem with l2 in its penalty, with a duality gap.
 
 A lane maximises the dual over the duals of its rows, one row after the other, and the lanes' changes are added
-(CoCoA+). Partitions go to other lanes in every pass, and lanes are added several times a pass. How much a lane holds
-back for the others, `spread`, follows what was observed in the last pass: the largest ratio of the squared norm of the
-sum of the lanes' changes to the sum of their squared norms. The dual never falls: a sum that would lower it is taken in
-part.
+(CoCoA+, Ma et al. 2015). Partitions go to other lanes in every pass, and lanes are added several times a pass. How much
+a lane holds back for the others, their `sigma_prime`, follows what was observed in the last pass: the largest ratio of
+the squared norm of the sum of the lanes' changes to the sum of their squared norms. The dual never falls: a sum that
+would lower it is taken in part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
 from distls.workers.dual_ascent.ascent_task import (
     AscentResult,
     AscentTask,
-    Image,
+    PrimalImage,
     rows_of_runs,
     runs_of,
     square_sum,
@@ -138,7 +138,7 @@ class Sdca(Solver[SdcaState]):
         k, lane, state = self._form.n_outputs, Lane(0, (block,)), self.init()
         u = np.zeros((data.one_row or self.problem.shape[0], k), self.problem.dtype)
         task = replace(self._task(state, 1), data=data, version=0, part=0, parts=1)
-        image = Image(u, u if self._form.l1 > 0.0 else u[:0], np.zeros(k))
+        image = PrimalImage(u, u if self._form.l1 > 0.0 else u[:0], np.zeros(k))
         dual = DualTask(data, self.problem.row_weights, self.point(state))
         judged = DualStart(judged=self._form.predictor(u, np.zeros(k)))
         return [
@@ -197,13 +197,13 @@ class Sdca(Solver[SdcaState]):
         )
 
     def _intercept(self, state: SdcaState) -> NDArray[np.float64]:
-        return state.center + self._form.bias * self._mean_duals(state)
+        return state.center + self._form.intercept_square * self._mean_duals(state)
 
     def _mean_duals(self, state: SdcaState) -> NDArray[np.float64]:
         """Return t: the sum of the weighted duals over alpha n."""
         return (state.up - state.down) / (self._form.alpha * self.problem.dataset.meta.n_rows)
 
-    def _spread(self, state: SdcaState, live: int) -> float:
+    def _sigma_prime(self, state: SdcaState, live: int) -> float:
         """Return by how much lanes magnify their own changes."""
         return float(np.clip(SAFETY * state.ratios.max(), 1.0, live))
 
@@ -219,12 +219,12 @@ class Sdca(Solver[SdcaState]):
 
     def _task(self, state: SdcaState, live: int) -> AscentTask:
         form = self._form
-        spread = self._spread(state, live)
-        step = spread / (form.alpha * self.problem.dataset.meta.n_rows)
+        sigma_prime = self._sigma_prime(state, live)
+        step = sigma_prime / (form.alpha * self.problem.dataset.meta.n_rows)
         return AscentTask(
             data=self.data,
-            settings=AscentSettings(step, form.l1, form.bias, form.form),
-            spread=spread,
+            settings=AscentSettings(step, form.l1, form.intercept_square, form.form),
+            sigma_prime=sigma_prime,
             class_weight=self.problem.row_weights,
             duals=self.point(state),
             shuffle=self.params["shuffle"],
@@ -247,7 +247,7 @@ class Sdca(Solver[SdcaState]):
         lanes = self._lanes_of(state)
         task, shrinks = self._task(state, len(lanes)), self._form.l1 > 0.0
         u = state.u if shrinks else state.u[:0]
-        image = Image(self._form.shrunk(state.u), u, self._intercept(state))
+        image = PrimalImage(self._form.shrunk(state.u), u, self._intercept(state))
         result: AscentResult = executor.reduce(task, lanes, merge=task.merge, shared=image)
         blocks = [block for lane in lanes for block in lane.blocks]
         counts = self.problem.dataset.table.rows
@@ -307,7 +307,7 @@ class Sdca(Solver[SdcaState]):
             total, last = float(following.gaps.sum()), following.last_gap
             following.decline = min(1.0, total / last) if last and math.isfinite(total) else 1.0
             following.last_gap = total if math.isfinite(total) else None
-            if self._form.moves:
+            if self._form.free_intercept:
                 following.center, following.dual = self._intercept(following), None
         return following
 

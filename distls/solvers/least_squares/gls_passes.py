@@ -17,7 +17,7 @@ from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.least_squares.optimal_intercept import optimal_intercept
-from distls.solvers.solver import Fitted, Nearer, RoundReport, evaluation_tasks
+from distls.solvers.solver import Fitted, ImproveFn, RoundReport, evaluation_tasks
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import (
     Block,
@@ -82,11 +82,13 @@ class GlsPasses:
         intercept = theta[0].copy() if self._first else np.zeros(theta.shape[1])
         return np.ascontiguousarray(theta[self._first :]), intercept
 
-    def _fitted(self, theta: Array, alpha: float, nearer: Nearer | None = None) -> Fitted:
-        """Return the model; a better certificate is that of `nearer`, or of its own weights at their best intercept."""
-        if nearer is None and self._can_balance:
-            nearer = partial(self._with_best_intercept, theta, 0)
-        return Fitted(self._predictor(theta), alpha=alpha if self._follows_path else None, nearer=nearer)
+    def _fitted(self, theta: Array, alpha: float, improved: ImproveFn | None = None) -> Fitted:
+        """Return the model; a better certificate is that of `improved`, or of own weights at their best intercept."""
+        if improved is None and self._can_balance:
+            improved = partial(self._with_best_intercept, theta, 0)
+        return Fitted(
+            self._predictor(theta), alpha=alpha if self._follows_path else None, improved_weights=improved
+        )
 
     def _predictor(self, theta: Array) -> LinearPredictor:
         weights, intercept = self._split(theta)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from distls.storage.errors import CorruptDataError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.retry import read_patiently
+from distls.storage.filesystem.retry import read_with_retries
 from distls.storage.filesystem.safe_read import open_regular, read_bytes, read_json
 
 Codec = Literal["none", "zstd", "lz4"]
@@ -269,7 +269,7 @@ def _read_payload(
         return payload
 
     try:
-        return read_patiently(read, path)
+        return read_with_retries(read, path)
     except (FileNotFoundError, NotADirectoryError):
         raise corrupt("its chunk is missing") from None
     except StorageError:

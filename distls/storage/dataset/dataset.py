@@ -30,7 +30,7 @@ from distls.storage.dataset.row_origins import (
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.storage.filesystem.retry import read_patiently
+from distls.storage.filesystem.retry import read_with_retries
 from distls.storage.filesystem.safe_read import convert_json, read_json
 from distls.storage.rows import Partition
 
@@ -180,7 +180,7 @@ def open_dataset(path: str | Place) -> Dataset:
         The metadata does not match its fingerprint.
     """
     root = place_of(path)
-    dataset = read_patiently(lambda: _open(root), root, of_store=isinstance(root, StorePath))
+    dataset = read_with_retries(lambda: _open(root), root, of_store=isinstance(root, StorePath))
     check_table(dataset.meta, dataset.table, str(root))
     return dataset
 

@@ -27,7 +27,7 @@ _LASTING = {
 }
 
 
-def read_patiently(read: Callable[[], Read], what: Place, *, of_store: bool = False) -> Read:
+def read_with_retries(read: Callable[[], Read], what: Place, *, of_store: bool = False) -> Read:
     """Return `read()`, retried if storage failed (three attempts in all) or the bytes were wrong (two).
 
     With `of_store` wrong bytes are waited for like a failure: a store may list for a moment only some of its objects.

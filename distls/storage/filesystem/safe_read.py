@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import DistlsError, FormatError
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.retry import read_patiently
+from distls.storage.filesystem.retry import read_with_retries
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ def read_bytes(path: Place, within: Place | None = None, *, limit: int | None = 
             _check_size(path, os.fstat(file.fileno()).st_size, limit)
             return file.read()
 
-    return read_patiently(read, path)
+    return read_with_retries(read, path)
 
 
 def _check_size(path: Any, size: int, limit: int | None) -> None:
@@ -148,11 +148,11 @@ def read_array_file(path: Place, within: Place | None = None) -> NDArray[np.uint
         with open(open_regular(path, within), "rb", buffering=0) as file:
             return np.fromfile(file, np.uint8)
 
-    return read_patiently(read, path)
+    return read_with_retries(read, path)
 
 
 @contextlib.contextmanager
-def making_sense(where: str) -> Iterator[None]:
+def as_format_error(where: str) -> Iterator[None]:
     """Turn exceptions of code that inspects untrusted values into a FormatError of one line."""
     try:
         yield

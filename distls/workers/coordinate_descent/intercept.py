@@ -64,7 +64,7 @@ class Intercept:
         return violation
 
 
-def leaning_columns(x: Rows, weight: Array, n_rows: int) -> dict[int, float]:
+def uncentred_columns(x: Rows, weight: Array, n_rows: int) -> dict[int, float]:
     """Return the means of the columns that are to be swept less their mean, by their places in the rows of X^T.
 
     `weight` are those of the rows, of mean one, or (0,) for all ones.

@@ -174,7 +174,7 @@ def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) ->
     return scores(part.x, w, intercept, np.empty((n_rows_of(part.x), w.shape[1]), w.dtype))
 
 
-def read_margins(job: RowScores, k: int) -> Margins:
+def read_row_scores(job: RowScores, k: int) -> Margins:
     """Read the stored state of all rows; the caller may overwrite the scores.
 
     Raises StateLostError if some of it is missing, or not as it was written.

@@ -32,13 +32,13 @@ from distls.workers.coordinate_descent.descent_kernels import (
     Totals,
     column_sweep,
 )
-from distls.workers.coordinate_descent.intercept import Intercept, centred, leaning_columns
+from distls.workers.coordinate_descent.intercept import Intercept, centred, uncentred_columns
 from distls.workers.coordinate_descent.row_scores_task import (
     Margins,
     RowScores,
     SparseWeights,
     no_targets,
-    read_margins,
+    read_row_scores,
 )
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss_registry import loss_named
@@ -102,7 +102,7 @@ class ColumnTask(Task):
     def start(self) -> None:
         """See `Task.start`."""
         b = self.shared.intercept
-        self.begin(read_margins(self.scores, len(b)), self.item.index, b)
+        self.begin(read_row_scores(self.scores, len(b)), self.item.index, b)
 
     def begin(self, margins: Margins, lane: int, intercept: NDArray[np.float64]) -> None:
         """Begin at some scores: with the random orders of a lane, and with no totals yet."""
@@ -184,7 +184,7 @@ class ColumnTask(Task):
         """Return the means of the columns that are swept less their mean."""
         if self._intercept is None:
             return {}
-        return leaning_columns(x, self.margins.weight, len(self.margins.z))
+        return uncentred_columns(x, self.margins.weight, len(self.margins.z))
 
     def run(
         self,

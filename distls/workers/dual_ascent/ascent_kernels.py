@@ -2,7 +2,8 @@
 
 At row i the dual is maximised over the row's own duals a_i (`distls.workers.losses.row_functions.dual_step`), and the
 weights follow: with ``U = sum_i s_i x_i a_i^T / (alpha n)`` they are ``W = shrink(U, l1) / (1 - l1)``, U itself for l2.
-A lane of K sees its own changes magnified by `spread` (CoCoA+: 1 <= spread <= K), as if the others did the same.
+A lane of K sees its own changes magnified by `sigma_prime` (CoCoA+: 1 <= sigma_prime <= K), as if the others did the
+same.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="arg-type"
@@ -38,9 +39,9 @@ _SPARSE = 4  # outputs are updated one by one if fewer than one in this many hav
 class AscentSettings(NamedTuple):
     """Settings of `ascend_rows`."""
 
-    step: float  # spread / (alpha n): what a row of weight one adds to U
+    step: float  # sigma_prime / (alpha n): what a row of weight one adds to U
     l1: float  # share of l1 in the penalty, in [0, 1)
-    bias: float  # square of the constant feature behind the intercept, 0: none
+    intercept_square: float  # square of the constant feature behind the intercept, 0: none
     loss: Loss  # with a `dual_step`
 
 
@@ -156,7 +157,7 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
     order : int64 (m,), rows to visit
     w : float32 or float64 (n_features, k), C-ordered; mutated
     u : as w: U, mutated, with l1; (0, k) without, where it is w
-    b : float64 (k,), mutated if `bias`
+    b : float64 (k,), mutated if `intercept_square`
     duals : (n_rows, k) of the type of w, mutated
     up, down : float64 (k,), the changes of ``sum_i s_i max(a_ic, 0)`` and ``sum_i s_i max(-a_ic, 0)`` are added
     totals : float64 (6,), sums are added; see `Totals`
@@ -188,7 +189,7 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
             row_scores(indices, data, start, stop, w, z)
         product, step = _add_intercept(b, duals, i, z), settings.step * s
         # not zero, so that rows without features have a best dual too
-        q = max(step * (square_norm(rows, i) * strength + settings.bias), 1e-30)
+        q = max(step * (square_norm(rows, i) * strength + settings.intercept_square), 1e-30)
         if alone:
             own = duals[i, 0]
             changed, value, before, after = single_dual_step(settings.loss, z[0], y, i, q, own)
@@ -205,7 +206,7 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
         if moved == 0:
             continue
         rows_moved += 1
-        _add_changes(duals, i, d, s, settings.bias * step, up, down, b)
+        _add_changes(duals, i, d, s, settings.intercept_square * step, up, down, b)
         if single:
             _add_single(rows, i, kind(step) * d[0], every)
         else:

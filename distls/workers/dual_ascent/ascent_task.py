@@ -30,7 +30,7 @@ _CONJUGATES = [Totals().before, Totals().after]
 
 
 @dataclass(frozen=True, eq=False)
-class Image:
+class PrimalImage:
     """Where all lanes start from."""
 
     weights: NDArray[Any]  # shape (n_features, k)
@@ -52,11 +52,11 @@ class AscentResult:
 
 @dataclass(eq=False)
 class AscentTask(Task):
-    """Visits a slice of the rows of each partition, in an order that alternates between partitions, from an `Image`."""
+    """Visits a slice of the rows of each partition, in an order that alternates between them, from a `PrimalImage`."""
 
     data: DatasetRef
     settings: AscentSettings  # of one lane
-    spread: float  # by which the lanes' changes are magnified in `settings`
+    sigma_prime: float  # by which the lanes' changes are magnified in `settings`
     class_weight: NDArray[np.float64] | None
     duals: DualPoint  # at which the round starts
     shuffle: bool  # visit rows in random order, else as stored
@@ -111,7 +111,7 @@ class AscentTask(Task):
             if self.version:
                 write_duals(self.duals.folder, work.index, self.version, work.duals)
         change = (u if len(u) else w) - (image.u if len(u) else image.weights)
-        change /= change.dtype.type(self.spread)
+        change /= change.dtype.type(self.sigma_prime)
         return AscentResult(change, up, down, totals, square_sum(change), self.ledger)
 
     def _revisit(self, visit: Callable[..., None], totals: NDArray[np.float64]) -> None:

@@ -37,7 +37,7 @@ class ClassSettings(NamedTuple):
     """Settings of `ascend_classes`."""
 
     step: float  # 1 / (alpha n): what a row of weight one adds to the weights
-    bias: float  # square of the constant feature behind the intercept, 0: none
+    intercept_square: float  # square of the constant feature behind the intercept, 0: none
     loss: Loss  # with a `dual_margin_step`
 
 
@@ -95,7 +95,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
     weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
     order : int64 (m,), rows to visit
     w : float32 or float64 (n_features, k), C-ordered; mutated
-    b : float64 (k,), mutated if `bias`
+    b : float64 (k,), mutated if `intercept_square`
     duals : (n_rows, k) of the type of w, mutated
     active : bool (k,), the classes to train
     sums : float64 (3, k), sums at the visits are added: see `LOSS`
@@ -117,7 +117,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
         _scores(indices, data, start, stop, w, flat, z)
         step = settings.step * s
         # not zero, so that rows without features have a best dual too
-        q, moved = max(step * (square_norm(rows, i) + settings.bias), 1e-30), splat(0.0)
+        q, moved = max(step * (square_norm(rows, i) + settings.intercept_square), 1e-30), splat(0.0)
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = 1.0
@@ -130,7 +130,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
             # true of a NaN too, which must reach the weights
             moved = moved + select(change != 0.0, 1.0, 0.0)
             _add_sums(sums, first, on, s, value, before, t * m * old)
-            store(load(b, first, 0.0) + settings.bias * step * change, b, first)
+            store(load(b, first, 0.0) + settings.intercept_square * step * change, b, first)
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = -1.0

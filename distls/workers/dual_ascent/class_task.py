@@ -193,7 +193,11 @@ class Block:
 
     def _norms(self, by_class: NDArray[Any], b: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return alpha times the squared norm of each class's weights, the intercept's among them."""
-        own = np.square(b) / self._job.settings.bias if self._job.settings.bias else np.zeros(len(b))
+        own = (
+            np.square(b) / self._job.settings.intercept_square
+            if self._job.settings.intercept_square
+            else np.zeros(len(b))
+        )
         return np.asarray(self._job.alpha * (np.array([square_sum(w) for w in by_class]) + own))
 
     def _keep(self, column: int, w: NDArray[Any], b: float) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from distls.storage.errors import StateLostError
 from distls.storage.filesystem.atomic import subfolders
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import convert_json, making_sense, read_json
+from distls.storage.filesystem.safe_read import as_format_error, convert_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.rows import CsrRows
 from distls.storage.temporary.row_state import RowState
@@ -163,13 +163,13 @@ def _digest_of(run: Place) -> str | None:
     file = run / "status.json"
     if not file.exists():
         return None
-    with making_sense(str(file)):
+    with as_format_error(str(file)):
         return read_json(file, _Published, run).weights_sha256
 
 
 def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
     names, arrays = read_bundle(folder / "point", "duals", run)
-    with making_sense(str(folder / "point")):
+    with as_format_error(str(folder / "point")):
         found = convert_json(names, _PublishedPoint)
         if found.dataset != fingerprint:
             return None

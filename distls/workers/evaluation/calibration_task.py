@@ -58,7 +58,7 @@ class Margins(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """The objective of scale and offset: a loss of ``scale * (z - mean) / spread + offset``.
+    """The objective of scale and offset: a loss of ``scale * (z - mean) / deviation + offset``.
 
     `sigmoids`: the sum over outputs of log losses, each with its own targets for rows of its class and for others;
     else the log loss of the softmax. Targets are not quite 1 and 0 (Platt 1999), so that the minimum is finite.
@@ -66,7 +66,7 @@ class Objective(NamedTuple):
 
     sigmoids: bool
     mean: Floats  # (k,), or (1,) where the one output is the difference of two scores
-    spread: Floats
+    deviation: Floats
     high: Floats  # targets of rows of the class, and of others
     low: Floats
 
@@ -125,7 +125,7 @@ def _batch_sums(
     own = y[:, None] == np.arange(z.shape[1])
     if len(objective.mean) == 1 and z.shape[1] == 2:
         z, own = z[:, 1:] - z[:, :1], own[:, 1:]
-    z = (z - objective.mean) / objective.spread
+    z = (z - objective.mean) / objective.deviation
     targets = np.where(own, objective.high, objective.low)
     u = scale * z + offset
     if objective.sigmoids:

@@ -23,7 +23,7 @@ class ResidualSum:
     weight: float
     squares: NDArray[np.float64]  # (n_targets,): ``sum_i s_i (prediction_i - y_i)^2``
     mean: NDArray[np.float64]  # (n_targets,), of the targets
-    spread: NDArray[np.float64]  # (n_targets,): ``sum_i s_i (y_i - mean)^2``
+    squared_deviations: NDArray[np.float64]  # (n_targets,): ``sum_i s_i (y_i - mean)^2``
     ledger: Ledger
     deviance: float = 0.0  # twice the loss of a link
 
@@ -61,21 +61,29 @@ class ResidualTask(Task):
         weight = left.weight + right.weight
         share = right.weight / weight if weight else 0.0
         difference = right.mean - left.mean
-        spread = left.spread + right.spread + np.square(difference) * (left.weight * share)
-        return add_sums(left, right, weight=weight, mean=left.mean + difference * share, spread=spread)
+        squared_deviations = (
+            left.squared_deviations + right.squared_deviations + np.square(difference) * (left.weight * share)
+        )
+        return add_sums(
+            left,
+            right,
+            weight=weight,
+            mean=left.mean + difference * share,
+            squared_deviations=squared_deviations,
+        )
 
 
 def _residual_sums(
     y: NDArray[np.float64], predicted: NDArray[np.floating], weight: NDArray[np.float64] | None
 ) -> ResidualSum:
     squares = np.square(predicted - y)
-    shifted = y - y[0]  # so that the spread of equal targets is exactly zero
+    shifted = y - y[0]  # so that the squared_deviations of equal targets is exactly zero
     if weight is None:
         mean = shifted.mean(axis=0)
-        spread = np.square(shifted - mean).sum(axis=0)
-        return ResidualSum(float(len(y)), squares.sum(axis=0), y[0] + mean, spread, Ledger())
+        squared_deviations = np.square(shifted - mean).sum(axis=0)
+        return ResidualSum(float(len(y)), squares.sum(axis=0), y[0] + mean, squared_deviations, Ledger())
     total = float(weight.sum())
     by_row = weight[:, None]
     mean = (by_row * shifted).sum(axis=0) / (total or 1.0)
-    spread = (by_row * np.square(shifted - mean)).sum(axis=0)
-    return ResidualSum(total, (by_row * squares).sum(axis=0), y[0] + mean, spread, Ledger())
+    squared_deviations = (by_row * np.square(shifted - mean)).sum(axis=0)
+    return ResidualSum(total, (by_row * squares).sum(axis=0), y[0] + mean, squared_deviations, Ledger())

@@ -317,8 +317,8 @@ def _draw(
         if kind == "fourier":
             offsets = generator.random(size)
         else:
-            spread = _LOGIT_OFFSET if kind == "logits" else _POLYNOMIAL_OFFSET
-            offsets = generator.standard_normal(size) * math.sqrt(spread)
+            variance = _LOGIT_OFFSET if kind == "logits" else _POLYNOMIAL_OFFSET
+            offsets = generator.standard_normal(size) * math.sqrt(variance)
         factors.append((directions, offsets.astype(dtype)))
     return factors
 

@@ -12,7 +12,7 @@ from distls.workers.rounds.block_stream import DatasetRef, columns_of
 from distls.workers.runtime.buffers import release_buffers
 
 
-def trouble_with(job: tuple[DatasetRef, str | None]) -> str | None:
+def access_error(job: tuple[DatasetRef, str | None]) -> str | None:
     """Return why this process cannot take part in a job (dataset; run folder or None), or None."""
     ref, run = job
     release_buffers()  # the memory plan of this job does not include those of an earlier one

@@ -50,8 +50,8 @@ class _AdagradLearner(KernelLearner):
     most_joint = MODELS_PER_LINE
 
     @property
-    def joint_kind(self) -> tuple[Any, ...] | None:
-        """See `Learner.joint_kind`."""
+    def batch_key(self) -> tuple[Any, ...] | None:
+        """See `Learner.batch_key`."""
         settings, weights = self.settings, self.state[0]
         if not settings.alpha or weights.shape[1] > MOST_OUTPUTS:
             return None

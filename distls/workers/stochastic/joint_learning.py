@@ -17,8 +17,8 @@ def together(learners: Sequence[Learner]) -> list[Learner]:
     """Return learners to be used in place of these, which will all be given the same rows, in this order."""
     found, kinds = list(learners), dict[Any, list[int]]()
     for place, learner in enumerate(learners):
-        if learner.joint_kind is not None:
-            kinds.setdefault(learner.joint_kind, []).append(place)
+        if learner.batch_key is not None:
+            kinds.setdefault(learner.batch_key, []).append(place)
     for places in kinds.values():
         first = learners[places[0]]
         for at in range(0, len(places), first.most_joint):

@@ -121,8 +121,8 @@ class SgdLearner(Learner):
         return loss, int(errors)
 
     @property
-    def joint_kind(self) -> tuple[Any, ...] | None:
-        """See `Learner.joint_kind`."""
+    def batch_key(self) -> tuple[Any, ...] | None:
+        """See `Learner.batch_key`."""
         own = self.update
         if not fits_side_by_side(self.u.shape[1], self.u.dtype, own.batch_size):
             return None

@@ -71,7 +71,7 @@ class Learner(ABC):
         raise NotImplementedError
 
     @property
-    def joint_kind(self) -> tuple[Any, ...] | None:
+    def batch_key(self) -> tuple[Any, ...] | None:
         """What learners of other strengths share that can learn in one `joint` kernel; None if none can."""
         return None
 

@@ -14,7 +14,7 @@ from distls.storage.dataset.chunks import BufferPool, read_array, write_array
 from distls.storage.errors import CorruptDataError, StorageError
 from distls.storage.filesystem import retry as retrying
 from distls.storage.filesystem import safe_read as untrusted
-from distls.storage.filesystem.retry import read_patiently
+from distls.storage.filesystem.retry import read_with_retries
 from distls.storage.temporary.row_state import RowState
 
 FILE = Path("/data/c/0")
@@ -48,10 +48,10 @@ EIO, ESTALE, DAMAGE = os_error(errno.EIO), os_error(errno.ESTALE), CorruptDataEr
 
 
 def test_a_store_that_lists_only_some_of_its_objects_is_waited_for(waited) -> None:
-    assert read_patiently(failing(DAMAGE, DAMAGE), FILE, of_store=True) == "read"
+    assert read_with_retries(failing(DAMAGE, DAMAGE), FILE, of_store=True) == "read"
     assert waited == [0.05, 0.5]
     with pytest.raises(CorruptDataError):
-        read_patiently(failing(DAMAGE, DAMAGE, DAMAGE), FILE, of_store=True)
+        read_with_retries(failing(DAMAGE, DAMAGE, DAMAGE), FILE, of_store=True)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_store_that_lists_only_some_of_its_objects_is_waited_for(waited) -> No
 )
 def test_passing_trouble_is_noted_once(failures, waited, caplog) -> None:
     with caplog.at_level(logging.WARNING, "distls"):
-        assert read_patiently(failing(*failures), FILE) == "read"
+        assert read_with_retries(failing(*failures), FILE) == "read"
     assert caplog.messages == [f"{FILE}: read again, and well, after: {failures[-1]}"]
     assert waited == [wait for wait, why in zip([0.05, 0.5], failures, strict=False) if why is not DAMAGE]
 
@@ -76,7 +76,7 @@ def test_passing_trouble_is_noted_once(failures, waited, caplog) -> None:
 )
 def test_lasting_trouble_is_raised_and_not_noted(failures, attempts, waited, caplog) -> None:
     with pytest.raises(type(failures[-1])) as caught:
-        read_patiently(failing(*failures), FILE)
+        read_with_retries(failing(*failures), FILE)
     assert caught.value is failures[-1]
     assert len(waited) == sum(why is not DAMAGE for why in failures[: attempts - 1])
     assert caplog.messages == []

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.coordinate_descent.intercept import centred, leaning_columns
+from distls.workers.coordinate_descent.intercept import centred, uncentred_columns
 
 
 def columns_of(x, layout):
@@ -24,7 +24,7 @@ def test_columns_whose_mean_is_a_tenth_of_their_mean_square(layout, weighted):
     x[:, 3], x[:, 4], x[:, 5] = 2.0, 1.0 * (np.arange(500) < 40), 0.0
     s = rng.random(500) + 0.5 if weighted else np.ones(500)
     s /= s.mean()
-    found = leaning_columns(columns_of(x, layout), s if weighted else np.empty(0), 500)
+    found = uncentred_columns(columns_of(x, layout), s if weighted else np.empty(0), 500)
     x = x.astype(np.float32).astype(float)
     means = s @ x / 500
     assert sorted(found) == [j for j in range(8) if means[j] ** 2 > 0.1 * (s @ x[:, j] ** 2) / 500]
