@@ -44,7 +44,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.slow_cases("log-True")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _WEIGHT_CHECKS)
 @pytest.mark.parametrize(("loss", "intercept"), [("log", True), ("multiclass_squared_hinge", False)])
 def test_repeated_rows_are_weights(name: str, loss: str, intercept: bool) -> None:
