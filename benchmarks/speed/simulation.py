@@ -151,15 +151,14 @@ class Simulated:
         """Nothing to release."""
 
 
-def _one_result(function: Any, shared: Any, item: Any) -> Any:
+def _one_result(task: Any, shared: Any, item: Any) -> Any:
     """Return the real task's result for the first partition of the real data."""
-    job = function.args[0]
-    changes: dict[str, Any] = {"data": replace(job.data, cache_bytes=0, prefetch=False)}
-    if hasattr(job, "sample"):
+    changes: dict[str, Any] = {"data": replace(task.data, cache_bytes=0, prefetch=False)}
+    if hasattr(task, "sample"):
         changes["sample"] = None
     lane = Lane(0, (0,))
     one = replace(item, lane=lane) if hasattr(item, "lane") else lane
-    return function.func(replace(job, **changes), shared, one)
+    return replace(task, **changes)(shared, one)
 
 
 def _size(value: Any) -> int:
