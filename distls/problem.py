@@ -56,10 +56,9 @@ def penalty_of(params: Mapping[str, Any]) -> str:
     return str(params.get("penalty", PLAIN_PENALTY))
 
 
-def l1_ratio_of(params: Mapping[str, Any]) -> float:
+def l1_share(penalty: str, given: float | None) -> float:
     """Return the share of l1 in a mixed penalty, 0 in others; raise ParameterError if given for others."""
-    given = params.get("l1_ratio")
-    if not penalty_named(penalty_of(params)).mixed:
+    if not penalty_named(penalty).mixed:
         if given is not None:
             raise ParameterError(
                 f"l1_ratio={given}: used with penalty={' or '.join(penalties_with(mixed=True))} only; leave it out"
@@ -116,6 +115,7 @@ class Problem:
         if meta.target not in loss_named(loss := loss_of(params)).targets:
             raise _unsuitable_loss(dataset, params)
         weight = class_weights(params.get("class_weight"), dataset)
+        penalty = penalty_of(params)
         total = float(np.dot(weight, meta.label_weights)) if meta.target == "class" else meta.weight_sum
         if not total > 0:
             remedy = "; give at least one class a positive weight" if meta.target == "class" else ""
@@ -129,9 +129,11 @@ class Problem:
             weight_scale=meta.n_rows / total,
             dtype=np.dtype(params["dtype"]),
             seed=seed,
-            penalty=penalty_of(params),
-            l1_ratio=l1_ratio_of(params),
-            intercept_scaling=_intercept_scaling(params),
+            penalty=penalty,
+            l1_ratio=l1_share(penalty, params.get("l1_ratio")),
+            intercept_scaling=_intercept_scaling(
+                params.get("intercept_scaling"), params["fit_intercept"], penalty
+            ),
         )
 
     def penalty_of(self, weights: NDArray[Any]) -> float:
@@ -189,16 +191,15 @@ class Problem:
         return None if plain else by_class
 
 
-def _intercept_scaling(params: Mapping[str, Any]) -> float | None:
+def _intercept_scaling(given: float | None, fit_intercept: bool, penalty: str) -> float | None:
     """Return B of a penalised intercept; raise ParameterError where there is nothing to penalise like the others."""
-    given: float | None = params.get("intercept_scaling")
     if given is None:
         return None
-    if not params["fit_intercept"]:
+    if not fit_intercept:
         raise ParameterError(
             f"intercept_scaling={given:g}: of an intercept; give fit_intercept=true too, or leave it out"
         )
-    if not penalty_named(penalty_of(params)).quadratic:
+    if not penalty_named(penalty).quadratic:
         raise ParameterError(f"intercept_scaling={given:g}: with penalty={PLAIN_PENALTY} only; leave it out")
     return given
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, State, Status
@@ -74,21 +75,20 @@ class MLflowTracker(SilentCallback):
         except MlflowException as error:
             raise ParameterError(f"MLflow: {' '.join(str(error).split())[:300]}") from None
         self._tags = dict(tags or {})
-        # fits side by side have threads of their own
-        self._fit = threading.local()
+        # fits that share reads take turns, each in a context of its own
+        self._run: ContextVar[str] = ContextVar("run")
         self.run_ids: list[str] = []
 
     def on_start(self, start: FitStart) -> None:
         """Start a run."""
         name = f"{start.method} on {start.dataset}" + (f", {start.what}" if start.what else "")
         made = self._client.create_run(self._experiment, tags=self._tags, run_name=name)
-        self._fit.run = made.info.run_id
-        self.run_ids.append(self._fit.run)
+        run = made.info.run_id
+        self._run.set(run)
+        self.run_ids.append(run)
         # Unset facts are left out, as MLflow's parameters are texts.
         params = {key: value for key, value in vars(start).items() if value not in (None, "")}
-        self._client.log_batch(
-            self._fit.run, params=[self._param(key, str(value)) for key, value in params.items()]
-        )
+        self._client.log_batch(run, params=[self._param(key, str(value)) for key, value in params.items()])
 
     def on_round(self, event: RoundEvent) -> None:
         """Log the numbers of the round."""
@@ -96,13 +96,13 @@ class MLflowTracker(SilentCallback):
         clock, number = int(1000 * time.time()), int(event.record["round"])
         metrics = round_metrics(event.record).items()
         self._client.log_batch(
-            self._fit.run, metrics=[self._metric(name, value, clock, number) for name, value in metrics]
+            self._run.get(), metrics=[self._metric(name, value, clock, number) for name, value in metrics]
         )
 
     def on_end(self, status: Status, state: State) -> None:
         """End the run."""
-        self._client.set_tag(self._fit.run, "distls.status", str(status.value))
-        self._client.set_terminated(self._fit.run, _ENDS.get(status, "FINISHED"))
+        self._client.set_tag(self._run.get(), "distls.status", str(status.value))
+        self._client.set_terminated(self._run.get(), _ENDS.get(status, "FINISHED"))
 
 
 class TensorBoardTracker(SilentCallback):
@@ -129,25 +129,26 @@ class TensorBoardTracker(SilentCallback):
                 "TensorBoardTracker needs the package tensorboardX: pip install 'distls[tensorboard]'"
             ) from None
         self._folder, self._open = Path(folder), SummaryWriter
-        # fits side by side have threads of their own
-        self._fit = threading.local()
+        # fits that share reads take turns, each in a context of its own
+        self._writer: ContextVar[Any] = ContextVar("writer")
 
     def on_start(self, start: FitStart) -> None:
         """Open the event file."""
         # of several settings: a name that is a folder
         own = re.sub(r"[^\w.=-]+", "_", start.what)
-        self._fit.writer = self._open(str(self._folder / own))
+        writer = self._open(str(self._folder / own))
+        self._writer.set(writer)
         setting = "  \n".join(
             f"{name}: {value}" for name, value in vars(start).items() if value not in (None, "")
         )
-        self._fit.writer.add_text("fit", setting, 0)
+        writer.add_text("fit", setting, 0)
 
     def on_round(self, event: RoundEvent) -> None:
         """Write the numbers of the round."""
         for name, value in round_metrics(event.record).items():
-            self._fit.writer.add_scalar(name.replace(".", "/"), value, int(event.record["round"]))
+            self._writer.get().add_scalar(name.replace(".", "/"), value, int(event.record["round"]))
 
     def on_end(self, status: Status, state: State) -> None:
         """Close the event file."""
-        self._fit.writer.add_text("status", str(status.value), state.round)
-        self._fit.writer.close()
+        self._writer.get().add_text("status", str(status.value), state.round)
+        self._writer.get().close()

@@ -102,7 +102,8 @@ class ReadTogether:
     def __call__(self, shared: tuple[Any, ...], items: tuple[tuple[int, Any], ...]) -> tuple[Any, ...]:
         """Return the result of every item; `shared` has that of each call."""
         started = [self.tasks[number].started(shared[number], item) for number, item in items]
-        self.tasks[0].introduce(started)
+        if len(started) > 1:
+            self.tasks[0].introduce(started)
         return tuple(_read(started))
 
     @property

@@ -34,8 +34,11 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
 
 def test_the_constructor_has_the_parameters_of_the_method() -> None:
     given = inspect.signature(GeneralizedLeastSquaresRegressor).parameters
-    others = {"lipschitz", "accelerate", "class_weight", "init"}  # nothing for one exact solution
-    assert set(given) - {"random_state", "executor"} == {p.name for p in METHODS["gls"].parameters} - others
+    of_estimators = {"passes", "tol", "warm_start", "random_state", "executor"}
+    assert set(given) - of_estimators == {p.name for p in METHODS["gls"].parameters} - {
+        "class_weight",
+        "init",
+    }
     defaults = {p.name: p.default for p in METHODS["gls"].parameters}
     assert given["link"].default == "identity"  # of numbers
     assert all(given[name].default == defaults[name] for name in set(given) & set(defaults) - {"link"})
@@ -91,7 +94,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ParameterError) as refused:
         GeneralizedLeastSquaresRegressor().fit(data, np.zeros(30))
-    assert str(refused.value) == "a data set has its own targets and weights; do not pass y or sample_weight"
+    assert str(refused.value) == "a data set has its own labels and weights; do not pass y or sample_weight"
     lazy = da.zeros((4, 2))
     with pytest.raises(ValueError, match=r"^GeneralizedLeastSquaresRegressor requires y to be passed, but"):
         GeneralizedLeastSquaresRegressor().fit(lazy)

@@ -54,7 +54,7 @@ def test_repeated_rows_are_weights(name: str, loss: str, intercept: bool) -> Non
 def test_constructor_has_the_parameters_of_the_method() -> None:
     given = inspect.signature(SparseMulticlassClassifier).parameters
     parameters = {p.name: p for p in METHODS["bcd"].parameters}
-    assert set(parameters) - set(given) == {"init", "alphas", "active_mib"}
+    assert set(parameters) - set(given) == {"init"}
     assert set(given) - OF_FIT <= set(parameters)
     resolved = METHODS["bcd"].resolve({n: v.default for n, v in given.items() if n in parameters})
     assert resolved == {name: p.default for name, p in parameters.items()}

@@ -20,18 +20,17 @@ from distls import fit
 from distls.training import setting_fit
 from distls.workers.compilation.kernel_cache import KernelCache
 
-found, prepare, load = [], setting_fit._prepare, KernelCache.load_overload
+found, solve, load = [], setting_fit.solve, KernelCache.load_overload
 
-def warm(solver, executor):
-    seconds = prepare(solver, executor)
+def warm(*args, **options):
     found.clear()
-    return seconds
+    return solve(*args, **options)
 
 def seen(self, signature, context):
     found.append(f"{self._name} {signature}")
     return load(self, signature, context)
 
-setting_fit._prepare, KernelCache.load_overload = warm, seen
+setting_fit.solve, KernelCache.load_overload = warm, seen
 given = json.loads(sys.argv[3])
 fit(sys.argv[1], sys.argv[2], params=given["params"], executor="serial", **given["limits"])
 print(found)

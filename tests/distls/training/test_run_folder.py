@@ -389,6 +389,6 @@ def test_a_fit_without_a_run_folder_names_none(tmp_path: Path) -> None:
     ingest(np.arange(20.0).reshape(10, 2), tmp_path / "d", y=np.arange(10) % 2)
     done = fit("mcid", tmp_path / "d", passes=1, params={"alpha": 1e-2})
     assert done.run is None
-    assert "run" not in [name for name, _ in done._said()]
+    assert "run" not in [fact.label for fact in done.facts()]
     kept = fit("mcid", tmp_path / "d", tmp_path / "r", passes=1, params={"alpha": 1e-2})
     assert repr(kept).endswith(f"run {tmp_path}/r>")

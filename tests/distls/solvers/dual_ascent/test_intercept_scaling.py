@@ -13,8 +13,7 @@ from target_helpers import write_targets
 from distls import evaluate
 from distls.solvers.solver import Status
 from distls.storage.errors import ParameterError
-from distls.testing.solvers import StopAfter, interrupted
-from distls.training.fitting import fit, resume
+from distls.training.fitting import fit
 from reference import dual_ascent
 from reference.dual_ascent import Primal
 
@@ -123,18 +122,6 @@ def test_starts_from_other_runs(data, tmp_path):
     again = fit("sdca", data[4], params=free, rtol=1e-6)
     assert back.record["objective"] == pytest.approx(again.record["objective"], rel=2e-6)
     assert again.record["objective"] < cold.record["objective"]
-
-
-def test_a_run_without_the_parameter_is_resumed(data, tmp_path):
-    """One that was started before there was a penalised intercept."""
-    run = tmp_path / "run"
-    whole = fit("sdca", data[4], params={"alpha": ALPHA}, passes=2, eval_every=0)
-    with interrupted():
-        fit("sdca", data[4], run, params={"alpha": ALPHA}, passes=2, eval_every=0, callbacks=[StopAfter(3)])
-    config = json.loads((run / "config.json").read_text())
-    del config["grid"][0]["intercept_scaling"]
-    (run / "config.json").write_text(json.dumps(config))
-    assert resume(run).model.sha256 == whole.model.sha256
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.features import kmeans_filters as masks
 from distls.workers.features.design import Design, blocks
+from distls.workers.rounds.task import Needs
 
 N, D = 600, 20
 PARAMS: dict[str, Any] = {"features": "fourier", "block_size": 32, "stages": 3}
@@ -49,7 +50,7 @@ def _reader(
     dataset = write_dataset(path, x, y, partition_rows=partition_rows, sample_weight=weight)
     params = {"loss": "squared", "alpha": 1e-3, "fit_intercept": True, "dtype": "float32"}
     problem = Problem.of(dataset, params, 5, ("class",))
-    return BlockReader(problem, lanes=lanes, block_bytes=10**5, weight_bytes=10**4, memory=MemoryBudget())
+    return BlockReader(problem, lanes=lanes, needs=Needs(10**4, 10**5), memory=MemoryBudget())
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distls.facts import Fact
 from distls.reporting.markup import card, joined, plain, tag
 
 
@@ -22,7 +23,7 @@ def test_control_characters_are_visible() -> None:
 
 
 def test_a_card_has_a_line_for_each_field() -> None:
-    shown = card("<t>", [("rows", 3), ("<n>", "<v>")])
+    shown = card("<t>", [Fact("rows", 3), Fact("<n>", "<v>")])
     assert shown.count("<tr>") == 2
     assert "<strong>&lt;t&gt;</strong>" in shown
     assert "&lt;n&gt;</th>" in shown
