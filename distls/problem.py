@@ -19,7 +19,7 @@ c of class targets, label code c of sets of labels (``multilabel``), target numb
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,26 +92,7 @@ class Problem:
         ParameterError for a parameter that has no meaning for such targets.
         """
         meta = dataset.meta
-        if meta.target not in targets:
-            kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
-            raise MismatchError(
-                f"{dataset.path} has {kind}; this method needs {' or '.join(targets)} targets"
-            )
-        if meta.n_rows == 0:
-            raise MismatchError(f"{dataset.path} has no rows")
-        if meta.target == "class" and sum(count > 0 for count in meta.label_counts) < 2:
-            raise MismatchError(
-                f"{dataset.path} has rows of only one class; at least two are needed to learn from"
-            )
-        empty = meta.label_counts.count(0)
-        # weights of classes that nothing is known of: their number is a mistake, or meant to do harm
-        if empty > max(_EMPTY_CLASSES, meta.n_rows):
-            raise MismatchError(
-                f"{dataset.path}: {empty:,} of its {len(meta.classes):,} classes have no row, and it has "
-                f"{meta.n_rows:,} rows; ingest its sources again, with rows of these classes or without them"
-            )
-        if meta.target == "multilabel" and not sum(meta.label_counts):
-            raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")
+        _check_trainable(dataset, targets)
         if meta.target not in loss_named(loss := loss_of(params)).targets:
             raise _unsuitable_loss(dataset, params)
         weight = class_weights(params.get("class_weight"), dataset)
@@ -189,6 +170,29 @@ class Problem:
         by_class = self.row_weight_by_class
         plain = not self.dataset.meta.weighted and bool(np.all(by_class == 1.0))
         return None if plain else by_class
+
+
+def _check_trainable(dataset: Dataset, targets: Sequence[str]) -> None:
+    """Raise MismatchError for rows that nothing can be learned from, or not by a method of these targets."""
+    meta = dataset.meta
+    if meta.target not in targets:
+        kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
+        raise MismatchError(f"{dataset.path} has {kind}; this method needs {' or '.join(targets)} targets")
+    if meta.n_rows == 0:
+        raise MismatchError(f"{dataset.path} has no rows")
+    if meta.target == "class" and sum(count > 0 for count in meta.label_counts) < 2:
+        raise MismatchError(
+            f"{dataset.path} has rows of only one class; at least two are needed to learn from"
+        )
+    empty = meta.label_counts.count(0)
+    # weights of classes that nothing is known of: their number is a mistake, or meant to do harm
+    if empty > max(_EMPTY_CLASSES, meta.n_rows):
+        raise MismatchError(
+            f"{dataset.path}: {empty:,} of its {len(meta.classes):,} classes have no row, and it has "
+            f"{meta.n_rows:,} rows; ingest its sources again, with rows of these classes or without them"
+        )
+    if meta.target == "multilabel" and not sum(meta.label_counts):
+        raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")
 
 
 def _intercept_scaling(given: float | None, fit_intercept: bool, penalty: str) -> float | None:
