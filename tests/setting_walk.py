@@ -13,6 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+# beside this file lies tests/distls, which would be taken for the package
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from click.testing import CliRunner
 from helpers import labelled_rows, write_dataset
 from test_layers import ROOMS, room_of

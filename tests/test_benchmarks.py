@@ -389,6 +389,7 @@ def test_chaos_finds(code: int | None, written: str, killed: bool | str | None, 
     assert chaos.trouble_of(code, written, digest, "right", killed=killed is True) == trouble
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("removed", "trouble", "unread"),
     [
@@ -416,6 +417,7 @@ def test_chaos_reads_the_weights_of_the_model(
     assert result["codes"] == ([0, 0] if unread else [0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noted", "trouble"), [(True, []), (False, ["other weights"])])
 def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
     tmp_path: Path, noted: bool, trouble: list[str]

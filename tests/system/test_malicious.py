@@ -305,6 +305,7 @@ DATASETS = {
 }
 
 
+@pytest.mark.slow_cases("absurd rows", "column numbers")
 @pytest.mark.parametrize("attack", sorted(DATASETS))
 def test_datasets(at, attack):
     change, message = DATASETS[attack]

@@ -355,6 +355,7 @@ def test_what_another_size_or_dataset_left_is_not_used(many, tmp_path):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.fast_cases(r"\{\}")
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 1, "groups": []}'])
 def test_a_plan_that_is_none_is_made_anew(many, tmp_path, text):
@@ -366,6 +367,7 @@ def test_a_plan_that_is_none_is_made_anew(many, tmp_path, text):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.fast_cases("8")
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("cut", [0, 8, 100])
 def test_a_group_that_was_cut_short_is_written_anew(many, tmp_path, cut):

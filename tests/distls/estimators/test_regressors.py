@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -27,6 +27,7 @@ from distls.storage.errors import MismatchError, ParameterError
 N, D = 150, 5
 
 
+@pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks([GeneralizedLeastSquaresRegressor()])
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)

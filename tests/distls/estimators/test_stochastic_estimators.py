@@ -35,6 +35,7 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     return weights if spared else {**weights, "check_class_weight_classifiers": reason}
 
 
+@pytest.mark.slow_cases(r"(SGDQNClassifier|CSGDRegressor)\(")
 @pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     [
@@ -116,6 +117,7 @@ def test_partial_fit_of_numbers(tmp_path: Path, schedule: str, columns: int | No
         made.partial_fit(x, np.zeros((400, 3)))
 
 
+@pytest.mark.slow
 def test_goes_on_from_a_fit_with_steps_that_are_safe() -> None:
     x, y = labelled_rows(400, 30, 4)
     for made in (StochasticClassifier(), SGDQNClassifier(alpha=1e-3), AdalineClassifier()):

@@ -211,6 +211,7 @@ def test_weights_of_rows_count_in_ranking_and_threshold(rows: Any, tmp_path: Pat
     np.testing.assert_allclose(one.intercept, other.intercept, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_label_has_nothing_to_be_ranked_with(rows: Any, tmp_path: Path) -> None:
     x, y = rows
     alone = stored(tmp_path / "alone", sp.csr_matrix(x), y[:, :1])

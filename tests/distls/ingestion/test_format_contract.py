@@ -119,6 +119,7 @@ def _bytes(root, name):
     return file_bytes(root / name), file_bytes(root / f"{name}-test")
 
 
+@pytest.mark.slow_cases("fitted", "json_lines", "documents_of_a_table", "sparse_anndata", "arrays_of_words")
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_same_bits_whatever_runs_it_and_wherever_it_is_killed(tmp_path, source):
     files, options = SOURCES[source](tmp_path)
@@ -166,6 +167,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow_cases("vw")
 @pytest.mark.parametrize("name", TEXTS)
 def test_compressed_text_has_the_rows_of_plain_text(tmp_path, name):
     text, options = TEXTS[name]

@@ -70,6 +70,7 @@ def write(path, data):
 # -- rows ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_cases("a2.zarr")
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_labels_and_names_are_those_of_the_library(tmp_path, name, sparse):
@@ -92,7 +93,7 @@ def test_rows_labels_and_names_are_those_of_the_library(tmp_path, name, sparse):
         assert version == int(name[1])
 
 
-@pytest.mark.slow_cases(r"(number|integer|flag|fraction)-a2?\.(h5ad|zarr)$")
+@pytest.mark.slow_cases(r"(number|integer|flag|fraction)-a\d?\.(h5ad|zarr)$", r"grade-a2")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("column", ["word", "number", "integer", "flag", "fraction", "grade"])
 def test_labels_of_every_kind(tmp_path, name, column):

@@ -9,7 +9,13 @@ import shutil
 
 import numpy as np
 import pytest
-from ingest_helpers import DOCUMENT_LABELS, make_documents, write_json, write_plain
+from ingest_helpers import (  # noqa: F401
+    DOCUMENT_LABELS,
+    make_documents,
+    small_ranges,
+    write_json,
+    write_plain,
+)
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 import distls.ingestion.request.source_plan

@@ -51,6 +51,7 @@ def _fitted(case: Case, dataset: Dataset, **params: Any) -> np.ndarray:
     return np.vstack([model.weights, model.intercept])
 
 
+@pytest.mark.slow_cases("gls softmax", "cls", "stagewise logistic", "fista")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_weight_of_two_is_a_row_twice_or_its_classs(
     case: Case, rows: tuple[Any, np.ndarray], tmp_path: Path
@@ -65,6 +66,7 @@ def test_a_weight_of_two_is_a_row_twice_or_its_classs(
     assert np.abs(_fitted(case, plain) - repeated).max() > 1e-3
 
 
+@pytest.mark.slow_cases("gls softmax", "cls", "stagewise logistic", "fista")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_partitions_change_rounding_only(case: Case, rows: tuple[Any, np.ndarray], tmp_path: Path) -> None:
     one, other = (

@@ -72,7 +72,7 @@ def _same(one: Any, other: Any) -> None:
     assert np.array_equal(one.intercept, other.intercept)
 
 
-@pytest.mark.fast_cases(r"sgd-\{\}", r"mcid-\{\}")
+@pytest.mark.fast_cases(r"sgd-\{\}")
 @pytest.mark.parametrize(("method", "params"), _METHODS, ids=lambda each: str(each).replace("'", ""))
 def test_every_model_has_the_bits_of_a_fit_alone(
     dataset: Dataset, held_out: Dataset, tmp_path: Path, method: str, params: dict[str, Any]

@@ -78,7 +78,7 @@ def step_of(name, k, target, dtype):
     return (y, q, z.astype(float), a.astype(float)), (duals.astype(float), w.astype(float), up - down, totals)
 
 
-@pytest.mark.fast_cases(".*-4-class-float64")
+@pytest.mark.fast_cases("(ovr_hinge|softmax|squared)-4-class-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_steps_are_the_oracle_s(name, k, target, dtype):

@@ -88,7 +88,7 @@ def test_every_learner_has_its_own_bits(loss, k, dtype):
     _assert_same(x, y, NONE, lambda: _learners(10, k, dtype, loss))
 
 
-@pytest.mark.fast_cases(".*crammer_singer")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "k", "dtype"),
     [("softmax", 5, "float32"), ("crammer_singer", 4, "float64"), ("ovr_hinge", 2, "float32")],

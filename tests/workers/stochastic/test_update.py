@@ -257,7 +257,7 @@ ONE_LANE = {
 }
 
 
-@pytest.mark.fast_cases("(sgd|pegasos|adaptive|svmsgd2|fobos|csgd|centred)-3-csr-float64")
+@pytest.mark.fast_cases("(sgd|pegasos|adaptive|csgd|centred)-3-csr-float64")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("k", [2, 3, 9])

@@ -119,6 +119,7 @@ def test_one_lane_is_the_paper_s_algorithm(small, loss):
     assert result.record["objective"] == pytest.approx(bcd.objective(p, expected), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_constant_steps_draw_from_all_columns(small):
     """Of a shard more or fewer than it has, in all as many as there are: uniform draws, sorted by shards."""
     dataset, x, y = small
@@ -226,6 +227,7 @@ def test_the_paper_s_stopping_rule(small, violation):
     assert ratios[-1] <= 1e-2 < ratios[-2]
 
 
+@pytest.mark.slow
 def test_the_intercept_is_optimal_and_not_penalised(small):
     dataset, x, y = small
     result, _ = fitted(dataset, alpha=5e-2, fit_intercept=True, tau=1e-9, lanes=2)

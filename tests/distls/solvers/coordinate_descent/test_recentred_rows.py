@@ -84,6 +84,7 @@ def test_every_row_is_left_at_its_best_constant(dataset: Dataset) -> None:
     np.testing.assert_allclose(penalty_named("sparse-group").best_constants(w, 0.5), 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_losses_that_feel_a_constant_and_the_papers_algorithm_are_left_alone(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ def test_weights_of_scikit_learn(small):
     assert ours <= primal.value(machine.coef_.T, 0.0) * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases("True")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_numbers_are_ridge_regression(tmp_path, intercept):

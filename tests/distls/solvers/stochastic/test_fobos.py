@@ -27,6 +27,7 @@ class TestChosenByTrial(SolverContract):
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "fit_intercept": True, "class_weight": "balanced"}
 
 
+@pytest.mark.slow
 class TestRoundsOfParts(SolverContract):
     method = "fobos"
     params: ClassVar[dict[str, Any]] = {

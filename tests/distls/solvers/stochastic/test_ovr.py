@@ -24,6 +24,7 @@ from reference import ovr
 LOSSES = {"ovr-pegasos": "ovr_hinge", "ovr-logistic": "ovr_log"}
 
 
+@pytest.mark.slow
 class TestPegasos(SolverContract):
     method = "ovr-pegasos"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}

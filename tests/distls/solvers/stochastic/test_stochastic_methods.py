@@ -76,6 +76,7 @@ class TestOneLane(SolverContract):
     passes = 3
 
 
+@pytest.mark.slow
 class TestMeanPoint(SolverContract):
     """Numbers, the running mean merged over lanes."""
 
@@ -185,6 +186,7 @@ def test_regression_beats_the_mean(continuous: Any, method: str) -> None:
     assert evaluate(model, dataset).mse < 0.5 * np.var(y, axis=0).mean()
 
 
+@pytest.mark.slow_cases("svmsgd2", "olbfgs")
 @pytest.mark.parametrize(
     "method", ["sgd", "asgd", "svmsgd2", "sgdqn", "adaline", "c-adaline", "rls", "olbfgs"]
 )

@@ -200,6 +200,7 @@ OPTIONS = st.fixed_dictionaries(
 ALPHABET = st.sampled_from(list(b"0123456789:.,-+eE|'# \t\r\nabf\x01\x0b\x00\xc3\xa9\xef\xbb\xbf"))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(ALPHABET, max_size=60).map(bytes), OPTIONS)
 @example(b"1 2 0.5 'tag|f x:2 7\r\n\n-1 |f:2 a :3 :1|g\x01 x", {"hash_bits": 18, "float64": True})
