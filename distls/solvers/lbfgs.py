@@ -69,8 +69,7 @@ def find_optimum(problem: RowsInMemory, rtol: float) -> Optimum | None:
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if binary is None:
             return _descended(problem, rtol)
-        # the same scores from half of the numbers
-        # The two outputs have opposite weights at the optimum.
+        # The two outputs have opposite weights at the optimum: the same scores from half of the numbers.
         alpha = binary.split * problem.alpha
         one = _descended(replace(problem, loss=binary.loss, n_outputs=1, alpha=alpha), rtol)
     return None if one is None else _of_two_outputs(one, binary.split)
@@ -171,11 +170,9 @@ class _Search:
     def optimum(self) -> Optimum:
         """Return the weights, with the gap to the dual point at the gradients of their losses."""
         problem, n, loss = self._problem, len(self._x), self._problem.loss
-        duals, s = (
-            # The dual point at the negative gradients, which is optimal where the weights are.
-            feasible(loss.dual_domain, -loss.gradient(self._scores, problem.y), problem.y),
-            problem.weight,
-        )
+        # The dual point at the negative gradients, which is optimal where the weights are.
+        duals = feasible(loss.dual_domain, -loss.gradient(self._scores, problem.y), problem.y)
+        s = problem.weight
         if problem.fit_intercept:
             # An intercept that is not penalised requires duals that sum to zero in each output: they are rescaled.
             up, down = s @ np.maximum(duals, 0.0), s @ np.maximum(-duals, 0.0)

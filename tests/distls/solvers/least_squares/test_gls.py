@@ -84,6 +84,13 @@ class TestIdentityPath(_Deterministic):
     ) -> None:
         super().test_interrupted_and_resumed(dataset, undisturbed, tmp_path, rounds, checkpoint_seconds)
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("rounds", "checkpoint_seconds"), [(1, 1e9)])
+    def test_interrupted_at_other_moments_and_resumed(
+        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
+    ) -> None:
+        assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
+
 
 class TestSoftmaxPath(_Deterministic):
     """Long enough for the alpha to be chosen and fitted to everything."""
