@@ -37,8 +37,8 @@ from distls.workers.ingestion.formats.parquet import record_batch_rows
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import MISSING, Feature
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, text_blocks
-from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
+from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_delimited, survey_item
 

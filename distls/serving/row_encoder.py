@@ -33,8 +33,8 @@ from distls.workers.ingestion.formats.data_frames import (
 )
 from distls.workers.ingestion.formats.document_records import hashed_texts
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
-from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows
+from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import RowBlock
 from distls.workers.ingestion.transforms import apply_transforms, source_width
 

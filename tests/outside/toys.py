@@ -16,8 +16,8 @@ from distls.methods.stochastic import STOCHASTIC_SOLVER
 from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import TextItem
-from distls.workers.ingestion.records.batch import ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader, RowBlock
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.loss_registry import register_loss

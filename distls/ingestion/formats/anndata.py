@@ -20,7 +20,7 @@ from distls.storage.errors import BadInputError, MismatchError
 from distls.storage.sources.anndata_store import check_links, is_store, open_anndata
 from distls.workers.ingestion.formats.anndata import ANNDATA_READER, AnnDataItem
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 _LABELS = "labels is for npy, npz and idx sources; labels of AnnData are in a column of obs"

@@ -16,7 +16,7 @@ from distls.ingestion.request.source_start import source_file
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.arrays import ARRAY_READER, ArrayItem, read_header, read_labels_file
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 ARRAY_REFUSES = {

@@ -20,7 +20,7 @@ from distls.workers.ingestion.formats.memory_arrays import (
     ComputedItem,
     MemoryItem,
 )
-from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
 from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.record_batch import ReadOptions
 
 _NAMES = (".svm", ".svmlight", ".libsvm")
 _LABEL = rb"[+-]?[0-9.]+([eE][+-]?[0-9]+)?(,[+-]?[0-9.]+)*"

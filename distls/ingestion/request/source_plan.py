@@ -12,8 +12,8 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
-from distls.workers.ingestion.records.batch import ReadOptions
 from distls.workers.ingestion.records.reader import Reader, SourceItem
+from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 from distls.workers.ingestion.survey_task import SurveySpec
 

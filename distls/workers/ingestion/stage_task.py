@@ -12,8 +12,8 @@ from distls.storage.dataset.row_origins import take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
-from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
 

@@ -17,9 +17,9 @@ from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
-from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.messages import CONVERT, quoted
 from distls.workers.ingestion.records.reader import SourceItem
+from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.runtime.buffers import borrowed_buffers
 
 

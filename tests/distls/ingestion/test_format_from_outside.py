@@ -28,8 +28,8 @@ from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
-from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader, RowBlock
 
 # -- the file of the workers -----------------------------------------------------------------------------

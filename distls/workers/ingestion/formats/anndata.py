@@ -11,8 +11,8 @@ from distls.storage.errors import BadInputError
 from distls.storage.sources.anndata_store import AnnDataStore, open_anndata
 from distls.workers.ingestion.parsing.array_types import Singles
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 from distls.workers.ingestion.records.row_block import FileRows, RowBlock
 
 

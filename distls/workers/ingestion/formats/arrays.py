@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, discard
-from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, RowBlock
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

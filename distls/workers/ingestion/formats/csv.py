@@ -18,11 +18,11 @@ from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
-from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.line_ids import LineIds, fields_of
 from distls.workers.ingestion.records.messages import CONVERT, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
+from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

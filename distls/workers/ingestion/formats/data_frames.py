@@ -18,7 +18,7 @@ from distls.workers.ingestion.formats.parquet_files import (
     list_lengths,
 )
 from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions
-from distls.workers.ingestion.records.batch import Progress
+from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import RowBlock
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import pack_ids
 from distls.workers.ingestion.parsing.array_types import Ints
-from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.pack_records import pack_sparse
+from distls.workers.ingestion.records.record_batch import ReadOptions, RecordBatch
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer

@@ -19,9 +19,9 @@ from distls.workers.ingestion.formats.document_records import (
 )
 from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
-from distls.workers.ingestion.records.batch import RecordBatch
 from distls.workers.ingestion.records.messages import CONVERT, quoted
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
+from distls.workers.ingestion.records.record_batch import RecordBatch
 
 _CHUNK_CHARACTERS = 8 * 2**20  # hashed at a time
 _CHUNK_ROWS = 2**16

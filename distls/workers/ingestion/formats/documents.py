@@ -23,9 +23,9 @@ from distls.workers.ingestion.formats.document_records import (
     document_of,
 )
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.messages import CONVERT, quoted
 from distls.workers.ingestion.records.reader import TextReader
+from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
 _CHUNK_BYTES = 8 * 2**20  # of text hashed at a time: its tokens take several times its size
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

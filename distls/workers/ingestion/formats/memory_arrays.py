@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.ingestion.formats.arrays import as_targets, row_ranges
-from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 from distls.workers.ingestion.records.row_block import RowBlock
 
 

@@ -25,9 +25,9 @@ from distls.workers.ingestion.formats.table_columns import (
     spelled_truths,
 )
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
-from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import Csr, RowBlock
 
 _LARGEST_BATCH = 2**17

@@ -13,10 +13,10 @@ from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_end, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.records.line_ids import LineIds, comment_of
 from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

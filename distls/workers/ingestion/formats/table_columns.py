@@ -11,7 +11,7 @@ from itertools import accumulate
 import msgspec
 
 from distls.storage.dataset.metadata import Width
-from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.record_batch import ReadOptions
 
 # Texts that stand for no value; the parser of separated text knows them too.
 MISSING = ("", "?", "NA", "NaN", "nan")

@@ -18,10 +18,10 @@ from distls.workers.ingestion.parsing.svmlight_kernels import State
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
 from distls.workers.ingestion.parsing.vw_token_kernels import VW_STATE_SIZE, Code, VwState, hash_name
-from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
 from distls.workers.ingestion.records.line_ids import LineIds, tag_of
 from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
+from distls.workers.ingestion.records.record_batch import ReadOptions, RecordBatch
 
 _TOKEN = re.compile(rb"\|?[^\s|]*")
 _HASH_REMEDY = "to hash names instead, ingest all data with --hash-bits 18, or another number"

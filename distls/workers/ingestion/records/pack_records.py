@@ -14,8 +14,8 @@ from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
-from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import label_fault, value_labels
+from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 from distls.workers.ingestion.records.row_block import RowBlock
 
 Locate = Callable[[int], str]

@@ -12,9 +12,9 @@ from typing import Generic, Protocol, TypeVar
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator, text_blocks
-from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.records.line_ids import BlockLines, LineIds
 from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.records.row_block import RowBlock
 
 

@@ -17,9 +17,9 @@ from distls.workers.ingestion.formats.table_columns import Feature
 from distls.workers.ingestion.parsing.record_kernels import gather_dense, gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.labels import label_value
 from distls.workers.ingestion.records.messages import CONVERT
+from distls.workers.ingestion.records.record_batch import Progress
 
 PARQUET = (
     "from CSV: save the table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that"

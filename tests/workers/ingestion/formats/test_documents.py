@@ -21,9 +21,9 @@ from distls.workers.ingestion.formats.documents import DocumentParser
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.labels import label_value
 from distls.workers.ingestion.records.messages import CONVERT
+from distls.workers.ingestion.records.record_batch import Progress
 
 SMALL = Hashing(n_features=64)
 JSON = {"text_column": "text", "label_column": "label"}

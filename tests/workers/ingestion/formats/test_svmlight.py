@@ -17,7 +17,7 @@ from distls.workers.ingestion.parsing.decimal_kernels import decimal_to_double
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.batch import Progress, ReadOptions
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 
 
 def block_of(text: bytes) -> TextBlock:

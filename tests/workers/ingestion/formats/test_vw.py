@@ -18,7 +18,7 @@ from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_l
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_token_kernels import murmur3_32
-from distls.workers.ingestion.records.batch import Progress
+from distls.workers.ingestion.records.record_batch import Progress
 
 
 def block_of(text: bytes) -> TextBlock:
