@@ -37,6 +37,7 @@ from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import load_model, weights_sha256
 from distls.training.fitting import fit, resume
+from distls.workers.rounds.block_stream import clear_cache
 
 SERIAL = ("--executor", "serial", "--quiet")
 LITTLE = 96 * 2**20
@@ -93,6 +94,7 @@ def originals(tmp_path_factory):
 @pytest.fixture
 def at(originals, tmp_path):
     """A copy of all that, to be spoilt; paths in configurations are those of the originals' dataset."""
+    clear_cache()  # decoded partitions are kept by fingerprint, which a copy shares: its files would not be read
     shutil.copytree(originals, tmp_path / "all", symlinks=True)
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "file").write_text("not to be read or changed")
