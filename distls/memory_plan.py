@@ -68,6 +68,7 @@ class Plan(Shown):
     side_by_side: int = 1  # how many at a time share each read; the weights of all are counted here
     # From a probe, where one was made; from the store, nothing cached; of all fits that share the read
     seconds_per_pass: float | None = None
+    overhead_seconds: float | None = None  # to start, and to compile or load the kernels
 
     @property
     def times_read(self) -> int:
@@ -99,9 +100,11 @@ class Plan(Shown):
             found.append(Fact("passes", f"{self.passes:g} at most{every}"))
         if self.seconds_per_pass is not None:
             total = self.times_read * (self.passes or 0.0) * self.seconds_per_pass
-            whole = "" if self.passes is None else f", {total:.1f} s in all"
+            whole = "" if self.passes is None else f", {total:.1f} s for all passes, certificates apart"
             probe = f"{self.seconds_per_pass:.2f} from the store (probe of one partition)"
             found.append(Fact("seconds a pass", probe + whole))
+        if self.overhead_seconds is not None:
+            found.append(Fact("start, compile", self.overhead_seconds, "{:.1f} s".format))
         return found
 
 

@@ -53,7 +53,7 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
     rtol: Annotated[_Positive, _asked("FRACTION",
         "Stop when the certificate is at most this fraction of the objective, where it bounds the distance from the "
         "optimum; default of sdca without a limit: 1e-3.")] = None
-    max_seconds: Annotated[_Positive, _asked("SECONDS", "Limit of training time, evaluation not counted.")] = None
+    max_seconds: Annotated[_Positive, _asked("SECONDS", "Limit of wall time since the command began.")] = None
     eval_data: Annotated[D | None, _asked("DATASET",
         "Data set to evaluate on during the fit and at its end.")] = msgspec.field(default=None, name="eval")
     eval_every: Annotated[_Amount, _asked("PASSES",

@@ -13,10 +13,12 @@ from typing import NoReturn
 from distls.cli import cluster, completion, data, reporting, scoring, train, training  # noqa: F401
 from distls.cli.interrupts import INTERRUPTED, leave, refuse_interrupts
 from distls.cli.support import cli
+from distls.clock import begin_with_process
 
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    begin_with_process()
     try:
         cli(prog_name="distls")
     except SystemExit as end:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from distls.cli.progress import fit_progress, work_progress
 from distls.cli.report import dataset_line, plan_lines
+from distls.clock import parts_text
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import Evaluation
 from distls.execution import ClusterOptions, open_executor
@@ -22,6 +23,7 @@ from distls.ingestion.ingest import ingest
 from distls.memory_plan import Plan
 from distls.methods.default_losses import OF_WIDE_CLASSES
 from distls.planning.fit_plan import plan_fit
+from distls.reporting.costs import round_seconds
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
@@ -107,9 +109,10 @@ def _facts(result: FitResult, events: list[dict[str, Any]], plan: Plan) -> dict[
     last = events[-1]
     averaging = last.get("averaging")
     peaks = sorted(last["worker_peaks"].values())
-    rows_per_second = sum(event["n_rows"] for event in events) / max(result.seconds, 1e-9)
+    rows_per_second = sum(event["n_rows"] for event in events) / max(round_seconds(last), 1e-9)
     return {
-        "training": f"{result.passes:g} passes in {result.seconds:.1f} s, {rows_per_second / 1e6:.2f} million rows/s",
+        "fit": f"{result.passes:g} passes in {result.seconds:.1f} s ({parts_text(result.record)}), "
+        f"{rows_per_second / 1e6:.2f} million rows/s in rounds",
         "objective": f"{result.record['objective']:.5f}",
         "averaging penalty": "none: one lane"
         if averaging is None

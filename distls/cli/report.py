@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from distls.cli.evaluation_text import calibration_lines
+from distls.clock import seconds_text
 from distls.execution.memory_budget import human
 from distls.facts import counted
 from distls.memory_plan import Plan
@@ -94,9 +96,9 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
 def result_lines(result: FitResult) -> list[str]:
     """Return the result of a fit as lines."""
     record = result.record
-    lines = [
-        f"{result.status}: {result.passes:g} pass{'es' * (result.passes != 1)}, {result.seconds:.1f} s of training"
-    ]
+    # Time goes on after the fit: workers end, pages are written.
+    spent = {**record, "seconds": result.seconds + time.perf_counter() - result.made}
+    lines = [f"{result.status}: {result.passes:g} pass{'es' * (result.passes != 1)}, {seconds_text(spent)}"]
     if result.selected is not None:
         chosen = settings_text(result.selected)
         name = next((name for name in ("select", "eval") if record.get(f"{name}_error") is not None), None)
@@ -186,7 +188,7 @@ def _story(run: Run) -> list[str]:
     if events:
         lines += ["", *_event_table(events), ""]
         lines += _totals(events)
-    done = f"after {status['passes']:g} pass{'es' * (status['passes'] != 1)}, {status['seconds']:.1f} s of training"
+    done = f"after {status['passes']:g} pass{'es' * (status['passes'] != 1)}, {seconds_text(status)}"
     if run.is_stopped:
         lines.append(f"stopped {done}: no process is at work on it; `distls resume {run.path}` continues")
     else:

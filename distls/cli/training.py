@@ -205,6 +205,7 @@ def fit(
     """
     from distls.cli.reporting import check_page
     from distls.methods.method_registry import parse_values
+    from distls.solvers.solver import Status
     from distls.training.configuration import FitRequest
     from distls.training.fitting import train
     from distls.training.run_folder import Run
@@ -225,10 +226,9 @@ def fit(
         request.check(slots=budget.workers * budget.threads, memory=budget)
     with Running(cluster, n_bytes, quiet) as (executor, budget):
         result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-        code = conclude(result, run, quiet)
-        if page is not None and code != INTERRUPTED:
+        if page is not None and result.status != Status.INTERRUPTED:
             _write_report(run, page, executor)
-    return code
+    return conclude(result, run, quiet)
 
 
 def _write_report(run: Place, page: Place, executor: Executor) -> None:

@@ -123,7 +123,7 @@ def plan_cluster(
         # lanes were chosen for the large data, the probe runs on the given ones
         own = Setting.of(chosen, {**setting.params, **_default_lanes(chosen)}, given, seed)
         small = own.solver(slots=1, memory=MemoryBudget(memory_limit))
-        rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)
+        rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)[0]
     n_blocks = len(data.columns) if chosen.name == "bcd" and data.columns is not None else len(data)
     return _predict(plan, chosen, cluster, (data.meta.n_rows, n_blocks), rate)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from distls.clock import began
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
@@ -52,8 +53,8 @@ def plan_fit(
     plan = replace(plan, fits=1 + alike * (plan.fits - 1))
     if not probe:
         return plan
-    seconds = one_thread_seconds(solver, data, seed) / min(slots, len(solver.lanes))
-    return replace(plan, seconds_per_pass=seconds)
+    seconds, overhead = one_thread_seconds(solver, data, seed)
+    return replace(plan, seconds_per_pass=seconds / min(slots, len(solver.lanes)), overhead_seconds=overhead)
 
 
 def planned(setting: Setting, plan: Plan, passes: float | None) -> Plan:
@@ -65,17 +66,19 @@ def _fits(setting: Setting) -> int:
     return number_of_fits(setting.params) if has_path(setting.method, [setting.params]) else 1
 
 
-def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float:
-    """Return the seconds of a pass in one thread, from training on one partition in this process."""
+def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> tuple[float, float]:
+    """Return the seconds of a pass in one thread, from training on one partition here, and those before it."""
     block = int(rng(seed, Purpose.PROBE).integers(len(data)))
     task = partial(solver.probe, block)
+    command = began()
     task()  # compiles the kernels, warms the file cache
     started = time.perf_counter()
     task()
     seconds = time.perf_counter() - started
     # a pass of blocks of classes reads the rows for each block, and a probe trains one
     reads: int = getattr(solver, "reads", 1)
-    return reads * seconds / float(data.decoded_bytes[block] / data.decoded_bytes.sum())
+    share = float(data.decoded_bytes[block] / data.decoded_bytes.sum())
+    return reads * seconds / share, max(0.0, started - command - seconds)
 
 
 def _fewest(asked: float | None, own: float | None) -> float | None:

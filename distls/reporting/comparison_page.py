@@ -62,7 +62,7 @@ def _curves(comparison: Comparison) -> list[Drawn | None]:
 
     return [
         plot("Evaluation error by passes", ("passes", unit), "passes", error, scale),
-        plot("Evaluation error by seconds", ("seconds of training", unit), "seconds", error, scale),
+        plot("Evaluation error by seconds", ("seconds", unit), "seconds", error, scale),
         plot("Loss of the rows just read", ("passes", "loss"), "passes", "running_loss"),
         plot("Objective", ("passes", "objective"), "passes", "objective", caption=_OBJECTIVE_SAID),
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-# What the process-seconds of training are made of, in the order in which they are drawn.
+from distls.clock import parts_of
+
+# What the process-seconds of rounds are made of, in the order in which they are drawn.
 SHARES = ("kernels", "waiting for data", "other work in tasks", "averaging in the driver", "outside tasks")
 
 
@@ -30,10 +32,17 @@ def seconds_of(events: Sequence[dict[str, Any]], before: float = 0.0) -> dict[st
                 tasks["averaging in the driver"] += seconds
     spent = tasks["kernels"] + tasks["waiting for data"]
     tasks["other work in tasks"] = max(0.0, busy - spent)
-    wall = (events[-1]["seconds"] - before) * len(workers)
+    wall = (round_seconds(events[-1]) - before) * len(workers)
     inside = max(busy, spent) + tasks["averaging in the driver"]
     tasks["outside tasks"] = max(0.0, wall - inside)
     return tasks
+
+
+def round_seconds(event: dict[str, Any]) -> float:
+    """Return the seconds of all rounds until this one."""
+    # older runs counted nothing else
+    parts = parts_of(event)
+    return parts["read"] + parts["train"] if parts else float(event["seconds"])
 
 
 def memory_of(events: Sequence[dict[str, Any]]) -> dict[str, int]:
@@ -49,7 +58,8 @@ def costs_of(events: Sequence[dict[str, Any]], status: dict[str, Any]) -> dict[s
     """Return what a run has cost, as JSON values."""
     last = events[-1] if events else {}
     return {
-        "seconds": last.get("seconds", status["seconds"]),
+        "seconds": status["seconds"] if status["seconds"] else last.get("seconds", 0.0),
+        "parts": parts_of(last | status),
         "eval_seconds": last.get("eval_seconds", 0.0),
         "startup_seconds": status.get("startup_seconds"),
         "process_seconds": seconds_of(events),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distls.reporting.costs import SHARES, memory_of, seconds_of
+from distls.reporting.costs import SHARES, memory_of, round_seconds, seconds_of
 from distls.reporting.run_record import thinned
 from distls.storage.errors import BadInputError
 
@@ -126,7 +126,7 @@ def seconds_plot(events: Sequence[Record]) -> Drawn | None:
         return None
     size = -(-len(events) // _MOST_BARS)
     groups = [events[first : first + size] for first in range(0, len(events), size)]
-    ends = [0.0, *(group[-1]["seconds"] for group in groups)]
+    ends = [0.0, *(round_seconds(group[-1]) for group in groups)]
     parts = [seconds_of(group, before) for group, before in zip(groups, ends, strict=False)]
     columns: dict[str, list[Any]] = {
         # Bokeh takes names of columns apart at blanks in tooltips

@@ -18,7 +18,7 @@ def progress_plots(events: Sequence[Record]) -> list[Drawn | None]:
     unit = "mean squared error" if of_numbers else "error %"
     field, scale = ("eval_mse", 1.0) if of_numbers else ("eval_error", 100.0)
     plots = []
-    for x, label in (("passes", "passes"), ("seconds", "seconds of training")):
+    for x, label in (("passes", "passes"), ("seconds", "seconds")):
         curves = [curve_of("evaluation", events, x, field, scale)]
         if not of_numbers:
             curves.append(curve_of("rows just read", events, x, "running_error", 100.0))

@@ -113,7 +113,7 @@ def _tiles(report: Report) -> list[Fact]:
     if "objective" in facts:
         found.append(facts["objective"])
     found.append(facts["passes"]._replace(about=counted(len(record.events), "round")))
-    found.append(Fact("training", facts["seconds"].value, "{:,.1f} s".format, facts["seconds"].about))
+    found.append(facts["seconds"]._replace(form="{:,.1f} s".format))
     if record.model is not None and not record.model.recipe:
         used, width = len(used_rows(record.model.weights)), record.model.n_features
         found.append(Fact("features used", used, ",", f"of {width:,}"))
@@ -291,17 +291,15 @@ def _add_costs(page: Page, record: RunRecord) -> None:
         [name, (seconds, f"{seconds:.2f}"), (seconds, f"{100 * seconds / total:.1f}" if total else "–")]
         for name, seconds in costs["process_seconds"].items()
     ]
-    rows: list[tuple[str, object]] = [
-        ("training", f"{costs['seconds']:.2f} s"), ("evaluation", f"{costs['eval_seconds']:.2f} s"),
-    ]  # fmt: skip
-    if costs["startup_seconds"] is not None:
-        rows.append(("start-up", f"{costs['startup_seconds']:.2f} s to compile and load kernels"))
+    whole = "seconds" if costs["parts"] else "seconds of training"
+    rows: list[tuple[str, object]] = [(whole, f"{costs['seconds']:.2f} s")]
+    rows += [(name, f"{seconds:.2f} s") for name, seconds in costs["parts"].items()]
     rows.append(("read", f"{human(costs['bytes_read'])} from the store"))
     rows.append(("from caches", human(costs["cached_bytes"])))
     rows += _memory_facts(costs)
     page.add_section(
         "Costs",
-        tag("div", facts(rows), sortable(["process-seconds of training", "s", "%"], spent), class_="columns"),
+        tag("div", facts(rows), sortable(["process-seconds of rounds", "s", "%"], spent), class_="columns"),
         tag("p", _SECONDS_SAID) if record.events else "",
         page.plots([seconds_plot(record.events), memory_plot(record.events, costs["plan"])]),
     )

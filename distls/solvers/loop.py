@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distls.clock import PARTS
 from distls.execution.batch import OwnSeconds
 from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
@@ -78,7 +79,14 @@ def _waits_for_estimate(limits: Request[Any]) -> bool:
 class Progress:
     """State of the loop itself, kept in checkpoints."""
 
-    seconds: float = 0.0  # Spent in rounds, and in evaluations
+    # Of the user: all commands that have worked on the fit, each up to its last checkpoint; their parts are named
+    # in `distls.clock`
+    seconds: float = 0.0
+    start_seconds: float = 0.0
+    ingest_seconds: float = 0.0
+    startup_seconds: float = 0.0
+    read_seconds: float = 0.0
+    train_seconds: float = 0.0
     eval_seconds: float = 0.0
     evaluated_at: float = 0.0  # Passes at the last evaluation
     # With patience: {"error", "round", "misses"} of the best evaluation so far
@@ -127,6 +135,7 @@ async def solve(
     ``eval_error``...; `keep_best` is called with every new best, so that a resume finds it.
     """
     progress = progress or Progress()
+    earlier = progress.seconds  # until this fit was begun or resumed
     record: dict[str, Any] = {}
     # a resumed fit may have been interrupted after its last round
     status = _limit_met(limits, state, progress, record)
@@ -141,7 +150,8 @@ async def solve(
             started = await OwnSeconds(state.passes)
             with np.errstate(over="ignore", invalid="ignore"):  # what diverges is judged below
                 state, report = await solver.round(state)
-            progress.seconds += await OwnSeconds(state.passes) - started
+            _add_round(progress, report, await OwnSeconds(state.passes) - started)
+            progress.seconds = earlier + await OwnSeconds()
             record = _record(state, report, progress)
             status = Status.DIVERGED
             if math.isfinite(report.running_loss) and solver.status(state) != Status.DIVERGED:
@@ -149,6 +159,8 @@ async def solve(
                 if new_best is not None:
                     best = new_best
                     keep_best(best)
+                progress.seconds = earlier + await OwnSeconds()
+                record["seconds"] = progress.seconds
             for callback in callbacks:
                 callback.on_round(RoundEvent(record, state, asdict(progress), what))
             done = state, progress, record
@@ -227,8 +239,17 @@ async def _judged(
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
     values = {name: _finite(value) for name, value in asdict(report).items() if value is not None}
-    clock = {"seconds": progress.seconds, "eval_seconds": progress.eval_seconds}
+    clock = {name: getattr(progress, name) for name in ("seconds", *PARTS)}
     return {"round": state.round, "passes": state.passes, **clock, **values}
+
+
+def _add_round(progress: Progress, report: RoundReport, spent: float) -> None:
+    """Add the seconds of a round: those in which its workers waited for data were spent on reading."""
+    waited = report.wait_seconds
+    busy = max(sum((report.worker_seconds or {}).values()), report.kernel_seconds + waited)
+    read = spent * waited / busy if busy else 0.0
+    progress.read_seconds += read
+    progress.train_seconds += spent - read
 
 
 def _finite(value: Any) -> Any:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from distls.clock import PARTS
 from distls.execution.batch import run_batch
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
 from distls.problem import penalty_of
+from distls.solvers.loop import Progress
 from distls.solvers.solver import Record, Status
 from distls.storage.errors import MemoryPlanError
 from distls.storage.filesystem.paths import Place
@@ -28,7 +31,10 @@ class Children:
     def __init__(self, run: Run, options: FitOptions, count: int, *, at_most: bool = False) -> None:
         self._run, self._options = run, options
         self._count = f"at most {count}" if at_most else str(count)
-        self._seconds, self._passes = 0.0, 0.0
+        # Parts are the sums of the children's; all seconds those of the commands that have trained them.
+        self._passes, self._earlier, own = 0.0, 0.0, Progress()
+        options.started(own)
+        self._spent = {name: getattr(own, name) for name in PARTS}
         self._summaries: list[Record] = []
         self._stopped: FitResult | None = None  # the first that was interrupted
 
@@ -72,13 +78,16 @@ class Children:
         path = self.path(number)
         # A child of an interrupted parent is there already.
         child = Run.open(path) if is_run(path) else Run.create(path, request.config)
+        self._earlier += child.status["seconds"]
         with child.held():
             return await train_setting(
                 child, request, replace(options, what=f"{what} ({number + 1} of {self._count})")
             )
 
     def _note(self, request: FitRequest, result: FitResult) -> None:
-        self._seconds, self._passes = self._seconds + result.seconds, self._passes + result.passes
+        self._passes += result.passes
+        for name in PARTS:
+            self._spent[name] += result.record.get(name, 0.0)
         if self._stopped is None and _was_interrupted(result):
             self._stopped = result
         self._summaries.append(_child_summary(request.settings[0].params, result))
@@ -93,24 +102,32 @@ class Children:
     def stopped(self) -> FitResult:
         """Note that a child was interrupted, and with it the run."""
         assert self._stopped is not None
-        result, cost = self._stopped, {"passes": self._passes, "seconds": self._seconds}
+        result, cost = self._stopped, self._cost()
         # Interrupted: the status says so, and no model is published.
         self._run.write_status({**result.record, "status": result.status, **cost})
-        return replace(result, run=self._run.path, passes=self._passes, seconds=self._seconds)
+        return replace(result, run=self._run.path, passes=self._passes, seconds=cost["seconds"])
 
     def publish(self, won: FitResult | None, params: Params) -> FitResult:
         """Publish the model of a child, with the settings of all; without one the fit has diverged."""
         run = self._run
-        cost: Record = {"passes": self._passes, "seconds": self._seconds}
+        cost = self._cost()
         if won is None or won.model is None:
             run.write_status({"status": Status.DIVERGED, **cost, "children": self._summaries})
-            return FitResult(Status.DIVERGED, None, run.path, self._passes, self._seconds, {})
+            return FitResult(Status.DIVERGED, None, run.path, self._passes, cost["seconds"], {})
         save_model(run.path / "model", won.model)
         # The model before the status: a status without a model would be a broken run.
         chosen = {"selected": params, "children": self._summaries, "weights_sha256": won.model.sha256}
         run.write_status({**won.record, "status": won.status, **cost, **chosen})
         run.clear()
-        return replace(won, run=run.path, **cost, selected=params)
+        return replace(
+            won, run=run.path, passes=self._passes, seconds=cost["seconds"], selected=params,
+            record={**won.record, **cost}, made=time.perf_counter(),
+        )  # fmt: skip
+
+    def _cost(self) -> Record:
+        """Return the passes of all, and the seconds of the commands with their parts."""
+        seconds = self._earlier + time.perf_counter() - self._options.began
+        return {"passes": self._passes, "seconds": seconds, **self._spent}
 
 
 def _was_interrupted(result: FitResult) -> bool:

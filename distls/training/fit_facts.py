@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distls.clock import parts_text
 from distls.facts import Fact, percent
 from distls.solvers.loop import relative_bound
 from distls.solvers.solver import Record
@@ -19,13 +20,15 @@ RECORDED = (
     "weights_sha256",
 )
 
+_OLDER = "of training alone: start-up and evaluation were not counted"  # where a run does not name the parts
+
 
 def fit_facts(record: Record) -> list[Fact]:
     """Return status, passes, seconds, objective and errors, as far as a status has them."""
     found = [
         Fact("status", record["status"], lambda status: str(getattr(status, "value", status)), key="status"),
         Fact("passes", record["passes"], ".4g", key="passes"),
-        Fact("seconds", record["seconds"], ",.1f", "evaluation and start-up not counted", "seconds"),
+        Fact("seconds", record["seconds"], ",.1f", parts_text(record) or _OLDER, "seconds"),
     ]
     if record.get("objective") is not None:
         found.append(objective_fact(record))

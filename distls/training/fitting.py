@@ -95,8 +95,8 @@ def fit(
     KeyboardInterrupt
         Ctrl-C, once the state is saved: `resume` continues, if `run` was given.
     """
-    request = FitRequest.of(method, dataset, params=params, **asked)
     options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
+    request = FitRequest.of(method, dataset, params=params, **asked)
     return _warned(_whole(train(request, run, options), run))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distls.clock import began
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation
 from distls.execution.executor import Executor
@@ -107,6 +109,7 @@ def train(
     ParameterError, BadInputError, MismatchError, StorageError
         As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
     """
+    command = began()
     # Transforms chosen by the data are the default here, as nobody has seen them yet.
     folder, options = place_of(run), {"transform": AUTO, **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
@@ -117,12 +120,17 @@ def train(
     named = _with_label(files, options, notify)
     workers: dict[str, Any] = {"executor": executor, "memory": memory}
     # The same seed shuffles rows and trains: one number repeats the whole call.
+    begun = time.perf_counter()
     report = ingest(_alone(files), data, seed=asked.get("seed", 0), progress=progress, **named, **workers)
+    ingested = time.perf_counter() - begun
     pass_on(report.notices, notify)
     _check_classes(data, report.notices, options)
     try:
         request = FitRequest.of(method, data, params=params, **asked)
-        options_of_fit = FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), 30.0)
+        options_of_fit = FitOptions(
+            executor or SerialExecutor(), memory, tuple(callbacks), 30.0,
+            began=command, ingest_seconds=ingested,
+        )  # fmt: skip
         fitted = train_request(request, folder, options_of_fit)
         found = None
         if others and fitted.model is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import platform
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from types import MappingProxyType
 
+from distls.clock import began
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution.batch import OwnSeconds, Wanted
@@ -62,6 +64,9 @@ class FitResult(Shown):
     record: Record
     selected: Params | None = None
     calibrated: Evaluation | LabelEvaluation | None = None
+    made: float = field(
+        default_factory=time.perf_counter, compare=False
+    )  # when, for those who go on counting
 
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
@@ -88,11 +93,21 @@ class FitOptions:
     checkpoint_seconds: float
     what: str = ""  # of several settings which this is, for those who watch
     keep_final: bool = True  # the last round, so that the fit may go on
+    began: float = field(default_factory=began)  # when the command began, by `time.perf_counter`
+    ingest_seconds: float = 0.0  # of it spent on the data set
 
     @property
     def keeps_final(self) -> bool:
         """Whether the last round is kept; the fits of several settings are many."""
         return self.keep_final and not self.what
+
+    def started(self, progress: Progress) -> None:
+        """Add the seconds of the command before its fit; those of several settings are the parent's."""
+        if not self.what:
+            start = time.perf_counter() - self.began
+            progress.seconds += start
+            progress.ingest_seconds += self.ingest_seconds
+            progress.start_seconds += start - self.ingest_seconds
 
 
 async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
@@ -104,6 +119,8 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     (setting,) = request.settings
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
     state, progress, best = _start(run, solver)
+    options.started(progress)
+    earlier = progress.seconds
     made = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
     # Written before the first round: a run that is killed there can be resumed.
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
@@ -122,9 +139,9 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
-    began = await OwnSeconds()
-    await Wanted(solver.prepare)  # workers compile and load their kernels, which is not training time
-    startup = await OwnSeconds() - began
+    prepared = await OwnSeconds()
+    await Wanted(solver.prepare)  # workers compile and load their kernels
+    progress.startup_seconds += await OwnSeconds() - prepared
     solution = await solve(
         solver,
         state,
@@ -138,9 +155,7 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     )
     # Only a fit that a limit has ended can go on from its last state.
     keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
-    return await _conclude(
-        run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}, keep
-    )
+    return await _conclude(run, solution, setting, evaluator, request.eval_data, made, keep, earlier)
 
 
 def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch:
@@ -202,8 +217,9 @@ async def _conclude(
     setting: Setting,
     evaluator: Evaluator,
     eval_data: Dataset | None,
-    costs: Record,
+    made: Record,
     keep_final: bool,
+    earlier: float,  # seconds until the fit was begun or resumed
 ) -> FitResult:
     record = dict(solution.record)
     model = None
@@ -224,7 +240,9 @@ async def _conclude(
         if isinstance(model.weights, ClassBlocks):
             model = load_model(run.path)  # its blocks are those of the model from now on
         record["weights_sha256"] = model.sha256
-    clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
+    solution.progress.seconds = earlier + await OwnSeconds()
+    record |= asdict(solution.progress)
+    clock = {"passes": solution.state.passes, **made}
     # After the model, since a status of success promises one.
     run.write_status({**record, **clock, "status": solution.status})
     if model is not None:
