@@ -270,7 +270,9 @@ async def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], 
     share = relative_bound(record)
     if share is not None:
         record["certificate"]["relative"] = share
-    progress.eval_seconds += await OwnSeconds() - started
+    spent = await OwnSeconds() - started
+    progress.eval_seconds += spent
+    progress.seconds += spent
     record["eval_seconds"] = progress.eval_seconds
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
+import distls.cli.report
 from distls.cli.describe import describe
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import dataset_line, plan_lines, result_lines, run_lines
@@ -67,7 +69,7 @@ def test_lines_of_a_plan() -> None:
         "bytes a pass       190 MiB, in 2 rounds of 8 lanes",
         "network a round    2 KiB",
         "passes             4 at most",
-        "seconds a pass     1.50 from the store (probe of one partition), 6.0 s in all",
+        "seconds a pass     1.50 from the store (probe of one partition), 6.0 s for all passes, certificates apart",
     ]
     bare = plan_lines(Plan(**{**PLAN.to_json(), "passes": None, "seconds_per_pass": None}))
     assert bare == plan_lines(PLAN)[:5]
@@ -111,14 +113,17 @@ def test_of_many_classes_the_worst_are_shown() -> None:
     assert [line.split()[0] for line in every[2:]] == [str(i) for i in range(23)]
 
 
-def test_lines_of_a_result() -> None:
+def test_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     record = {
         "objective": 0.5, "certificate": {"kind": "duality_gap", "value": 0.01}, "eval_error": 0.25,
-        "select_error": 0.125, "averaging": {"loss_before": 1.0, "loss_after": 0.5, "penalty": -0.5, "spread": 0.1},
+        "start_seconds": 5.0, "train_seconds": 2.0, "select_error": 0.125, "averaging": {"loss_before": 1.0, "loss_after": 0.5, "penalty": -0.5, "spread": 0.1},
     }  # fmt: skip
-    result = FitResult(Status.CONVERGED, None, Path("RUN"), 2.5, 1.25, record, {"alpha": 0.1, "lanes": None})
+    monkeypatch.setattr(distls.cli.report, "time", SimpleNamespace(perf_counter=lambda: 103.0))
+    result = FitResult(
+        Status.CONVERGED, None, Path("RUN"), 2.5, 8.25, record, {"alpha": 0.1, "lanes": None}, made=100.0
+    )  # three seconds ago
     assert result_lines(result) == [
-        "CONVERGED: 2.5 passes, 1.2 s of training",
+        "CONVERGED: 2.5 passes, 11.2 s: start 5.0, train 2.0, write 4.2",
         "selected alpha=0.1, error 12.50 % on the selection data",
         "objective 0.500000, at most 1.00e-02 (2 %) above the optimum (duality_gap)",
         "eval error 25.00 %",
@@ -129,7 +134,7 @@ def test_lines_of_a_result() -> None:
     assert result_lines(result)[2] == "objective 0.500000, gradient norm 1.0e-02 (no guarantee)"
     record["certificate"] = {"kind": "none", "value": None}
     assert result_lines(result)[2] == "objective 0.500000"
-    assert result_lines(FitResult(Status.MAX_PASSES, None, None, 1.0, 0.0, {})) == [
+    assert result_lines(FitResult(Status.MAX_PASSES, None, None, 1.0, 0.0, {}, made=103.0)) == [
         "MAX_PASSES: 1 pass, 0.0 s of training"
     ]
 

@@ -58,7 +58,10 @@ def test_seconds_are_those_of_the_rounds(place: Path) -> None:
     made = make_report(place / "run", judged=False).to_json()
     spent, events = made["costs"]["process_seconds"], made["events"]
     assert spent["kernels"] == pytest.approx(sum(event["kernel_seconds"] for event in events))
-    assert sum(spent.values()) == pytest.approx(events[-1]["seconds"])
+    assert sum(spent.values()) == pytest.approx(events[-1]["read_seconds"] + events[-1]["train_seconds"])
+    costs = made["costs"]
+    assert sum(costs["parts"].values()) == pytest.approx(costs["seconds"])
+    assert costs["seconds"] >= events[-1]["seconds"]
     assert made["costs"]["worker_peaks"] == events[-1]["worker_peaks"]
 
 

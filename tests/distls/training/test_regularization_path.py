@@ -166,7 +166,7 @@ def test_a_path_is_planned_as_one(dataset: Dataset) -> None:
     ]  # fmt: skip
     lines = plan_lines(replace(path, seconds_per_pass=0.5))
     assert "passes             200 at most for each of 4 fits" in lines
-    assert lines[-1].endswith(", 400.0 s in all")
+    assert lines[-1].endswith(", 400.0 s for all passes, certificates apart")
 
 
 def test_an_interrupted_path_is_resumed(dataset: Dataset, tmp_path: Path) -> None:
