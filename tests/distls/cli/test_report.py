@@ -116,7 +116,8 @@ def test_of_many_classes_the_worst_are_shown() -> None:
 def test_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     record = {
         "objective": 0.5, "certificate": {"kind": "duality_gap", "value": 0.01}, "eval_error": 0.25,
-        "start_seconds": 5.0, "train_seconds": 2.0, "select_error": 0.125, "averaging": {"loss_before": 1.0, "loss_after": 0.5, "penalty": -0.5, "spread": 0.1},
+        "select_error": 0.125, "averaging": {"loss_before": 1.0, "loss_after": 0.5, "penalty": -0.5, "spread": 0.1},
+        "start_seconds": 5.0, "train_seconds": 2.0,
     }  # fmt: skip
     monkeypatch.setattr(distls.cli.report, "time", SimpleNamespace(perf_counter=lambda: 103.0))
     result = FitResult(
