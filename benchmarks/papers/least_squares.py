@@ -41,6 +41,7 @@ from benchmarks.papers import images, opponents
 from benchmarks.quality.real import arrays_of
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.executor import Executor
+from distls.reporting.costs import round_seconds
 
 Numbers = dict[str, Any]
 
@@ -202,7 +203,7 @@ def _mean_error(lab: Lab, data: Path, method: str, params: Numbers, seeds: int) 
     test = data.with_name(f"{data.name}-test")
     fits = [lab.fit(method, data, params, seed=seed) for seed in range(seeds)]
     errors = [lab.error(fit.model, test) for fit in fits]
-    return float(np.mean(errors)), float(np.mean([fit.seconds for fit in fits]))
+    return float(np.mean(errors)), float(np.mean([round_seconds(fit.record) for fit in fits]))
 
 
 def _best_bandwidth(lab: Lab, method: str, params: Numbers) -> float:
@@ -271,7 +272,7 @@ def _curve(lab: Lab, data: Path, params: Numbers, points: int) -> list[tuple[flo
         eval_every=max(reads // points, 1),
     )
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    return [(e["seconds"], 100 * e["eval_error"]) for e in events if "eval_error" in e]
+    return [(round_seconds(e), 100 * e["eval_error"]) for e in events if "eval_error" in e]
 
 
 def spectrum(lab: Lab) -> list[Numbers]:
@@ -360,7 +361,12 @@ def table_2(lab: Lab) -> list[Numbers]:
         strength = _strength(lab, train, params)
         fitted = lab.fit("stagewise", train, {**params, "alpha": strength / meta.n_rows})
         error = lab.error(fitted.model, test)
-        own = {"system": "distls stagewise", "error": error, "seconds": fitted.seconds, "lambda": strength}
+        own = {
+            "system": "distls stagewise",
+            "error": error,
+            "seconds": round_seconds(fitted.record),
+            "lambda": strength,
+        }
         for row in [own, *opponents.on_documents(train, test, name)]:
             rows.append({"set": name, **row})
             print(f"{name:22} {row['system']:18} {row['error']:6.2f} % {row['seconds']:8.1f} s", flush=True)
@@ -391,7 +397,13 @@ def _ordered_blocks(
     strength = _strength(lab, train, params)
     for stages in counts:
         fitted = lab.fit("stagewise", train, {**params, "stages": stages, "alpha": strength / n_rows})
-        row = {"set": name, **own, "stages": stages, "lambda": strength, "seconds": fitted.seconds}
+        row = {
+            "set": name,
+            **own,
+            "stages": stages,
+            "lambda": strength,
+            "seconds": round_seconds(fitted.record),
+        }
         row["error"] = lab.error(fitted.model, test)
         rows.append(row)
         print(
@@ -461,8 +473,12 @@ def figure_3(lab: Lab) -> list[Numbers]:
                 params |= {"block_size": 8 * masks + expand, "expand": expand}
             fitted = lab.fit("stagewise", train, params)
             accuracy = 100 - lab.error(fitted.model, test)
-            rows.append({"setting": name, **params, "accuracy": accuracy, "seconds": fitted.seconds})
-            print(f"{name:36} {kind:13} {accuracy:6.2f} % in {fitted.seconds:.0f} s", flush=True)
+            rows.append(
+                {"setting": name, **params, "accuracy": accuracy, "seconds": round_seconds(fitted.record)}
+            )
+            print(
+                f"{name:36} {kind:13} {accuracy:6.2f} % in {round_seconds(fitted.record):.0f} s", flush=True
+            )
     return rows
 
 
@@ -473,8 +489,11 @@ def masks(lab: Lab) -> Numbers:
     params["block_size"] = 8 * lab.scaled(1600)
     fitted = lab.fit("stagewise", train, params)
     accuracy = 100 - lab.error(fitted.model, test)
-    print(f"{params['block_size'] // 8} filters: {accuracy:.2f} % in {fitted.seconds:.0f} s", flush=True)
-    return {**params, "accuracy": accuracy, "seconds": fitted.seconds}
+    print(
+        f"{params['block_size'] // 8} filters: {accuracy:.2f} % in {round_seconds(fitted.record):.0f} s",
+        flush=True,
+    )
+    return {**params, "accuracy": accuracy, "seconds": round_seconds(fitted.record)}
 
 
 # -- claims ----------------------------------------------------------------------------------------------
@@ -489,15 +508,16 @@ def stages(lab: Lab) -> Numbers:
     fitted = lab.fit("stagewise", data, params)
     error = lab.error(fitted.model, data.with_name("mnist-test"))
     bare = opponents.syrk_seconds(distls.open_dataset(data).meta.n_rows, size + 10, processes=2) * count
-    ratio = fitted.seconds / bare
+    seconds = round_seconds(fitted.record)
+    ratio = seconds / bare
     print(
-        f"{count} stages of {size}: {error:.2f} %, {fitted.seconds:.1f} s, bare syrk {bare:.1f} s, ratio {ratio:.2f}"
+        f"{count} stages of {size}: {error:.2f} %, {seconds:.1f} s, bare syrk {bare:.1f} s, ratio {ratio:.2f}"
     )
     return {
         "stages": count,
         "block": size,
         "error": error,
-        "seconds": fitted.seconds,
+        "seconds": round_seconds(fitted.record),
         "syrk": bare,
         "ratio": ratio,
     }
@@ -577,7 +597,7 @@ def _path_beside_one(lab: Lab, data: Path, dtype: str) -> Numbers:
             common = {"link": "identity", "dtype": dtype, "lanes": _two_lanes(data)}
             fitted = lab.fit("gls", data, common | params)
             cpu[name].append(_cpu_seconds(lab.executor) - before)
-            wall[name].append(fitted.seconds)
+            wall[name].append(round_seconds(fitted.record))
     row: Numbers = {}
     for kind, seconds in (("wall", wall), ("cpu", cpu)):
         one, path = (float(np.median(seconds[name])) for name in ("one", "path"))

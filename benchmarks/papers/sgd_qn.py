@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 import distls
 from benchmarks.quality.real import arrays_of
+from distls.reporting.costs import round_seconds
 from distls.storage.rows import Rows
 from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate
@@ -293,7 +294,7 @@ def _point(
             return {"passes": n_passes, "excess": None, "error": None, "seconds": None}
         # of the two outputs, each other's negative where one is enough
         w = (fitted.model.weights[:, 1] - fitted.model.weights[:, 0]) / 2
-        found.append((*scale.of(w), fitted.seconds))
+        found.append((*scale.of(w), round_seconds(fitted.record)))
     return _mean_point(n_passes, found[-lab.seeds :])
 
 

@@ -37,6 +37,7 @@ import distls
 from benchmarks.quality.real import SETS, ingest_set
 from benchmarks.speed.optimum import arrays_of
 from distls.methods.method_registry import method_named
+from distls.reporting.costs import round_seconds
 from distls.solvers.dual_ascent.class_blocks import ClassBlockSolver
 from distls.training.configuration import Setting
 from distls.workers.dual_ascent import class_task
@@ -90,7 +91,7 @@ def full(place: Path, rows: int | None, limit: str) -> dict[str, Any]:
         "evaluate_peak_bytes": evaluating,
         "sweeps": last["passes"],
         "seconds": last["seconds"],
-        "seconds_per_pass": last["seconds"] / last["passes"],
+        "seconds_per_pass": round_seconds(last) / last["passes"],
         "kernel_seconds": sum(event["kernel_seconds"] for event in events),
         "relative_gap": last["certificate"]["relative"],
         "weights": last["details"]["weights"],

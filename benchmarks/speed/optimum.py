@@ -34,6 +34,7 @@ import distls
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
 from distls.planning.fit_plan import plan_fit
+from distls.reporting.costs import round_seconds
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.generation import generate
 from distls.training.callbacks import History
@@ -69,7 +70,7 @@ def sdca_curve(
         executor=executor, callbacks=[history],
     )  # fmt: skip
     judged = [record for record in history.records if "objective" in record]
-    return [(r["seconds"], r["objective"]) for r in judged], [
+    return [(round_seconds(r), r["objective"]) for r in judged], [
         (r["passes"], r["certificate"]["relative"]) for r in judged
     ]
 

@@ -35,6 +35,7 @@ import distls
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.reporting.costs import round_seconds
 from distls.synthetic.text_export import export_text
 from distls.training.callbacks import History
 
@@ -159,7 +160,8 @@ def our_rounds(
     if bool(read) == cached:
         raise RuntimeError(f"{read} bytes were read from {'caches' if cached else 'the store'}")
     seconds = [
-        b["seconds"] - a["seconds"] for a, b in zip(history.records[1:], history.records[2:], strict=False)
+        round_seconds(b) - round_seconds(a)
+        for a, b in zip(history.records[1:], history.records[2:], strict=False)
     ]
     # all that the slowest worker was not busy with: scattering, scheduling, gathering, the driver's own averaging
     busy = [max(r["worker_seconds"].values()) for r in history.records[2:]]

@@ -27,6 +27,7 @@ import psutil
 
 import distls
 from distls.execution.memory_budget import human, parse_bytes
+from distls.reporting.costs import round_seconds
 from distls.synthetic.text_export import export_text
 
 
@@ -100,7 +101,7 @@ def fit_beyond_memory(place: Path, rows: int, limit: str, workers: int, passes: 
         "plan": plan["worker_bytes"],
         "peaks": sorted(fitted.peaks.values()),
         "passes": status["passes"],
-        "train seconds": status["seconds"],
+        "train seconds": round_seconds(status),
         "planned seconds": plan["seconds_per_pass"] * passes,
         "wall seconds": fitted.seconds,
         "bytes read": sum(event["bytes_read"] for event in events),
