@@ -18,6 +18,7 @@ TOPS = ("distls", "distls/storage", "distls/workers")
 # one below. A room is a folder; modules that lie directly in one of the three layers are rooms of their own, and
 # so is the face of a package, what its `__init__` imports.
 ROOMS = [
+    "distls/clock",
     "distls/facts",
     "distls/storage/errors",
     "distls/storage/rows",

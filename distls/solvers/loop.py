@@ -150,8 +150,8 @@ async def solve(
             started = await OwnSeconds(state.passes)
             with np.errstate(over="ignore", invalid="ignore"):  # what diverges is judged below
                 state, report = await solver.round(state)
-            _add_round(progress, report, await OwnSeconds(state.passes) - started)
-            progress.seconds = earlier + await OwnSeconds()
+            ended = await OwnSeconds(state.passes)
+            _add_round(progress, report, ended - started, earlier + ended)
             record = _record(state, report, progress)
             status = Status.DIVERGED
             if math.isfinite(report.running_loss) and solver.status(state) != Status.DIVERGED:
@@ -159,8 +159,7 @@ async def solve(
                 if new_best is not None:
                     best = new_best
                     keep_best(best)
-                progress.seconds = earlier + await OwnSeconds()
-                record["seconds"] = progress.seconds
+            record["seconds"] = progress.seconds
             for callback in callbacks:
                 callback.on_round(RoundEvent(record, state, asdict(progress), what))
             done = state, progress, record
@@ -243,8 +242,9 @@ def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, 
     return {"round": state.round, "passes": state.passes, **clock, **values}
 
 
-def _add_round(progress: Progress, report: RoundReport, spent: float) -> None:
+def _add_round(progress: Progress, report: RoundReport, spent: float, seconds: float) -> None:
     """Add the seconds of a round: those in which its workers waited for data were spent on reading."""
+    progress.seconds = seconds
     waited = report.wait_seconds
     busy = max(sum((report.worker_seconds or {}).values()), report.kernel_seconds + waited)
     read = spent * waited / busy if busy else 0.0
