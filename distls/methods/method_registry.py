@@ -12,6 +12,7 @@ from distls.methods.dual_ascent import DUAL_ASCENT_METHODS
 from distls.methods.least_squares import LEAST_SQUARES_METHODS
 from distls.methods.method import Method
 from distls.methods.stochastic import FOBOS, STOCHASTIC_METHODS
+from distls.methods.truncated_newton import TRUNCATED_NEWTON_METHODS
 from distls.storage.errors import ParameterError
 
 METHODS: dict[str, Method] = {}
@@ -30,6 +31,7 @@ def register_method(method: Method) -> None:
 for _method in (
     *STOCHASTIC_METHODS,
     *DUAL_ASCENT_METHODS,
+    *TRUNCATED_NEWTON_METHODS,
     *COORDINATE_DESCENT_METHODS,
     FOBOS,
     *LEAST_SQUARES_METHODS,
