@@ -70,8 +70,9 @@ class NewtonState(State):
     stage: str = _GRADIENT
     point: Array = field(default_factory=_none)  # the weights of the lowest objective so far
     candidate: Array = field(default_factory=_none)  # where the next gradient is read
-    value: float = math.inf  # of the objective of the form at the point, and the gap that its gradient proves
-    gap: float = math.inf
+    # of the objective of the form at the point, and the gap that its gradient proves; both of points that were read
+    value: float = 0.0
+    gap: float = 0.0
     gradient: Array = field(default_factory=_none)
     curvature: Array = field(default_factory=_none)  # mean over rows, see `NewtonSum`
     up: Array = field(default_factory=lambda: np.empty(0))
@@ -224,14 +225,14 @@ class Newton(Solver[NewtonState]):
         value = sums.loss_sum / n + 0.5 * float(np.vdot(penal, theta))
         gradient = sums.image / n + penal
         if not (math.isfinite(value) and np.isfinite(gradient).all()) and not state.steps:
-            return replace(state, value=value, candidate=np.full_like(theta, np.nan))
+            return replace(state, candidate=np.full_like(theta, np.nan))
         if state.steps and not self._lowers(state, value):
             return self._shortened(state)
         state = replace(
             state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
             down=sums.down, gap=self._gap(gradient), steps=state.steps + 1, products=0,
         )  # fmt: skip
-        if state.steps == 1 and state.round > 1 and value > self._value_at_zero():
+        if state.steps == 1 and theta.any() and self._initial is None and value > self._value_at_zero():
             # a pass whose steps were too bold
             zero = np.zeros_like(theta)
             return replace(state, steps=0, candidate=zero)
@@ -329,8 +330,9 @@ class Newton(Solver[NewtonState]):
                 "share": following.share,
             },
         )
-        report.gap_estimate = form.factor * following.gap
-        report.objective_estimate = form.factor * following.value
+        if following.steps:
+            report.gap_estimate = form.factor * following.gap
+            report.objective_estimate = form.factor * following.value
         return report
 
     def status(self, state: NewtonState) -> Status:
@@ -353,7 +355,8 @@ class Newton(Solver[NewtonState]):
 
     def _known(self, state: NewtonState, gap: float, read: int) -> Record:
         value = self._form.factor * state.value
-        rounding = float(np.finfo(self.problem.dtype).eps) * abs(value)
+        # Sums of many rows round by more than one number does.
+        rounding = max(float(np.finfo(self.problem.dtype).eps), _ROUNDING) * abs(value)
         return {
             "objective": value,
             "certificate": {"kind": "duality_gap", "value": max(self._form.factor * gap, 0.0) + rounding},
