@@ -18,8 +18,9 @@ from distls.storage.errors import ParameterError
 METHODS: dict[str, Method] = {}
 
 WHICH_TO_TAKE = """\
-Which to choose: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), bcd
-for a model of few features, gls for few (a few thousand), dense or correlated features."""
+Which to choose: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), newton
+for the optimum on many workers, bcd for a model of few features, gls for few (a few thousand), dense or correlated
+features."""
 
 
 def register_method(method: Method) -> None:
