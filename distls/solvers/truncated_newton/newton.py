@@ -102,7 +102,6 @@ class Newton(Solver[NewtonState]):
         slots: int = 1,
         memory: MemoryBudget | None = None,
         initial: LinearModel | None = None,
-        state: str | None = None,
     ) -> None:
         self.problem, self.params, self._initial = problem, params, initial
         self._slots, self._memory = slots, memory
