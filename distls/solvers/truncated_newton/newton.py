@@ -120,7 +120,8 @@ class Newton(Solver[NewtonState]):
             driver_bytes=16 * 8 * n_features * k + 2 * int(needs.result),
             memory=memory or MemoryBudget(workers=slots),
         )
-        self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
+        self.plan, self.lanes = self._reader.plan, self._reader.lanes
+        self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
 
     @cached_property
     def _strength(self) -> Array:

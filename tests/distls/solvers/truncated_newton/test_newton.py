@@ -201,12 +201,19 @@ def test_it_ends_where_no_step_helps(tmp_path: Path) -> None:
     assert result.passes < 100
 
 
-def test_a_path_starts_from_the_strength_before(tmp_path: Path) -> None:
+def test_folds_of_a_path_are_those_of_other_methods(tmp_path: Path) -> None:
     x, y = labelled_rows(400, 50, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
-    result = fit("newton", data, tmp_path / "r", params={"alpha": "path", "alphas": 4, "folds": 3})
-    assert result.selected is not None
-    assert result.status == Status.CONVERGED
+    params = {"alpha": "path", "alphas": "1e-1:1e-2", "folds": 3, "dtype": "float64"}
+    found = {
+        method: fit(method, data, tmp_path / method, params=params, rtol=1e-8)
+        for method in ("newton", "sdca")
+    }
+    assert all(result.status == Status.CONVERGED for result in found.values())
+    # rows of a fold are not seen by its fits: the errors are those of another solver of the same problems
+    errors = [result.record["details"]["path"] for result in found.values()]
+    assert errors[0] == errors[1]
+    assert 0.0 < min(point["cv_error"] for point in errors[0])
 
 
 @pytest.mark.parametrize("loss", ["hinge", "crammer_singer", "multiclass_squared_hinge"])
