@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distls.cli.output import OK, say, show
 from distls.cli.support import (
-    OK,
     PLACE,
     Running,
     cli,
@@ -15,8 +15,6 @@ from distls.cli.support import (
     cluster_options,
     debug_option,
     print_json,
-    printable,
-    say,
     scored_bytes,
 )
 from distls.storage.errors import ParameterError
@@ -74,7 +72,7 @@ def report(
     from distls.reporting.run_page import render_report
 
     write_page(page, render_report(made))
-    click.echo(printable(f"report in {page}"))
+    show([f"report in {page}"], needed=False)
     return OK
 
 
@@ -84,7 +82,7 @@ def _serve(run: Place, port: int) -> int:
 
     served = LiveReport(run, port)
     try:
-        click.echo(served.address)
+        show([served.address], needed=False)
         served.serve()
     except KeyboardInterrupt:
         return say(f"{served.address} ends", OK)
@@ -98,7 +96,7 @@ def _print_text(run: Place, data: Place | None) -> None:
 
     if data is not None:
         raise ParameterError("--data is for --html and --json; `distls evaluate` scores a model in text")
-    click.echo(printable("\n".join(run_lines(run))))
+    show(run_lines(run))
 
 
 def check_page(page: Place) -> None:
@@ -162,10 +160,10 @@ def compare(
     if as_json:
         print_json(made.to_json())
     elif page is None:
-        click.echo(printable("\n".join(comparison_lines(made))))
+        show(comparison_lines(made))
     else:
         from distls.reporting.comparison_page import render_comparison
         from distls.reporting.page import write_page
 
         write_page(page, render_comparison(made))
-        click.echo(printable(f"comparison in {page}"))
+        show([f"comparison in {page}"], needed=False)
