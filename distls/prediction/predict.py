@@ -18,9 +18,16 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
+from distls.ingestion.adhoc_dataset import (
+    Notify,
+    Scorable,
+    check_source_options,
+    opened_like,
+    pass_on,
+    sources_of,
+)
 from distls.model_check import check_model
-from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
@@ -104,7 +111,7 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
-    _check_new(target, overwrite)
+    _check_new(target, overwrite, dataset)
     given = {"labelled": labelled, "format": format != "auto", "id_column": id_column is not None}
     check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
     runner = executor_of(executor, client)
@@ -114,7 +121,9 @@ def predict(
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)
-        _write(fitted, data, target, top, proba, runner, progress)
+        _write(
+            fitted, data, target, top, proba, runner, progress, lambda: _check_new(target, overwrite, dataset)
+        )
         return data.meta.n_rows
 
 
@@ -137,6 +146,7 @@ def _write(
     proba: bool,
     executor: Executor,
     progress: Callable[[int, int, str], None] | None,
+    complete: Callable[[], None],
 ) -> None:
     shown = origin_columns(data)
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
@@ -146,7 +156,7 @@ def _write(
     predictor = predictor_of(fitted)
     blocks = executor.map(task, range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written
-    counted = _counted(blocks, len(data), progress)
+    counted = _counted(blocks, len(data), progress, complete)
     with os_errors_described(f"cannot write {target}", _REMEDY):
         if target.suffix == ".csv":
             header = _header(fitted, top, proba) + ([] if shown is None else shown.names)
@@ -161,8 +171,15 @@ def _sweep(target: Place) -> None:
         return
     half = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{8}}\.partial")
     for path in target.parent.iterdir():
-        if half.fullmatch(path.name):
+        if half.fullmatch(path.name) and _is_left(path):
             remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _is_left(path: Path) -> bool:
+    """Return whether something under a temporary name is of predictions, or of source files ingested for them."""
+    if path.is_symlink():
+        return False
+    return are_predictions(path, whole=False) or (path / STAGING).is_dir() or is_dataset(path)
 
 
 def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:
@@ -180,27 +197,40 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
         check_probabilities(model, name, "--proba")
 
 
-def _check_new(out: Place, overwrite: bool) -> None:
-    """Refuse a name that is taken, unless by predictions that may be replaced."""
+def _check_new(out: Place, overwrite: bool, data: Scorable) -> None:
+    """Refuse a name that is taken, unless by predictions that may be replaced and are not read themselves."""
     if not out.exists():
         return
     if not overwrite:
         raise MismatchError(
             f"{out} exists already; remove it, choose another name, or give --overwrite (overwrite=True)"
         )
-    if not (are_predictions(out) if out.suffix == ".zarr" else out.is_file()):
+    if any(_is_same(out, source) for source in sources_of(data)):
+        raise MismatchError(f"{out}: the data that are predicted, which are only read; choose another name")
+    if not are_predictions(out):
         raise MismatchError(
             f"{out}: not predictions of distls, which alone are overwritten; choose another name"
         )
 
 
+def _is_same(one: Place, other: Place) -> bool:
+    """Return whether two names are of one file, through links too."""
+    if isinstance(one, Path) and isinstance(other, Path):
+        return other.exists() and one.samefile(other)
+    return one == other
+
+
 def _counted(
-    blocks: Iterator[Predicted], total: int, progress: Callable[[int, int, str], None] | None
+    blocks: Iterator[Predicted],
+    total: int,
+    progress: Callable[[int, int, str], None] | None,
+    complete: Callable[[], None],
 ) -> Iterator[Predicted]:
     for done, block in enumerate(blocks, 1):
         if progress:
             progress(done, total, "predicting")
         yield block
+    complete()
 
 
 def _header(model: LinearModel, top: int, proba: bool) -> list[str]:

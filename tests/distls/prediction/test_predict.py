@@ -101,9 +101,11 @@ def test_from_a_run_with_progress(dataset: Dataset, model: LinearModel, tmp_path
 def test_what_a_killed_process_left_is_swept(
     dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
 ) -> None:
-    (tmp_path / f"out.{ending}.0123abcd.partial").write_text("half")
+    (tmp_path / f"out.{ending}.0123abcd.partial").write_text('row,label,score\r\n0,"a,b",1.5\r\n1,"tw')
     (tmp_path / f"out.{ending}.4567abcd.partial").mkdir()
-    others = {"in.csv.0123abcd.partial", f"out.{ending}.partial", f"my-out.{ending}.0123abcd.partial"}
+    zarr.create_group(str(tmp_path / f"out.{ending}.89abcdef.partial"), attributes={"classes": ["a"]})
+    # nothing that a name alone says is ours
+    others = {"in.csv.0123abcd.partial", f"out.{ending}.partial", f"out.{ending}.cdef0123.partial"}
     for name in others:
         (tmp_path / name).write_text("not ours")
     predict(model, dataset, tmp_path / f"out.{ending}")
