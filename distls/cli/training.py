@@ -232,7 +232,7 @@ def _write_report(run: Place, page: Place, executor: Executor) -> None:
     """Write the page of a run that has ended."""
     from distls.reporting.run_report import write_report
 
-    write_report(run, page, executor=executor)
+    write_report(run, page, executor=executor, own_data=True)  # the user has named them
     note(f"report in {page}")
 
 
