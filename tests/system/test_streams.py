@@ -112,6 +112,8 @@ def _answers(port: int) -> bool:
 @pytest.mark.fast_cases("info$")
 @pytest.mark.parametrize("name", WALK)
 def test_no_stream_ends_a_command(made: Path, tmp_path: Path, name: str) -> None:
+    """Fault: Standard streams closed, full, without a reader, of another encoding | each command, in eight settings |
+    nothing; where what is printed is the product and stdout fails, one line and exit code 1"""
     line, product = WALK[name]
     for number, (how, encoding, writable) in enumerate(STREAMS):
         place = tmp_path / str(number)

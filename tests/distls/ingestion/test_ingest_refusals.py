@@ -79,6 +79,7 @@ FIRST_LINES = {
 @pytest.mark.slow_cases("(?!a.csv)")
 @pytest.mark.parametrize("name", FIRST_LINES)
 def test_a_first_line_is_refused_as_later_ones_are(tmp_path, name):
+    """Fault: A first line that does not end | compressed sources, each format of lines | one line, after 64 MiB"""
     start, options = FIRST_LINES[name]
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(start + b"7" * (65 * 2**20), 1))
     with pytest.raises(BadInputError, match="a line of more than 64 MiB"):

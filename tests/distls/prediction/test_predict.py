@@ -103,6 +103,7 @@ def test_from_a_run_with_progress(dataset: Dataset, model: LinearModel, tmp_path
 def test_what_a_killed_process_left_is_swept(
     dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
 ) -> None:
+    """Fault: What a killed `predict` left half-written | before the next one of that name | nothing; it is swept"""
     (tmp_path / f"out.{ending}.0123abcd.partial").write_text('row,label,score\r\n0,"a,b",1.5\r\n1,"tw')
     (tmp_path / f"out.{ending}.4567abcd.partial").mkdir()
     zarr.create_group(str(tmp_path / f"out.{ending}.89abcdef.partial"), attributes={"classes": ["a"]})
@@ -289,6 +290,7 @@ def test_what_is_predicted_is_not_replaced(tmp_path: Path, monkeypatch: pytest.M
 def test_what_appears_under_the_name_meanwhile_stays(
     dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
 ) -> None:
+    """Fault: A file of another program appears as OUT | while rows are predicted | one line; the file stays"""
     out = tmp_path / f"p.{ending}"
     with pytest.raises(MismatchError, match="exists already"):
         predict(model, dataset, out, progress=lambda done, total, what: out.write_text("mine") and None)

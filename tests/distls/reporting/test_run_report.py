@@ -192,6 +192,7 @@ def test_data_that_have_gone_are_named(place: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_that_a_run_names_is_opened_unless_asked(place: Path, tmp_path: Path) -> None:
+    """Fault: A run whose files name URLs | its data sets, in a report | they are not opened; a note says so"""
     shutil.copytree(place / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     # nobody listens on that port

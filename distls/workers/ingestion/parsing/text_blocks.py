@@ -206,9 +206,9 @@ def _streamed(
             line += int(np.count_nonzero(buffer[:stop] == ord("\n")))
             yield _padded_block(buffer, stop)
         elif not at_end:
-            if len(buffer) > MAX_LINE:
+            if filled > MAX_LINE:
                 raise line_too_long(path, line + 1)
-            buffer = pool.take("text", 2 * len(buffer))
+            buffer = pool.take("text", min(2 * len(buffer), MAX_LINE + 1 + PADDING))
         if at_end:
             return
         buffer[: len(rest)] = rest
