@@ -56,14 +56,15 @@ class Output:
         except (OSError, ValueError) as error:
             if self.failure is None:
                 # what is left in its buffer would fail once more at the interpreter's end, with a traceback
-                atexit.register(_let_go, self._stream)
+                atexit.register(lambda: let_go(self._stream.fileno()))
             self.failure = error
 
 
-def _let_go(stream: Any) -> None:
-    """Connect a stream with nothing."""
+def let_go(*numbers: int) -> None:
+    """Connect streams with nothing, where writing to them raises an error."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, stream.fileno())
+    for number in numbers:
+        os.dup2(nowhere, number)
     os.close(nowhere)
 
 

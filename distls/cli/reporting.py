@@ -33,11 +33,7 @@ data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score 
 @click.argument("run", type=PLACE)
 @html_option
 @data_option
-@click.option(
-    "--own-data/--no-data",
-    default=None,
-    help="Read the data sets that the run names, and score the model; default no.",
-)
+@click.option("--own-data/--no-data", default=None, help="Open the data sets that the run names; default no.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option(
     "--live", is_flag=True, help="Serve the page to this machine until Ctrl-C, while the run trains."

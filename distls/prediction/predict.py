@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import itertools
 import re
@@ -41,6 +42,7 @@ from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
 
+Progress = Callable[[int, int, str], None]
 _REMEDY = "nothing was written under that name; make room and predict again"
 
 
@@ -58,7 +60,7 @@ def predict(
     overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
     notify: Notify | None = None,
 ) -> int:
     """Write the predictions of a model; no (n_rows, n_classes) array is ever held.
@@ -121,9 +123,8 @@ def predict(
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)
-        _write(
-            fitted, data, target, top, proba, runner, progress, lambda: _check_new(target, overwrite, dataset)
-        )
+        complete = functools.partial(_check_new, target, overwrite, dataset)
+        _write(fitted, data, target, top, proba, runner, progress, complete)
         return data.meta.n_rows
 
 
@@ -145,7 +146,7 @@ def _write(
     top: int,
     proba: bool,
     executor: Executor,
-    progress: Callable[[int, int, str], None] | None,
+    progress: Progress | None,
     complete: Callable[[], None],
 ) -> None:
     shown = origin_columns(data)
@@ -205,7 +206,8 @@ def _check_new(out: Place, overwrite: bool, data: Scorable) -> None:
         raise MismatchError(
             f"{out} exists already; remove it, choose another name, or give --overwrite (overwrite=True)"
         )
-    if any(_is_same(out, source) for source in sources_of(data)):
+    there = [source for source in sources_of(data) if isinstance(source, Path) and source.exists()]
+    if isinstance(out, Path) and any(map(out.samefile, there)):  # through links too
         raise MismatchError(f"{out}: the data that are predicted, which are only read; choose another name")
     if not are_predictions(out):
         raise MismatchError(
@@ -213,18 +215,8 @@ def _check_new(out: Place, overwrite: bool, data: Scorable) -> None:
         )
 
 
-def _is_same(one: Place, other: Place) -> bool:
-    """Return whether two names are of one file, through links too."""
-    if isinstance(one, Path) and isinstance(other, Path):
-        return other.exists() and one.samefile(other)
-    return one == other
-
-
 def _counted(
-    blocks: Iterator[Predicted],
-    total: int,
-    progress: Callable[[int, int, str], None] | None,
-    complete: Callable[[], None],
+    blocks: Iterator[Predicted], total: int, progress: Progress | None, complete: Callable[[], None]
 ) -> Iterator[Predicted]:
     for done, block in enumerate(blocks, 1):
         if progress:
