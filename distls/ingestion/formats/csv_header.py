@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.table_columns import are_documents, is_number, is_word
@@ -15,6 +17,7 @@ from distls.workers.ingestion.records.messages import CONVERT
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
+_QUOTED = re.compile('"[^"]*"')
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,15 @@ def read_heads(
 
 
 def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
-    if given is not None:
-        return checked_separator(given)
-    widths = {separator: [len(row) for row in _split(lines, separator)] for separator in _SEPARATORS}
-    possible = [separator for separator in _SEPARATORS if widths[separator][0] > 1]
+    candidates = _SEPARATORS if given is None else (checked_separator(given),)
+    # before they are taken apart: a line of 64 MiB may have as many fields
+    few = [separator for separator in candidates if _count_fields(lines[0], separator) <= MOST_COLUMNS]
+    if given is not None and few:
+        return few[0]
+    widths = {separator: [len(row) for row in _split(lines, separator)] for separator in few}
+    possible = [separator for separator in few if widths[separator][0] > 1]
+    if not possible and len(few) < len(candidates):
+        raise too_many_columns(max(_count_fields(lines[0], mark) for mark in candidates), f"{path}: ")
     if not possible:
         shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         raise BadInputError(
@@ -135,6 +143,10 @@ def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
         )
     # the separator on which most lines agree; among equals, the one with most columns
     return max(possible, key=lambda s: (widths[s].count(widths[s][0]), widths[s][0]))
+
+
+def _count_fields(line: str, separator: str) -> int:
+    return (line if '"' not in line else _QUOTED.sub("", line)).count(separator) + 1
 
 
 def checked_separator(text: str) -> str:
