@@ -23,7 +23,7 @@ from distls.memory_plan import BASE_BYTES, SAFE_FRACTION, SLACK, check_workers
 from distls.storage.dataset.column_shards import ColumnShards, ShardRecord, choose_codec, publish_columns
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
-from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.paths import Place, as_given
 from distls.storage.filesystem.safe_read import as_format_error, refuse_links
 from distls.storage.rows import index_dtype
 from distls.storage.temporary.transpose_spill import SpillArea
@@ -229,7 +229,7 @@ class _Transposition:
         self.executor = executor
         self.progress = progress
         self.room = _Room(dataset, budget)
-        self.spill = SpillArea(dataset.path.resolve())
+        self.spill = SpillArea(as_given(dataset.path))
         self.data = DatasetRef.of(dataset)
 
     def run(self) -> None:

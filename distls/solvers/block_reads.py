@@ -57,7 +57,7 @@ class BlockReader:
             lanes=len(self.lanes),
             budget=memory,
         )
-        self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
+        self.data = DatasetRef.of(dataset, self.plan.cache_bytes).whole
         self.class_weight = problem.row_weights
 
     def reduce(
