@@ -41,8 +41,6 @@ BASE_BYTES = 210 * MIB
 COMPILE_BYTES = 100 * MIB
 # Buffers are a little larger than what they hold; the allocator rounds.
 SLACK = 1.05
-# The part of a limit that is planned for; Dask kills a worker at the limit itself.
-SAFE_FRACTION = 0.92
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,9 +147,10 @@ def make_plan(
     every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]
     tasks = min(lanes, budget.workers * budget.threads)
     parts = _worker_parts(dataset, every, footprint, budget, lanes, -(-lanes // tasks))
-    room = int(budget.worker_limit * SAFE_FRACTION) - sum(parts.values())
-    if room < 0:
-        raise MemoryPlanError(_refusal(sum(parts.values()), parts, budget.worker_limit, dataset, budget))
+    needed = sum(parts.values())
+    if needed > budget.usable:
+        raise MemoryPlanError(_refusal(needed, parts, dataset, budget))
+    room = max(budget.fillable - needed, 0)
     each_way = footprint.exchanged or (needs.shared, int(needs.result))
     shared_bytes, result_bytes = (budget.models * size for size in each_way)
     traffic = traffic_of(
@@ -220,22 +219,22 @@ def _worker_parts(
     return parts
 
 
-def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, budget: MemoryBudget) -> str:
+def _refusal(needed: int, parts: dict[str, int], dataset: Dataset, budget: MemoryBudget) -> str:
     made_of = ", ".join(f"{name} {human(size)}" for name, size in parts.items() if size)
     # rounded up to whole MiB: the limit that the message names must be accepted
-    remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
+    remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / budget.safe / MIB)}MiB"]
     if budget.threads > 1:
         remedies.append("use --threads-per-worker 1 with more workers")
     if parts["partitions"] > BASE_BYTES:
         remedies.append("ingest again with a smaller --partition-size")
     if parts.get("rows", 0) > BASE_BYTES // 4:
-        free = int(limit * SAFE_FRACTION) - (needed - parts["rows"])
+        free = budget.usable - (needed - parts["rows"])
         rows = free * dataset.meta.n_rows // parts["rows"]
         if rows > 0:
             remedies.append(f"train on {rows} rows, which would fit")
     return (
-        f"{dataset.path}: a worker needs {human(needed)} ({made_of}) but may use {human(int(limit * SAFE_FRACTION))} "
-        f"of its {human(limit)}; {', or '.join(remedies)}"
+        f"{dataset.path}: a worker needs {human(needed)} ({made_of}) but may use {human(budget.usable)} "
+        f"of its {human(budget.worker_limit)}; {', or '.join(remedies)}"
     )
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.execution import executor_of
+from distls.execution import executor_of, memory_of
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
-from distls.memory_plan import BASE_BYTES, SAFE_FRACTION, SLACK, check_workers
+from distls.memory_plan import BASE_BYTES, SLACK, check_workers
 from distls.storage.dataset.column_shards import ColumnShards, ShardRecord, choose_codec, publish_columns
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
@@ -69,7 +69,7 @@ def add_columns(
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where the work is done; see `distls.fit`.
     memory : MemoryBudget, optional
-        Of a worker; by default half of what is free, shared by the workers.
+        Of a worker; by default what a cluster's own workers say, else half of what is free here.
     progress : callable, optional
         Called with (bytes done, bytes in all, stage).
 
@@ -93,7 +93,7 @@ def add_columns(
     """
     data = open_dataset(dataset)
     runner = executor_of(executor)
-    budget = memory or MemoryBudget(workers=runner.slots)
+    budget = memory or memory_of(runner)
     if check_columns(data, shard_size, budget) is None:
         spill = SpillArea(data.path)
         with spill.guard(), spill.held():
@@ -197,23 +197,23 @@ class _Room:
 
     def check(self, n_bytes: int, what: str, remedy: str) -> None:
         """Raise MemoryPlanError for `n_bytes` that do not fit."""
-        needed, limit = self.needed(n_bytes), self.budget.worker_limit
-        if needed <= int(limit * SAFE_FRACTION):
+        needed, budget = self.needed(n_bytes), self.budget
+        if needed <= budget.usable:
             return
         # rounded up to whole MiB, so that the named limit is accepted
-        remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
+        remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / budget.safe / MIB)}MiB"]
         if needed > 2 * BASE_BYTES:
             remedies.append(remedy)
         raise MemoryPlanError(
             f"{self.dataset.path}: a worker needs {human(needed)} for {what} of {human(n_bytes)} but may use "
-            f"{human(int(limit * SAFE_FRACTION))} of its {human(limit)}; {', or '.join(remedies)}"
+            f"{human(budget.usable)} of its {human(budget.worker_limit)}; {', or '.join(remedies)}"
         )
 
     def batch(self, least: int) -> int:
         """Return the bytes of rows, or columns, that a task should hold, at least `least`."""
         total = int(self.dataset.decoded_bytes.sum())
         # batches of b bytes: (total / b)^2 reads of b^2 / total bytes each; fewer groups have fewer offsets
-        spare = int(self.budget.worker_limit * SAFE_FRACTION) - self.needed(0)
+        spare = self.budget.fillable - self.needed(0)
         most = int(spare / (SLACK * _COPIES * self.budget.threads))
         return max(least, min(max(math.isqrt(total * _READ_BYTES), self._index), most))
 

@@ -143,22 +143,29 @@ def _log_level(options: ClusterOptions) -> int:
     return logging.WARNING if options.debug else logging.CRITICAL
 
 
-def current_dask_executor() -> Executor | None:
-    """Return an executor on the Dask client that is active in this process; None without one, and in a Dask task."""
+def memory_of(executor: Executor) -> MemoryBudget:
+    """Return the memory of an executor's workers: what they say themselves, else half of what is free here."""
+    # Only workers of a cluster have limits of their own.
+    own = getattr(executor, "budget", None)
+    return MemoryBudget(workers=executor.slots) if own is None else own()
+
+
+def current_dask_executor(*, asked: bool = False) -> Executor | None:
+    """Return an executor on the Dask client that is open in this process; None without, and in a task unless asked."""
     # Dask is not imported to find out: where nobody has, no client is open.
     if "distributed" not in sys.modules:
         return None
     from distls.execution.dask.remote_cluster import of_current_client
 
-    return of_current_client()
+    return of_current_client(asked=asked)
 
 
 def executor_of(executor: Any = None, client: Any = None) -> Executor:
     """Return the executor that a call from Python asks for: an Executor, a Dask client (as either argument), or a word.
 
     auto, the default: the Dask client that is open in this process, else this process. A task of Dask stays in its
-    own thread: tasks that it waited for might never find a free one. dask: the open client, or an error. Raises
-    ParameterError if both are given, one is not what it should be, or the client is asynchronous.
+    own thread. dask: the open client, in a task its worker's, or an error; such a task leaves its thread to others.
+    Raises ParameterError if both are given, one is not what it should be, or the client cannot be used here.
     """
     if executor is not None and client is not None:
         raise ParameterError("executor and client both say where to run; give one of them")
@@ -183,7 +190,7 @@ def _named_executor(name: str) -> Executor:
         raise ParameterError(
             f"executor={name!r}: must be 'auto', 'serial' or 'dask', an executor or a Dask client"
         )
-    current = current_dask_executor()
+    current = current_dask_executor(asked=True)
     if current is None:
         raise ParameterError(
             "executor='dask': no Dask client is open in this process; open one, or use distls.execution.open_executor"

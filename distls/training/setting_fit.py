@@ -14,6 +14,7 @@ from types import MappingProxyType
 from distls.clock import began
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
+from distls.execution import memory_of
 from distls.execution.batch import OwnSeconds, Wanted
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
@@ -88,13 +89,18 @@ class FitOptions:
     """How a fit is run; the result does not depend on it."""
 
     executor: Executor
-    memory: MemoryBudget | None
+    memory: MemoryBudget | None  # None: what the executor says of its workers
     callbacks: tuple[Callback, ...]
     checkpoint_seconds: float
     what: str = ""  # of several settings which this is, for those who watch
     keep_final: bool = True  # the last round, so that the fit may go on
     began: float = field(default_factory=began)  # when the command began, by `time.perf_counter`
     ingest_seconds: float = 0.0  # of it spent on the data set
+
+    def __post_init__(self) -> None:
+        """Ask the executor for the memory of its workers, if it was not given."""
+        if self.memory is None:
+            object.__setattr__(self, "memory", memory_of(self.executor))
 
     @property
     def keeps_final(self) -> bool:

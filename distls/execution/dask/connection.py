@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 import uuid
 from collections import Counter
@@ -22,8 +23,10 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
+from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
 from distls.execution.dask.private_hooks import PromptClient
+from distls.execution.dask.worker_watch import Silence, WorkerWatch
 from distls.storage.errors import DistlsError, WorkerError
 
 Answer = TypeVar("Answer")
@@ -37,6 +40,10 @@ SHORT_LOGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
 CHECK_SECONDS = 2.0
 _SIGHTINGS = 3
 _POLL_SECONDS = 0.25
+# How long workers may be away before it is said that they are waited for, and one may take to answer whether it does.
+PATIENCE_SECONDS, REACH_SECONDS = 10.0, 3.0
+# Workers that may die of a task, as Dask has it: a scheduler that allows fewer is not the judge of what kills them.
+_FAILURES = 3
 
 # Exceptions of a lost connection, or of a worker that dies.
 CUT = (CancelledError, ClosedClientError, asyncio.CancelledError, OSError)
@@ -45,12 +52,10 @@ _UNDER_WAY = ("processing", "queued", "no-worker")
 # Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
 _UNPLACED = "no-worker"
 _RESUME = "once that is fixed, `distls resume` continues the run"
+_OWN = "open a client, or an executor, in this process"
 _GONE = "its result was lost with the workers that held it, or were to answer"
 
-
 _LOG = logging.getLogger(__name__)
-# After this time without the end of a task it is said that nothing goes on, then after twice that, and so on.
-LONG_SECONDS = 300.0
 
 
 class Lost(Exception):
@@ -86,19 +91,38 @@ class Connection:
         self._address = client.scheduler.address
         self._known: set[str] = set()
         self._kept: Future | None = None
+        self._process = os.getpid()
+        # Whether this process reaches workers; otherwise all goes through the scheduler. None: not known yet
+        self._direct: bool | None = client.direct_to_workers
+        self._watch = WorkerWatch(self._of_scheduler)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether another process has made it, of which this one is a child: its threads are not here."""
+        return os.getpid() != self._process
 
     def threads(self) -> Mapping[str, int]:
         """Return the threads of each worker by address, after waiting for the scheduler and a first worker.
 
         Raises WorkerError if they do not come back, or a new worker does not suit.
         """
+        if self.inherited:
+            raise WorkerError(
+                f"these workers are those of process {self._process}, whose child this is; {_OWN}"
+            )
         # Measured from the first look, however long earlier ones took.
         deadline = time.monotonic() + RETURN_SECONDS
+        told = deadline - RETURN_SECONDS + PATIENCE_SECONDS
         while True:
             found, trouble = self._look()
             if found:
                 self._check_new_workers(found)
+                with contextlib.suppress(*CUT):
+                    self._watch.look()
                 return dict(sorted(found.items()))
+            if time.monotonic() > told:
+                told = deadline
+                _LOG.warning("%s; waiting for %.0f s", trouble, RETURN_SECONDS)
             if self._hopeless():
                 raise WorkerError(f"all workers have died and cannot be started again; {_RESUME}")
             if time.monotonic() > deadline:
@@ -137,6 +161,9 @@ class Connection:
         if new:
             with contextlib.suppress(*CUT):
                 self._check(self.client, new)
+                if self._direct is None:
+                    # otherwise Dask would relay all weights and results through the scheduler
+                    self._direct = self.client.sync(reaches, self.client, new[0])
                 self._known = set(workers)
 
     def send(self, value: Any) -> Future:
@@ -144,9 +171,8 @@ class Connection:
         key = _key()
         with _as_lost():
             try:
-                return self._asked(partial(self.client.scatter, {key: value}, hash=False, broadcast=False))[
-                    key
-                ]
+                scatter = partial(self.client.scatter, hash=False, broadcast=False, direct=self._direct)
+                return self._asked(partial(scatter, {key: value}))[key]
             except KeyError:
                 # the scheduler's answer to a client that names a worker it has just removed
                 raise Lost("the worker died that took it") from None
@@ -158,7 +184,7 @@ class Connection:
         """
         there = set(self.threads())
         # A worker that leaves may be the one whose answer is waited for.
-        return self._watched(_answer(call), self.client, lambda: bool(there - set(self.threads())))
+        return self._watched(_answer(call), self.client, lambda: bool(there - set(self.threads())), set())
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         """Start a task, on `worker` if it is alive."""
@@ -183,19 +209,17 @@ class Connection:
         # Its key is unknown to the new scheduler.
         if future.client is not self.client:
             raise Lost("the scheduler was restarted")
-        sightings, silence = Counter[str](), _Silence()
-
-        def lost() -> set[str]:
-            silence.note(1, len(self.threads()))
-            return self._lost_among([future], sightings)
-
+        sightings = Counter[str]()
         with _as_lost(future):
-            return self._watched(_fetch(future), future.client, lost)
+            answer, lost = _fetch(future, self._direct), partial(self._lost_among, [future], sightings)
+            return self._watched(answer, future.client, lost, {future.key})
 
-    def _watched(self, answer: Coroutine[Any, Any, Any], client: Client, lost: Callable[[], object]) -> Any:
-        """Wait for an answer, asking now and then whether it is lost."""
+    def _watched(
+        self, answer: Coroutine[Any, Any, Any], client: Client, lost: Callable[[], object], keys: set[str]
+    ) -> Any:
+        """Wait for an answer, of tasks of these keys if any, asking now and then whether it is lost."""
         # In the client's event loop, so that this thread can look up now and then.
-        waiting = asyncio.run_coroutine_threadsafe(answer, client.loop.asyncio_loop)
+        waiting, silence = asyncio.run_coroutine_threadsafe(answer, client.loop.asyncio_loop), Silence()
         try:
             while True:
                 try:
@@ -203,6 +227,7 @@ class Connection:
                 except NotYet:
                     if waiting.done():
                         raise
+                self._note(silence, keys)
                 # looking may have opened another client
                 if lost() or client is not self.client:
                     raise Lost(_GONE)
@@ -211,7 +236,7 @@ class Connection:
 
     def ended(self, futures: Iterable[Future]) -> Iterator[tuple[Future, Lost | None]]:
         """Yield each task once: as it ends, or with `Lost` if it never will."""
-        waiting, sightings, silence = set(futures), Counter[str](), _Silence()
+        waiting, sightings, silence = set(futures), Counter[str](), Silence()
         finished: SimpleQueue[Future] = SimpleQueue()
         # A queue instead of `as_completed`, which never ends where a task is lost.
         for future in waiting:
@@ -221,14 +246,18 @@ class Connection:
                 # one that ended after it was given up is dropped
                 found = {finished.get(timeout=CHECK_SECONDS)} & waiting
                 lost = set[str]()
-                silence = _Silence()
+                silence = Silence()
             except Empty:
-                silence.note(len(waiting), len(self.threads()))
+                self._note(silence, {future.key for future in waiting})
                 lost = self._lost_among(waiting, sightings)
                 found = {future for future in waiting if future.key in lost}
             waiting -= found
             for future in found:
                 yield future, Lost(_GONE) if future.key in lost else None
+
+    def _note(self, silence: Silence, keys: set[str]) -> None:
+        with contextlib.suppress(*CUT):
+            silence.note(max(len(keys), 1), len(self.threads()), partial(self._watch.troubles, keys))
 
     def _lost_among(self, futures: Iterable[Future], sightings: Counter[str]) -> set[str]:
         """Return the keys of tasks that will not end; `sightings` are those that earlier calls found stranded."""
@@ -285,25 +314,6 @@ class Connection:
         return kept
 
 
-class _Silence:
-    """The time since a task has ended."""
-
-    def __init__(self) -> None:
-        self._since, self._long = time.monotonic(), LONG_SECONDS
-
-    def note(self, tasks: int, workers: int) -> None:
-        """Say that nothing goes on, if that is so for long."""
-        silent = time.monotonic() - self._since
-        if silent >= self._long:
-            # Twice as long each time, so that a long night fills no log.
-            self._long *= 2
-            _LOG.warning(
-                "no task has ended for %.0f minutes: %d of them wait or run on %d workers, which may be slow, short of "
-                "memory or stopped; an interrupt saves the last round",
-                *(silent / 60, tasks, workers),
-            )
-
-
 def _key(token: str = "") -> str:
     """Return a new key; Dask puts all keys with the same prefix into one group of tasks."""
     return f"distls-{token or uuid.uuid4().hex[:8]}-{uuid.uuid4().hex[:8]}"
@@ -318,8 +328,17 @@ def _is_cut(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is None
 
 
-async def _fetch(future: Future) -> Any:
-    return await future.client.gather(future, asynchronous=True)
+async def _fetch(future: Future, direct: bool | None) -> Any:
+    return await future.client.gather(future, direct=direct, asynchronous=True)
+
+
+async def reaches(client: Client, worker: str) -> bool:
+    """Return whether a worker answers this process, which may be outside the workers' network."""
+    try:
+        await asyncio.wait_for(client.rpc(worker).identity(), REACH_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    return True
 
 
 async def _answer(call: Callable[..., Any]) -> Any:
@@ -334,7 +353,11 @@ def _as_lost(future: Future | None = None) -> Iterator[None]:
     except DistlsError:
         raise
     except KilledWorker as error:
+        if error.allowed_failures < _FAILURES:
+            raise Lost(str(error)) from None
         raise _killed(error) from None
+    except (NoValidWorkerError, NoWorkerError) as error:
+        raise Lost(str(error)) from None
     except CUT as error:
         if future is not None and _is_task_error(future):
             raise

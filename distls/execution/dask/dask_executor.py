@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import pickle
+import socket
 import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import dask
 from distributed import Client, Future, LocalCluster
 
 from distls.execution.dask.connection import Answer, Connection, Lost, release
 from distls.execution.dask.error_logs import ignore_defects, watch_loop
 from distls.execution.executor import Group, Item, Result, group_items, move_groups, run_group
-from distls.execution.memory_budget import MemoryBudget
+from distls.execution.memory_budget import MemoryBudget, WorkerMemory, budget_of_workers
 from distls.execution.network import SMALL
 from distls.storage.errors import WorkerError
+from distls.storage.machine import available_memory
 from distls.workers.rounds.reduction_tree import ReductionTree
 from distls.workers.runtime.process import task_settings
 
@@ -198,12 +203,10 @@ class DaskExecutor:
         return sorted(missing), cause
 
     def budget(self) -> MemoryBudget:
-        """Return the workers' own memory limits (the smallest counts) and threads (the most)."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        # The smallest limit counts: any worker may get any task.
-        limits = [worker["memory_limit"] for worker in workers if worker.get("memory_limit")]
-        threads = max((worker["nthreads"] for worker in workers), default=1)
-        return MemoryBudget(min(limits, default=None), max(len(workers), 1), threads, compiles=True)
+        """Return the memory of the workers that are there, as they say themselves."""
+        found = budget_of_workers(self.each_worker(_memory, None).values())
+        # Those of this machine's own cluster load what this process has compiled.
+        return replace(found, compiles=self._cluster is None)
 
     def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
         """See `Executor.each_worker`."""
@@ -211,6 +214,8 @@ class DaskExecutor:
 
     def close(self) -> None:
         """Close the client and the local cluster, if they are this executor's own; an interrupt cuts it short."""
+        if self._connection.inherited:
+            return
         if self._owns_client:
             # The loop goes on for a moment while connections close.
             watch_loop(self.client, ignore_defects)
@@ -239,6 +244,21 @@ def _pickled_bytes(value: Any) -> int:
     # Out-of-band buffers: sizes without copies.
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+def _memory(_item: object, dask_worker: Any = None) -> WorkerMemory:
+    manager = dask_worker.memory_manager
+    killed = dask.config.get("distributed.worker.memory.terminate") if dask_worker.nanny else 0.0
+    return WorkerMemory(
+        socket.gethostname(),
+        os.getpid(),
+        dask_worker.state.nthreads,
+        manager.memory_limit,
+        available_memory(),
+        killed or 0.0,
+        manager.memory_pause_fraction or 0.0,
+        manager.memory_spill_fraction or 0.0,
+    )
 
 
 def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:

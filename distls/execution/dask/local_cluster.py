@@ -15,7 +15,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import dask
+from dask.utils import parse_timedelta
 from distributed import LocalCluster, Status
+from distributed.security import Security
 
 from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
 from distls.execution.dask.dask_executor import DaskExecutor
@@ -64,8 +66,22 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+# What a user sets for this cluster too: how it is encrypted, what its workers import and are given.
+_KEPT = (
+    *("comm.tls", "comm.require-encryption", "scheduler.worker-ttl"),
+    *("worker.preload", "worker.preload-argv", "nanny.environ"),
+)
+
+
+def _settings() -> dict[str, Any]:
+    """Return Dask's defaults with what suits distls: the user's are for other clusters, and might end this one."""
+    own = dask.config.merge(*dask.config.defaults)["distributed"]
+    kept = {f"distributed.{name}": dask.config.get(f"distributed.{name}") for name in _KEPT}
+    return {f"distributed.{name}": value for name, value in own.items()} | kept | _CONFIG
+
+
 class _Forked:
-    """Dask's setting that processes are forked, for as long as any nanny is within: they start workers at once."""
+    """The settings of this cluster, for as long as any nanny is within: they start workers at once."""
 
     def __init__(self) -> None:
         self._inside, self._undo, self._lock = 0, contextlib.ExitStack(), threading.Lock()
@@ -73,7 +89,7 @@ class _Forked:
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._undo.enter_context(dask.config.set({_METHOD: "forkserver"}))
+                self._undo.enter_context(dask.config.set(_settings()))
             self._inside += 1
 
     def __exit__(self, *error: object) -> None:
@@ -165,9 +181,11 @@ def start_local(
                 f"{script}: workers import a script, and this one starts workers again; put what it does below a line "
                 'if __name__ == "__main__":'
             ) from None
+        preload = dask.config.get("distributed.worker.preload")
+        of_preload = f"mend distributed.worker.preload {preload} of Dask's configuration"
         raise WorkerError(
-            f"the workers on this machine ({n_workers}) did not start: {first_cause(error)}; use fewer --workers, or "
-            "--executor serial"
+            f"the workers on this machine ({n_workers}) did not start: {first_cause(error)}; "
+            f"{of_preload if preload else 'use fewer --workers'}, or --executor serial"
         ) from None
 
 
@@ -188,8 +206,27 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
     if processes:
         start_fork_server()
         keep_preload()
-    with dask.config.set(_CONFIG | {"temporary-directory": _scratch()}):
-        return started(start)
+    _check_encryption()
+    settings = _settings()
+    with dask.config.set(settings | {"temporary-directory": _scratch()}):
+        made = started(start)
+    # This process makes connections later too: too short a time for them would cut those of its own cluster.
+    for name, least in settings["distributed.comm"]["timeouts"].items():
+        key = f"distributed.comm.timeouts.{name}"
+        dask.config.set({key: max(dask.config.get(key) or least, least, key=parse_timedelta)})
+    return made
+
+
+def _check_encryption() -> None:
+    """Raise WorkerError if Dask's configuration asks for encryption without certificates for it."""
+    with contextlib.suppress(OSError):
+        security = Security()
+        if not security.require_encryption or security.get_connection_args("worker").get("ssl_context"):
+            return
+    raise WorkerError(
+        "distributed.comm.require-encryption of Dask's configuration needs certificates in distributed.comm.tls: name "
+        "some, unset it (DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=False), or use --executor serial"
+    )
 
 
 def local_cluster(
@@ -239,6 +276,13 @@ def _scratch() -> str:
     """Return the folder of Dask's files; processes import from there too, so it must be this user's own."""
     configured = dask.config.get("temporary-directory")
     if configured:
+        with contextlib.suppress(OSError):
+            os.makedirs(configured, exist_ok=True)
+        if not os.access(configured, os.W_OK | os.X_OK):
+            raise WorkerError(
+                f"temporary-directory of Dask's configuration: nothing can be written in {configured}; set another "
+                "(DASK_TEMPORARY_DIRECTORY), or use --executor serial"
+            )
         return str(configured)
     try:
         return str(private_folder(temporary_home()))

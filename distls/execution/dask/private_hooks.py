@@ -5,6 +5,8 @@ Changes of a version of distributed meet this file alone.
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +72,12 @@ def keep_preload() -> None:
     """Keep the preload of the fork server."""
     # Private hook of distributed: Nanny would set one of its own, for which this process would import pandas.
     distributed.utils._forkserver_preload_set = True
+
+
+def is_inherited(client: Client) -> bool:
+    """Return whether a client was opened before this process was forked: the threads that it needs are not here."""
+    # Private hook of distributed: a client does not say whose it is, but its id ends in a UUID made with the process's.
+    return uuid.UUID(client.id[-36:]).clock_seq != os.getpid() % 2**14
 
 
 def ask_workers(

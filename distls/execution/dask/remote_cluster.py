@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 import re
 import weakref
@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask
-from distributed import Client, get_client, get_worker
+from distributed import Client, get_client, get_worker, secede
 from distributed.security import Security
 
 from distls.execution.dask.connection import Answer, Connection, PlainClient
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
-from distls.execution.dask.private_hooks import ask_workers
+from distls.execution.dask.private_hooks import ask_workers, is_inherited
 from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.compilation.processor import processor
@@ -24,7 +24,6 @@ from distls.workers.compilation.processor import processor
 _LOG = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 20
-REACH_SECONDS = 3
 ANSWER_SECONDS = 60
 _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 
@@ -33,16 +32,18 @@ _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 _TOLD: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-def of_current_client() -> DaskExecutor | None:
+def of_current_client(*, asked: bool = False) -> DaskExecutor | None:
     """Return an executor on the client that is active in this process, which stays open; or None.
 
-    None in a task too: it holds a thread while it waits for tasks of its own, and when all do, none of those runs.
+    None in a task too, unless `asked` for: other fits beside it would all wait for threads that they hold themselves.
     """
-    if _in_task():
+    if _in_task() and not asked:
         return None
     try:
         client = get_client()
     except ValueError:
+        return None
+    if is_inherited(client):
         return None
     made = of_client(client)
     if client not in _TOLD:
@@ -63,7 +64,7 @@ def _in_task() -> bool:
 
 
 def of_client(client: Any) -> DaskExecutor:
-    """Return an executor on a client, which stays open; raise ParameterError for what is none, or asynchronous."""
+    """Return an executor on a client, which stays open; raise ParameterError for one that cannot be used here."""
     if not isinstance(client, Client):
         raise ParameterError(
             f"a {type(client).__name__} is neither an executor nor a dask.distributed Client; see docs/cluster.md"
@@ -73,7 +74,17 @@ def of_client(client: Any) -> DaskExecutor:
             "this Dask client is asynchronous, and a fit waits for its workers: open one with asynchronous=False, or "
             "give executor='serial'"
         )
-    return DaskExecutor(Connection(client), owns_client=False)
+    if is_inherited(client):
+        raise ParameterError(
+            "this Dask client is of another process, of which this is a child; open one here"
+        )
+    if client.status in ("closed", "closing") or client.scheduler is None:
+        raise ParameterError("this Dask client is closed; open a new one, or give executor='serial'")
+    if _in_task():
+        # Its thread is free for the tasks that it waits for; in a thread of its own, or again, there is none to leave.
+        with contextlib.suppress(KeyError, AttributeError):
+            secede()
+    return DaskExecutor(Connection(client, check=_NewWorkers()), owns_client=False)
 
 
 def connect(
@@ -173,12 +184,9 @@ class _NewWorkers:
         self._processors: dict[str, str] = {}
 
     def __call__(self, client: Client, workers: list[str]) -> None:
-        """Check the versions of new workers; at the first, find out whether it can be reached directly."""
+        """Check the versions of new workers, then compare their processors."""
         _check_versions(client, workers)
         self._compare(_asked(client, processor, workers))
-        if client.direct_to_workers is None:
-            # otherwise Dask would relay all weights and results through the scheduler
-            client.direct_to_workers = client.sync(_reaches, client, workers[0])
 
     def _compare(self, processors: Mapping[str, str]) -> None:
         """Say so if a worker has a processor that no other has."""
@@ -201,15 +209,10 @@ def _asked(client: Client, function: Callable[[], Answer], workers: list[str]) -
         raise WorkerError(
             f"one of the workers {', '.join(workers)} does not answer within {ANSWER_SECONDS} s; end or restart it"
         ) from None
-
-
-async def _reaches(client: Client, worker: str) -> bool:
-    """Return whether a worker answers this process, which may be outside the workers' network."""
-    try:
-        await asyncio.wait_for(client.rpc(worker).identity(), REACH_SECONDS)
-    except (OSError, TimeoutError):
-        return False
-    return True
+    except (ImportError, AttributeError) as error:
+        raise WorkerError(
+            f"one of the workers {', '.join(workers)} has no distls, or another one ({error}); install the same"
+        ) from None
 
 
 def _check_versions(client: Client, workers: list[str]) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.memory_plan import SAFE_FRACTION, SLACK, Footprint, Plan, make_plan
+from distls.memory_plan import SLACK, Footprint, Plan, make_plan
 from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
@@ -114,7 +114,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         rest = sum(
             size for name, size in smallest.worker_parts.items() if name in ("base", "reserve", "partitions")
         )
-        room = int(budget.worker_limit * SAFE_FRACTION) - rest
+        room = budget.fillable - rest
         data = int(self.problem.dataset.decoded_bytes.sum() * SLACK)
         each = self._class_bytes() * budget.threads
         # Decoded partitions beside the blocks save a decoding in every sweep; with very narrow blocks they
