@@ -28,7 +28,7 @@ from distls.facts import Fact, Shown, counted
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
-from distls.storage.filesystem.paths import Place, as_given
+from distls.storage.filesystem.paths import Place
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.task import Needs
 from distls.workers.rounds.worker_checks import access_error
@@ -150,7 +150,7 @@ def make_plan(
     needed = sum(parts.values())
     if needed > budget.usable:
         raise MemoryPlanError(_refusal(needed, parts, dataset, budget))
-    room = max(budget.fillable - needed, 0)
+    room = max(int(budget.worker_limit * budget.calm) - needed, 0)
     each_way = footprint.exchanged or (needs.shared, int(needs.result))
     shared_bytes, result_bytes = (budget.models * size for size in each_way)
     traffic = traffic_of(
@@ -246,7 +246,7 @@ def check_workers(
     Raises WorkerError, naming the worker and the path, if one cannot.
     """
     digest = "" if columns is None else columns.digest
-    job = DatasetRef.of(dataset, columns=digest), None if run is None else str(as_given(run))
+    job = DatasetRef.of(dataset, columns=digest), None if run is None else str(run.absolute())
     for worker, trouble in executor.each_worker(access_error, job).items():
         if trouble:
             raise WorkerError(f"worker {worker}: {trouble}")

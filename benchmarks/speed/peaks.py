@@ -24,8 +24,8 @@ import numpy as np
 import distls
 from benchmarks.speed.scale import Watched
 from distls.execution import ClusterOptions
-from distls.execution.memory_budget import MIB
-from distls.memory_plan import SAFE_FRACTION, SLACK, Plan
+from distls.execution.memory_budget import MIB, SAFE_FRACTION
+from distls.memory_plan import SLACK, Plan
 from distls.planning.fit_plan import plan_fit
 
 __all__ = ["METHODS", "main", "make_data", "measure"]

@@ -23,7 +23,7 @@ from distls.memory_plan import BASE_BYTES, SLACK, check_workers
 from distls.storage.dataset.column_shards import ColumnShards, ShardRecord, choose_codec, publish_columns
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
-from distls.storage.filesystem.paths import Place, as_given
+from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import as_format_error, refuse_links
 from distls.storage.rows import index_dtype
 from distls.storage.temporary.transpose_spill import SpillArea
@@ -213,7 +213,7 @@ class _Room:
         """Return the bytes of rows, or columns, that a task should hold, at least `least`."""
         total = int(self.dataset.decoded_bytes.sum())
         # batches of b bytes: (total / b)^2 reads of b^2 / total bytes each; fewer groups have fewer offsets
-        spare = self.budget.fillable - self.needed(0)
+        spare = int(self.budget.worker_limit * self.budget.calm) - self.needed(0)
         most = int(spare / (SLACK * _COPIES * self.budget.threads))
         return max(least, min(max(math.isqrt(total * _READ_BYTES), self._index), most))
 
@@ -229,7 +229,7 @@ class _Transposition:
         self.executor = executor
         self.progress = progress
         self.room = _Room(dataset, budget)
-        self.spill = SpillArea(as_given(dataset.path))
+        self.spill = SpillArea(dataset.path.absolute())
         self.data = DatasetRef.of(dataset)
 
     def run(self) -> None:

@@ -150,16 +150,6 @@ def memory_of(executor: Executor) -> MemoryBudget:
     return MemoryBudget(workers=executor.slots) if own is None else own()
 
 
-def current_dask_executor(*, asked: bool = False) -> Executor | None:
-    """Return an executor on the Dask client that is open in this process; None without, and in a task unless asked."""
-    # Dask is not imported to find out: where nobody has, no client is open.
-    if "distributed" not in sys.modules:
-        return None
-    from distls.execution.dask.remote_cluster import of_current_client
-
-    return of_current_client(asked=asked)
-
-
 def executor_of(executor: Any = None, client: Any = None) -> Executor:
     """Return the executor that a call from Python asks for: an Executor, a Dask client (as either argument), or a word.
 
@@ -170,10 +160,8 @@ def executor_of(executor: Any = None, client: Any = None) -> Executor:
     if executor is not None and client is not None:
         raise ParameterError("executor and client both say where to run; give one of them")
     given = client if client is not None else executor
-    if given is None or given == "auto":
-        return current_dask_executor() or SerialExecutor()
-    if isinstance(given, str):
-        return _named_executor(given)
+    if given is None or isinstance(given, str):
+        return _named_executor(given or "auto")
     # By its methods: executors of other packages need not inherit anything.
     if all(hasattr(given, name) for name in ("map", "reduce", "each_worker", "slots")):
         own: Executor = given
@@ -184,15 +172,18 @@ def executor_of(executor: Any = None, client: Any = None) -> Executor:
 
 
 def _named_executor(name: str) -> Executor:
-    if name == "serial":
-        return SerialExecutor()
-    if name != "dask":
+    if name not in ("auto", "serial", "dask"):
         raise ParameterError(
             f"executor={name!r}: must be 'auto', 'serial' or 'dask', an executor or a Dask client"
         )
-    current = current_dask_executor(asked=True)
-    if current is None:
+    # Dask is not imported to find out: where nobody has, no client is open.
+    if name != "serial" and "distributed" in sys.modules:
+        from distls.execution.dask.remote_cluster import of_current_client
+
+        if current := of_current_client(asked=name == "dask"):
+            return current
+    if name == "dask":
         raise ParameterError(
             "executor='dask': no Dask client is open in this process; open one, or use distls.execution.open_executor"
         )
-    return current
+    return SerialExecutor()

@@ -12,7 +12,6 @@ from distls.storage.machine import available_memory
 MIB = 2**20
 # The part of a limit that is planned for; Dask kills a worker at the limit itself.
 SAFE_FRACTION = 0.92
-_MARGIN = 0.03  # of a limit, for what is measured late
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class MemoryBudget:
     # Bytes of decoded partitions a worker may keep; None: all that its limit leaves
     cache_limit: int | None = None
     models: int = 1  # Fits side by side, whose weights a worker holds at once
-    # Parts of the limit that a job may need, and that it may fill with a cache: Dask may spill or pause beyond
+    # Parts of the limit that a job may need, and may fill with a cache: Dask kills a worker, or pauses it, beyond
     safe: float = SAFE_FRACTION
     calm: float = SAFE_FRACTION
 
@@ -44,48 +43,29 @@ class MemoryBudget:
         """Bytes of them that a job may need."""
         return int(self.worker_limit * self.safe)
 
-    @property
-    def fillable(self) -> int:
-        """Bytes of them that a job may fill with what it can do without."""
-        return int(self.worker_limit * min(self.safe, self.calm))
-
 
 class WorkerMemory(NamedTuple):
     """What a worker says of itself."""
 
-    host: str
-    process: int
+    process: str  # host and number
     threads: int
-    limit: int | None  # Bytes of its process
-    free: int  # Bytes of its machine
-    killed: float  # Parts of its limit above which it is killed, and pauses or spills; 0 for never
-    paused: float
-    spilled: float
-
-    @property
-    def parts(self) -> tuple[float, float]:
-        """The parts of its limit that a job may need, and that it may fill: a little below those."""
-        if self.limit is None:
-            return SAFE_FRACTION, SAFE_FRACTION
-        killed, calm = self.killed or 1.0, min(self.paused or 1.0, self.spilled or 1.0)
-        return min(SAFE_FRACTION, killed - _MARGIN), calm - _MARGIN
+    limit: int | None  # bytes
+    free: int  # bytes of its machine
+    safe: float  # parts of the limit, as of a `MemoryBudget`
+    calm: float
 
 
 def budget_of_workers(workers: Collection[WorkerMemory]) -> MemoryBudget:
-    """Return the memory of the processes of these workers: the smallest limit counts, and the most threads."""
-    # A limit is one of its process, which several workers may share.
-    processes: dict[tuple[str, int], list[WorkerMemory]] = {}
+    """Return the memory of these workers' processes: the smallest counts, and the most threads."""
+    threads, limits = Counter[str](), dict[str, int]()
+    beside = Counter(process.partition(":")[0] for process in {each.process for each in workers})
     for each in workers:
-        processes.setdefault((each.host, each.process), []).append(each)
-    beside = Counter(host for host, _ in processes)
-    # Any worker may get any task. Of one without a limit, half of what is free, as of this process.
-    limits = [
-        min(each.limit or each.free // (2 * beside[host]) for each in some)
-        for (host, _), some in processes.items()
-    ]
-    threads = max(sum(each.threads for each in some) for some in processes.values())
-    safe, calm = (min(some) for some in zip(*(each.parts for each in workers), strict=True))
-    return MemoryBudget(min(limits), len(processes), threads, safe=safe, calm=calm)
+        # A limit is one of the process, which workers may share. Without: half of what is free, as here.
+        own = each.limit or each.free // (2 * beside[each.process.partition(":")[0]])
+        limits[each.process] = min(limits.get(each.process, own), own)
+        threads[each.process] += each.threads
+    safe, calm = (min(getattr(each, name) for each in workers) for name in ("safe", "calm"))
+    return MemoryBudget(min(limits.values()), len(limits), max(threads.values()), safe=safe, calm=calm)
 
 
 def human(n_bytes: float) -> str:

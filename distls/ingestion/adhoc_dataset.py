@@ -12,7 +12,7 @@ from typing import Any
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import DistlsError, FormatError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree
-from distls.storage.filesystem.paths import Place, StorePath, as_given, place_of
+from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 
 Scorable = str | Place | Dataset | Sequence[str | Place]
@@ -78,7 +78,7 @@ def opened_like(
         check_there(path)
         yield open_dataset(path), ()
     else:
-        beside = as_given(beside)
+        beside = beside.absolute()
         temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
         try:
             notices = _ingest(data, temporary, model, name, options)

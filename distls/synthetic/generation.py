@@ -16,7 +16,7 @@ from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described
-from distls.storage.filesystem.paths import Place, as_given, place_of
+from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.rows import DenseRows, Partition
 from distls.workers.synthetic.family import Kind
 from distls.workers.synthetic.kinds import KINDS, generate_rows, kind_named
@@ -132,7 +132,7 @@ def _generate_part(
     trial = Partition(*generate_rows(kind.name, seed, part, 0, min(n_rows, kind.block_rows)))
     partition_rows = _partition_rows(kind, partition_size)
     codecs = choose_codecs(trial, compress)
-    job = _Job(str(as_given(root)), kind.name, seed, part, n_rows, partition_rows, codecs)
+    job = _Job(str(root.absolute()), kind.name, seed, part, n_rows, partition_rows, codecs)
     indices = range(-(-n_rows // partition_rows))
     records = []
     for record in executor.map(partial(_write, job), indices):

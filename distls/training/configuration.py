@@ -21,7 +21,7 @@ from distls.request import Options, Request
 from distls.solvers.solver import Solver, State, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.storage.filesystem.paths import Place, StorePath, as_given
+from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import load_model
 from distls.training.refit import check_joinable
@@ -62,7 +62,7 @@ class Setting:
         """
         # with the folder in the key: a solver that was made for the plan alone cannot train
         # The absolute path: workers have other current folders.
-        state = None if run is None else str(as_given(run) / "state")
+        state = None if run is None else str(run.absolute() / "state")
         rows = {"state": state} if self.method.keeps_rows else {}
         key = slots, memory, *rows.values()
         if key not in self._solvers:
@@ -242,7 +242,7 @@ def _opened(source: str | Place | Dataset) -> Dataset:
 
 
 def _path_of(dataset: Dataset) -> str:
-    return str(as_given(dataset.path))
+    return str(dataset.path.absolute())
 
 
 def _expected(config: RunConfig) -> Dataset:

@@ -14,7 +14,7 @@ from distls.execution.row_reads import reduce_rows
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset, publish
 from distls.storage.dataset.partitions import PartitionRecord
 from distls.storage.errors import MismatchError
-from distls.storage.filesystem.paths import Place, as_given
+from distls.storage.filesystem.paths import Place
 from distls.workers.ingestion.join_task import Joined, JoinTask
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -63,7 +63,7 @@ def _copied(
     executor: Executor,
 ) -> Sequence[PartitionRecord]:
     meta = like.meta
-    target = str(as_given(root))
+    target = str(root.absolute())
     n_classes = len(meta.classes)
     task = JoinTask(
         DatasetRef.of(part), target, first, meta.n_features, n_classes, codes, weighted, meta.codecs

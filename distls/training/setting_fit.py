@@ -27,7 +27,7 @@ from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import CorruptDataError, FormatError
-from distls.storage.filesystem.paths import Place, as_given
+from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.callbacks import Checkpointer, EventLog
@@ -166,7 +166,7 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
 
 def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch:
     """Return what looks for a bound of the optimum."""
-    folder, slots = as_given(run.path) / "state", options.executor.slots
+    folder, slots = run.path.absolute() / "state", options.executor.slots
     return DualSearch(
         request.settings[0].problem, request, progress, folder, slots=slots, memory=options.memory
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
 import uuid
 from collections import Counter
@@ -25,7 +24,7 @@ from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
-from distls.execution.dask.private_hooks import PromptClient
+from distls.execution.dask.private_hooks import PromptClient, is_inherited
 from distls.execution.dask.worker_watch import Silence, WorkerWatch
 from distls.storage.errors import DistlsError, WorkerError
 
@@ -52,7 +51,6 @@ _UNDER_WAY = ("processing", "queued", "no-worker")
 # Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
 _UNPLACED = "no-worker"
 _RESUME = "once that is fixed, `distls resume` continues the run"
-_OWN = "open a client, or an executor, in this process"
 _GONE = "its result was lost with the workers that held it, or were to answer"
 
 _LOG = logging.getLogger(__name__)
@@ -91,42 +89,32 @@ class Connection:
         self._address = client.scheduler.address
         self._known: set[str] = set()
         self._kept: Future | None = None
-        self._process = os.getpid()
         # Whether this process reaches workers; otherwise all goes through the scheduler. None: not known yet
         self._direct: bool | None = client.direct_to_workers
         self._watch = WorkerWatch(self._of_scheduler)
-
-    @property
-    def inherited(self) -> bool:
-        """Whether another process has made it, of which this one is a child: its threads are not here."""
-        return os.getpid() != self._process
 
     def threads(self) -> Mapping[str, int]:
         """Return the threads of each worker by address, after waiting for the scheduler and a first worker.
 
         Raises WorkerError if they do not come back, or a new worker does not suit.
         """
-        if self.inherited:
-            raise WorkerError(
-                f"these workers are those of process {self._process}, whose child this is; {_OWN}"
-            )
+        if is_inherited(self.client):
+            raise WorkerError("this executor is of a process whose child this one is; open another here")
         # Measured from the first look, however long earlier ones took.
-        deadline = time.monotonic() + RETURN_SECONDS
-        told = deadline - RETURN_SECONDS + PATIENCE_SECONDS
+        start = told = time.monotonic()
         while True:
             found, trouble = self._look()
             if found:
                 self._check_new_workers(found)
-                with contextlib.suppress(*CUT):
-                    self._watch.look()
                 return dict(sorted(found.items()))
-            if time.monotonic() > told:
-                told = deadline
-                _LOG.warning("%s; waiting for %.0f s", trouble, RETURN_SECONDS)
             if self._hopeless():
                 raise WorkerError(f"all workers have died and cannot be started again; {_RESUME}")
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > start + RETURN_SECONDS:
                 raise WorkerError(f"{trouble} within {RETURN_SECONDS:.0f} s; {_RESUME}")
+            if now > told + PATIENCE_SECONDS:
+                told = start + RETURN_SECONDS
+                _LOG.warning("%s, and is awaited for %.0f s", trouble, RETURN_SECONDS)
             self.ask_for_workers()
             time.sleep(_POLL_SECONDS)
 
@@ -158,8 +146,9 @@ class Connection:
         """Check workers that are new since the last call; those that leave meanwhile, when they return."""
         # Workers of other versions would compute other bits, so each new one is checked.
         new = [address for address in workers if address not in self._known]
-        if new:
-            with contextlib.suppress(*CUT):
+        with contextlib.suppress(*CUT):
+            self._watch.look()
+            if new:
                 self._check(self.client, new)
                 if self._direct is None:
                     # otherwise Dask would relay all weights and results through the scheduler

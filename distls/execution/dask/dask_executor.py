@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import pickle
-import socket
 import time
 import uuid
 from collections import Counter, deque
@@ -25,13 +23,14 @@ from distributed import Client, Future, LocalCluster
 
 from distls.execution.dask.connection import Answer, Connection, Lost, release
 from distls.execution.dask.error_logs import ignore_defects, watch_loop
+from distls.execution.dask.private_hooks import is_inherited
 from distls.execution.executor import Group, Item, Result, group_items, move_groups, run_group
-from distls.execution.memory_budget import MemoryBudget, WorkerMemory, budget_of_workers
+from distls.execution.memory_budget import SAFE_FRACTION, MemoryBudget, WorkerMemory, budget_of_workers
 from distls.execution.network import SMALL
 from distls.storage.errors import WorkerError
 from distls.storage.machine import available_memory
 from distls.workers.rounds.reduction_tree import ReductionTree
-from distls.workers.runtime.process import task_settings
+from distls.workers.runtime.process import process_name, task_settings
 
 # Attempts after lost data, closed connections and dead workers before the job gives up.
 _ATTEMPTS = 5
@@ -214,7 +213,7 @@ class DaskExecutor:
 
     def close(self) -> None:
         """Close the client and the local cluster, if they are this executor's own; an interrupt cuts it short."""
-        if self._connection.inherited:
+        if is_inherited(self.client):
             return
         if self._owns_client:
             # The loop goes on for a moment while connections close.
@@ -247,17 +246,15 @@ def _pickled_bytes(value: Any) -> int:
 
 
 def _memory(_item: object, dask_worker: Any = None) -> WorkerMemory:
-    manager = dask_worker.memory_manager
-    killed = dask.config.get("distributed.worker.memory.terminate") if dask_worker.nanny else 0.0
+    manager, threads = dask_worker.memory_manager, dask_worker.state.nthreads
+    killed = dask_worker.nanny and dask.config.get("distributed.worker.memory.terminate")
+    known = killed, manager.memory_pause_fraction, manager.memory_spill_fraction
+    # A little below them: memory is measured now and then. Without a limit nothing happens at any.
+    parts = [
+        min((part or 1.0) - 0.03, SAFE_FRACTION) if manager.memory_limit else SAFE_FRACTION for part in known
+    ]
     return WorkerMemory(
-        socket.gethostname(),
-        os.getpid(),
-        dask_worker.state.nthreads,
-        manager.memory_limit,
-        available_memory(),
-        killed or 0.0,
-        manager.memory_pause_fraction or 0.0,
-        manager.memory_spill_fraction or 0.0,
+        process_name(), threads, manager.memory_limit, available_memory(), parts[0], min(parts)
     )
 
 

@@ -17,7 +17,6 @@ from typing import Any, Literal
 import dask
 from dask.utils import parse_timedelta
 from distributed import LocalCluster, Status
-from distributed.security import Security
 
 from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
 from distls.execution.dask.dask_executor import DaskExecutor
@@ -66,11 +65,9 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-# What a user sets for this cluster too: how it is encrypted, what its workers import and are given.
-_KEPT = (
-    *("comm.tls", "comm.require-encryption", "scheduler.worker-ttl"),
-    *("worker.preload", "worker.preload-argv", "nanny.environ"),
-)
+# What a user sets for this cluster too, and what of that may keep it from starting.
+_BLAMED = ("comm.require-encryption", "worker.preload")
+_KEPT = (*_BLAMED, "comm.tls", "worker.preload-argv", "nanny.environ", "scheduler.worker-ttl")
 
 
 def _settings() -> dict[str, Any]:
@@ -181,19 +178,23 @@ def start_local(
                 f"{script}: workers import a script, and this one starts workers again; put what it does below a line "
                 'if __name__ == "__main__":'
             ) from None
-        preload = dask.config.get("distributed.worker.preload")
-        of_preload = f"mend distributed.worker.preload {preload} of Dask's configuration"
         raise WorkerError(
-            f"the workers on this machine ({n_workers}) did not start: {first_cause(error)}; "
-            f"{of_preload if preload else 'use fewer --workers'}, or --executor serial"
+            f"the workers on this machine ({n_workers}) did not start: {first_cause(error)}; use fewer --workers, or "
+            "--executor serial"
         ) from None
 
 
 def first_cause(error: BaseException) -> str:
-    """Return what the error says that led to this one."""
+    """Return what the error says that led to this one, and settings of the user's that may be behind it."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error) or type(error).__name__
+    names = ("temporary-directory", *(f"distributed.{name}" for name in _BLAMED))
+    mine = [
+        f"; mend {name} ({value}) of Dask's configuration"
+        for name in names
+        if (value := dask.config.get(name))
+    ]
+    return (str(error) or type(error).__name__) + "".join(mine)
 
 
 def _all_closed(cluster: LocalCluster) -> bool:
@@ -206,7 +207,6 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
     if processes:
         start_fork_server()
         keep_preload()
-    _check_encryption()
     settings = _settings()
     with dask.config.set(settings | {"temporary-directory": _scratch()}):
         made = started(start)
@@ -215,18 +215,6 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
         key = f"distributed.comm.timeouts.{name}"
         dask.config.set({key: max(dask.config.get(key) or least, least, key=parse_timedelta)})
     return made
-
-
-def _check_encryption() -> None:
-    """Raise WorkerError if Dask's configuration asks for encryption without certificates for it."""
-    with contextlib.suppress(OSError):
-        security = Security()
-        if not security.require_encryption or security.get_connection_args("worker").get("ssl_context"):
-            return
-    raise WorkerError(
-        "distributed.comm.require-encryption of Dask's configuration needs certificates in distributed.comm.tls: name "
-        "some, unset it (DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=False), or use --executor serial"
-    )
 
 
 def local_cluster(
@@ -276,13 +264,6 @@ def _scratch() -> str:
     """Return the folder of Dask's files; processes import from there too, so it must be this user's own."""
     configured = dask.config.get("temporary-directory")
     if configured:
-        with contextlib.suppress(OSError):
-            os.makedirs(configured, exist_ok=True)
-        if not os.access(configured, os.W_OK | os.X_OK):
-            raise WorkerError(
-                f"temporary-directory of Dask's configuration: nothing can be written in {configured}; set another "
-                "(DASK_TEMPORARY_DIRECTORY), or use --executor serial"
-            )
         return str(configured)
     try:
         return str(private_folder(temporary_home()))

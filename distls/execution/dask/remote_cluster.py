@@ -6,14 +6,13 @@ import contextlib
 import logging
 import re
 import weakref
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask
 from distributed import Client, get_client, get_worker, secede
 from distributed.security import Security
 
-from distls.execution.dask.connection import Answer, Connection, PlainClient
+from distls.execution.dask.connection import Connection, PlainClient
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.private_hooks import ask_workers, is_inherited
@@ -75,9 +74,7 @@ def of_client(client: Any) -> DaskExecutor:
             "give executor='serial'"
         )
     if is_inherited(client):
-        raise ParameterError(
-            "this Dask client is of another process, of which this is a child; open one here"
-        )
+        raise ParameterError("this Dask client is of a process whose child this one is; open another here")
     if client.status in ("closed", "closing") or client.scheduler is None:
         raise ParameterError("this Dask client is closed; open a new one, or give executor='serial'")
     if _in_task():
@@ -184,53 +181,44 @@ class _NewWorkers:
         self._processors: dict[str, str] = {}
 
     def __call__(self, client: Client, workers: list[str]) -> None:
-        """Check the versions of new workers, then compare their processors."""
-        _check_versions(client, workers)
-        self._compare(_asked(client, processor, workers))
-
-    def _compare(self, processors: Mapping[str, str]) -> None:
-        """Say so if a worker has a processor that no other has."""
-        for worker, name in sorted(processors.items()):
-            if self._processors and name not in self._processors:
+        """Say so if a worker has a processor that no other has; raise WorkerError for one of other versions."""
+        here, _ = _facts()
+        for worker, (there, kind) in sorted(_asked(client, workers).items()):
+            differing = [
+                f"{each} {here[each]} here and {there[each]} there"
+                for each in here
+                if here[each] != there[each]
+            ]
+            if differing:
+                raise WorkerError(
+                    f"worker {worker} runs other versions: {', '.join(differing)}; install the same ones"
+                )
+            if self._processors and kind not in self._processors:
                 other, its = next(iter(self._processors.items()))
                 _LOG.warning(
                     "worker %s compiles for the processor %s, worker %s for %s: weights may differ in their last bits "
                     "from those of a cluster of one kind",
-                    *(worker, name, its, other),
+                    *(worker, kind, its, other),
                 )
-            self._processors.setdefault(name, worker)
+            self._processors.setdefault(kind, worker)
 
 
-def _asked(client: Client, function: Callable[[], Answer], workers: list[str]) -> dict[str, Answer]:
-    """Return each worker's answer; raise WorkerError if one does not answer in time."""
+def _asked(client: Client, workers: list[str]) -> dict[str, tuple[dict[str, str], str]]:
+    """Return each worker's versions and processor; raise WorkerError if one does not answer in time, or cannot."""
     try:
-        return ask_workers(client, function, workers, ANSWER_SECONDS)
+        return ask_workers(client, _facts, workers, ANSWER_SECONDS)
     except TimeoutError:
-        raise WorkerError(
-            f"one of the workers {', '.join(workers)} does not answer within {ANSWER_SECONDS} s; end or restart it"
-        ) from None
+        why = f"does not answer within {ANSWER_SECONDS} s; end or restart it"
     except (ImportError, AttributeError) as error:
-        raise WorkerError(
-            f"one of the workers {', '.join(workers)} has no distls, or another one ({error}); install the same"
-        ) from None
+        why = f"has not the same distls ({error}); install it"
+    raise WorkerError(f"one of the workers {', '.join(workers)} {why}") from None
 
 
-def _check_versions(client: Client, workers: list[str]) -> None:
-    """Raise WorkerError for workers with other versions of Python or libraries: results would differ in bits."""
-    mine = _versions()
-    for worker, theirs in _asked(client, _versions, workers).items():
-        differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
-        if differing:
-            text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
-            raise WorkerError(f"worker {worker} runs other versions: {text}; install the same ones")
-
-
-def _versions() -> dict[str, str]:
+def _facts() -> tuple[dict[str, str], str]:
+    """Return the versions that decide the bits of results, and the processor that kernels are compiled for."""
     import platform
     from importlib.metadata import version
 
     names = ("distributed", "numpy", "numba", "zarr", "distls")
-    return {
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        **{name: version(name) for name in names},
-    }
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, **{name: version(name) for name in names}}, processor()

@@ -1,90 +1,83 @@
-"""What the scheduler says of workers while a job goes on: who pauses, spills or is killed for memory, who is silent."""
+"""What the scheduler says of workers while a job goes on: who pauses, spills, is killed for memory, or is silent."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from distls.execution.memory_budget import human
 
 _LOG = logging.getLogger(__name__)
-# Between two looks at the workers, which are two short messages.
-LOOK_SECONDS = 2.0
-# After this time without the end of a task it is said what keeps them, if that is seen; after the other one in any
-# case, and then after twice as long each time.
+LOOK_SECONDS = 2.0  # between two looks, which are two short messages
+# After this time without the end of a task it is said what keeps them, if that is seen; after the other in any case.
 TROUBLE_SECONDS, LONG_SECONDS = 60.0, 300.0
-_MORE = "give the workers more memory (--memory-limit) or fewer threads; `distls plan` says what a fit needs"
+_RESTART_EVENTS = "worker-restart-memory"  # of nannies
 
 
 class WorkerWatch:
-    """Looks at the workers of a scheduler; each thing that it finds out of one is said once."""
+    """Names workers that are short of memory, each once; `ask` puts a question to the scheduler."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
-        self._ask = ask  # a question of the scheduler, which may raise what a cut connection does
+        self._ask, self._looked = ask, 0.0
         self._workers: dict[str, Any] = {}
+        self._heard: dict[
+            tuple[str, float], float
+        ] = {}  # a worker's last sign of life -> when it was first seen
         self._told: set[tuple[str, str]] = set()
-        # Of each worker: bytes that it had on disk before; its last sign of life, and when that was first seen.
-        self._spilled: dict[str, int] = {}
-        self._heard: dict[str, tuple[float, float]] = {}
-        self._looked, self._newest = 0.0, -1.0
 
     def look(self) -> None:
         """Look at the workers, unless that was just done."""
-        now = time.monotonic()
+        before, now = self._workers, time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
-        self._looked = now
-        self._workers = self._ask("identity", n_workers=-1)["workers"]
+        self._workers, self._looked = self._ask("identity", n_workers=-1)["workers"], now
+        seen = [(address, worker["last_seen"]) for address, worker in self._workers.items()]
+        self._heard = {each: self._heard.get(each, now) for each in seen}
         for address, worker in self._workers.items():
-            self._note(address, worker, now)
-        killed = self._ask("events", topic="worker-restart-memory")
-        for when, event in killed:
-            # those from before the first look were not ours
-            if when > self._newest >= 0:
-                used = f"{human(event['rss'])} were in use, near its limit"
-                self._tell(
-                    event["worker"], f"was killed for its memory ({used}); its work is redone: {_MORE}"
-                )
-        self._newest = max([self._newest, 0.0, *(when for when, _ in killed)])
+            if worker["status"] == "paused":
+                self._tell(address, "has paused and takes no tasks", _in_use(worker))
+            if _spilled(worker) > _spilled(before.get(address, worker)):
+                self._tell(address, "moves what it is sent to its disk and back", _in_use(worker))
+        for _, event in self._ask("events", topic=_RESTART_EVENTS):
+            # those from before the first look are not of this job
+            self._tell(event["worker"], "was killed for its memory", human(event["rss"]), aloud=bool(before))
 
-    def _note(self, address: str, worker: Mapping[str, Any], now: float) -> None:
-        if self._heard.get(address, (0.0, 0.0))[0] != worker["last_seen"]:
-            self._heard[address] = worker["last_seen"], now
-        if worker["status"] == "paused":
-            self._tell(address, f"has paused, and takes no tasks: {_full(worker)}; {_MORE}")
-        spilled = worker["metrics"].get("spilled_bytes", {}).get("disk", 0)
-        if spilled > self._spilled.setdefault(address, spilled):
-            self._tell(
-                address, f"writes what it is sent to its disk, which is slow: {_full(worker)}; {_MORE}"
+    def _tell(self, worker: str, what: str, in_use: str, *, aloud: bool = True) -> None:
+        if (worker, what) not in self._told and aloud:
+            _LOG.warning(
+                "worker %s %s: %s in use; give workers more memory (--memory-limit) or fewer threads, `distls plan` "
+                "says what a fit needs",
+                *(worker, what, in_use),
             )
+        self._told.add((worker, what))
 
-    def _tell(self, worker: str, what: str) -> None:
-        # by the first words: the numbers change
-        if (worker, what[:10]) not in self._told:
-            self._told.add((worker, what[:10]))
-            _LOG.warning("worker %s %s", worker, what)
-
-    def troubles(self, keys: set[str]) -> list[str]:
-        """Return what is known to keep these tasks from ending."""
-        found, now = list[str](), time.monotonic()
-        for address, ours in self._ask("processing").items():
-            worker, heard = self._workers.get(address), self._heard.get(address, (0.0, now))[1]
-            if worker is not None and worker["status"] != "running":
-                found.append(f"worker {address} is {worker['status']} ({_full(worker)})")
-            elif worker is None or not keys & set(ours):
-                continue
-            elif now - heard > TROUBLE_SECONDS / 2:
-                found.append(f"nothing was heard of worker {address} for {now - heard:.0f} s")
-            elif len(others := set(ours) - keys) >= worker["nthreads"]:
-                found.append(f"worker {address} has {len(others)} tasks of others")
-        return found
+    def troubles(self, keys: set[str]) -> str:
+        """Return what is seen to keep these tasks from ending."""
+        found, processing = list[str](), self._ask("processing")
+        for (address, _), heard in self._heard.items():
+            worker, tasks, quiet = (
+                self._workers[address],
+                processing.get(address, ()),
+                time.monotonic() - heard,
+            )
+            others = len(set(tasks) - keys)
+            if worker["status"] != "running":
+                found.append(f"worker {address} is {worker['status']}, {_in_use(worker)} in use")
+            elif quiet > TROUBLE_SECONDS / 2:
+                found.append(f"nothing was heard of worker {address} for {quiet:.0f} s")
+            elif others >= worker["nthreads"] and others < len(tasks):
+                found.append(f"worker {address} has {others} tasks of others")
+        return "; ".join(found)
 
 
-def _full(worker: Mapping[str, Any]) -> str:
-    limit = worker["memory_limit"]
-    return human(worker["metrics"].get("memory", 0)) + (f" of its {human(limit)} are in use" if limit else "")
+def _spilled(worker: Any) -> int:
+    return int(worker["metrics"].get("spilled_bytes", {}).get("disk", 0))
+
+
+def _in_use(worker: Any) -> str:
+    return f"{human(worker['metrics'].get('memory', 0))} of {human(worker['memory_limit'] or 0)}"
 
 
 class Silence:
@@ -93,17 +86,16 @@ class Silence:
     def __init__(self) -> None:
         self._since, self._next = time.monotonic(), TROUBLE_SECONDS
 
-    def note(self, tasks: int, workers: int, troubles: Callable[[], list[str]]) -> None:
+    def note(self, tasks: int, workers: int, troubles: Callable[[], str]) -> None:
         """Say that nothing goes on, and why, if that is so for long."""
         silent = time.monotonic() - self._since
-        if silent < self._next:
-            return
-        found = troubles()
-        # Twice as long each time, so that a long night fills no log; a task may take its time.
-        self._next = 2 * silent if found or silent >= LONG_SECONDS else silent + TROUBLE_SECONDS
-        if found or silent >= LONG_SECONDS:
-            _LOG.warning(
-                "no task has ended for %.0f minutes: %d of them wait or run on %d workers; %s; an interrupt saves the "
-                "last round",
-                *(silent / 60, tasks, workers, "; ".join(found) or "they may be slow"),
-            )
+        if silent >= self._next:
+            self._next, found = silent + TROUBLE_SECONDS, troubles()
+            if found or silent >= LONG_SECONDS:
+                # Twice as long each time, so that a long night fills no log.
+                self._next = 2 * silent
+                _LOG.warning(
+                    "no task has ended for %.0f minutes: %d wait or run on %d workers; %s; an interrupt saves the last "
+                    "round",
+                    *(silent / 60, tasks, workers, found or "they may be slow"),
+                )

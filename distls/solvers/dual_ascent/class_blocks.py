@@ -114,7 +114,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         rest = sum(
             size for name, size in smallest.worker_parts.items() if name in ("base", "reserve", "partitions")
         )
-        room = budget.fillable - rest
+        room = int(budget.worker_limit * budget.calm) - rest
         data = int(self.problem.dataset.decoded_bytes.sum() * SLACK)
         each = self._class_bytes() * budget.threads
         # Decoded partitions beside the blocks save a decoding in every sweep; with very narrow blocks they

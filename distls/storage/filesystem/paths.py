@@ -286,16 +286,6 @@ class Upload(io.BufferedIOBase):
 Place = Path | StorePath
 
 
-def as_given(place: Place) -> Place:
-    """Return a place under its absolute path as it was given: links here may be none elsewhere."""
-    named = os.environ.get("PWD", "")
-    # Of the current folder too the shell knows the name by which it was entered, the system what is behind links.
-    with contextlib.suppress(OSError):
-        if isinstance(place, Path) and os.path.isabs(named) and os.path.samefile(named, "."):
-            return Path(named, place)
-    return place.absolute()
-
-
 def place_of(place: str | os.PathLike[str] | StorePath) -> Place:
     """Return the place of a URL or path; raise ParameterError for a URL that is not supported."""
     if isinstance(place, StorePath):

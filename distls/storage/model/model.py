@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label, TargetKind, Width
 from distls.storage.errors import CorruptDataError, FormatError
-from distls.storage.filesystem.paths import Place, as_given, place_of
+from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.machine import available_memory
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -221,7 +221,7 @@ def _blocks_of(folder: Place, attributes: _Attributes, intercept: NDArray[Any]) 
     if n_features is None or firsts[0] != 0 or np.any(np.diff(firsts, append=k) <= 0) or attributes.recipe:
         raise FormatError(f"{folder}: its blocks of classes are not those of {k} classes")
     blocks = tuple(
-        BlockPlace(str(as_given(folder)), "model", first, stop, _block_prefix(first))
+        BlockPlace(str(folder.absolute()), "model", first, stop, _block_prefix(first))
         for first, stop in zip(firsts, [*firsts[1:], k], strict=True)
     )
     return ClassBlocks((n_features, k), intercept.dtype, blocks)

@@ -21,7 +21,6 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, Fold, open_dataset
 from distls.storage.dataset.one_row import one_row_fingerprint, one_row_of
 from distls.storage.errors import MismatchError
-from distls.storage.filesystem.paths import as_given
 from distls.storage.rows import ColumnShard, Partition
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import seen_in_fold
@@ -42,7 +41,7 @@ class DatasetRef:
     @classmethod
     def of(cls, dataset: Dataset, cache_bytes: int = 0, columns: str = "") -> Self:
         """Return the reference to an open data set, or to the view of a fold, and to its column shards."""
-        path = str(as_given(dataset.path))
+        path = str(dataset.path.absolute())
         return cls(path, dataset.fingerprint, cache_bytes, columns=columns, fold=dataset.fold)
 
     @property

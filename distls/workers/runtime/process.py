@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,79 +17,54 @@ import threadpoolctl
 
 
 @functools.cache
-def _blas(*, of_threads: bool) -> list[threadpoolctl.LibController]:
-    """Return the BLAS libraries whose number of threads is a thread's own (of OpenMP), or of the process."""
+def _blas() -> list[threadpoolctl.LibController]:
     # Cached: it looks through all loaded libraries.
-    found = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
-    return [each for each in found if (getattr(each, "threading_layer", "") == "openmp") is of_threads]
+    return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-Found = list[tuple[threadpoolctl.LibController, int | None]]
+# The threads of this process within a task, how often each is, and the numbers of threads that the first one found.
+_WITHIN, _FOUND, _LOCK = Counter[int](), dict[threadpoolctl.LibController, int](), threading.RLock()
 
 
-def _limited(libraries: list[threadpoolctl.LibController]) -> Found:
-    found = [(library, library.get_num_threads()) for library in libraries]
-    _set([(library, 1) for library in libraries])
-    return found
+def _count(step: int) -> None:
+    me = threading.get_ident()
+    with _LOCK:
+        if step > 0 and not _WITHIN:
+            _FOUND.update((library, library.get_num_threads() or 1) for library in _blas())
+        _WITHIN[me] += step
+        if _WITHIN[me] > (step > 0):
+            return
+        if not _WITHIN[me]:
+            del _WITHIN[me]
+        for library, number in _FOUND.items():
+            # OpenMP has a number for each thread, others one for the process.
+            within = me in _WITHIN if getattr(library, "threading_layer", "") == "openmp" else _WITHIN
+            library.set_num_threads(1 if within else number)
+            # or threadpoolctl would silently ignore what another thread sets
+            getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
 
 
-def _set(numbers: Found) -> None:
-    for library, number in numbers:
-        # Of a process, threadpoolctl has only the thread set it that did so first, and ignores others.
-        free = getattr(library, "clear_controlling_thread", lambda force: None)
-        free(force=True)
-        if number is not None:
-            library.set_num_threads(number)
-        free(force=True)
+def _after_fork() -> None:
+    """Forget other threads: a child does not have them, and one of them may have held the lock."""
+    global _LOCK
+    _LOCK = threading.RLock()
+    for other in _WITHIN.keys() - {threading.get_ident()}:
+        del _WITHIN[other]
+    _count(0)
 
 
-class _OneThread:
-    """Limits BLAS to one thread while a thread is within; where that is the process's setting, while any is."""
-
-    def __init__(self) -> None:
-        self._lock, self._own = threading.Lock(), threading.local()
-        # Threads within, and what the first of them found: the others would find its limit.
-        self._inside, self._before = 0, Found()
-
-    def enter(self) -> None:
-        self._own.depth = getattr(self._own, "depth", 0) + 1
-        if self._own.depth == 1:
-            self._own.before = _limited(_blas(of_threads=True))
-            with self._lock:
-                if self._inside == 0:
-                    self._before = _limited(_blas(of_threads=False))
-                self._inside += 1
-
-    def leave(self) -> None:
-        self._own.depth -= 1
-        if self._own.depth == 0:
-            _set(self._own.before)
-            with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
-                    _set(self._before)
-
-    def after_fork(self) -> None:
-        """Forget other threads: a child does not have them, and one of them may have held the lock."""
-        within = getattr(self._own, "depth", 0) > 0
-        if self._inside and not within:
-            _set(self._before)
-        self._lock, self._inside = threading.Lock(), int(within)
-
-
-_ONE_THREAD = _OneThread()
-os.register_at_fork(after_in_child=_ONE_THREAD.after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextlib.contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread: its results differ in the last bits between one thread and two."""
     # Bits must not depend on the number of cores, nor may workers fight for them.
-    _ONE_THREAD.enter()
+    _count(1)
     try:
         yield
     finally:
-        _ONE_THREAD.leave()
+        _count(-1)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from distributed.client import AllExit, FutureCancelledError
 from distributed.comm import CommClosedError
 from helpers import wait_until
 
+from distls.execution.dask import connection as connections
 from distls.execution.dask import forkserver as forking
 from distls.execution.dask import local_cluster
 from distls.execution.dask import remote_cluster as remote
@@ -285,7 +286,7 @@ def test_weights_and_results_go_straight_where_workers_can_be_reached(
             cluster.scheduler.handlers, "gather", lambda **keys: relayed.append(keys) or gather(**keys)
         )
         if not reachable:
-            monkeypatch.setattr(remote, "_reaches", _reaches_nobody)
+            monkeypatch.setattr(connections, "reaches", _reaches_nobody)
         executor = remote.connect(cluster.scheduler_address)
         total = executor.reduce(partial(add_item, 0), range(4), merge=operator.add, shared=np.ones(20_000))
         executor.close()
@@ -299,16 +300,16 @@ async def _reaches_nobody(client: Any, worker: str) -> bool:
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "REACH_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "REACH_SECONDS", 0.5)
     with LocalCluster(n_workers=1, processes=False, protocol="tcp://",
                       host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
         executor = remote.connect(cluster.scheduler_address)
         client = executor.client
         (worker,) = client.nthreads()
-        assert client.sync(remote._reaches, client, worker)
-        assert not client.sync(remote._reaches, client, "tcp://127.0.0.1:9")
+        assert client.sync(connections.reaches, client, worker)
+        assert not client.sync(connections.reaches, client, "tcp://127.0.0.1:9")
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            assert not client.sync(remote._reaches, client, f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+            assert not client.sync(connections.reaches, client, f"tcp://127.0.0.1:{silent.getsockname()[1]}")
         executor.close()
 
 

@@ -23,6 +23,7 @@ from distributed.comm import CommClosedError
 from helpers import SECONDS, wait_until
 
 from distls.execution.dask import connection as connections
+from distls.execution.dask import worker_watch
 from distls.execution.dask.connection import Connection, Lost
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
@@ -285,14 +286,13 @@ def test_it_is_said_that_nothing_goes_on(
     there = Connection(client)
     _RELEASED[2].clear()
     monkeypatch.setattr(connections, "CHECK_SECONDS", 0.02)
-    monkeypatch.setattr(connections, "LONG_SECONDS", 0.05)
+    monkeypatch.setattr(worker_watch, "TROUBLE_SECONDS", 0.05)
+    monkeypatch.setattr(worker_watch, "LONG_SECONDS", 0.05)
     futures = [there.submit("few", _until_released, 2) for _ in range(2)]
     Timer(1, _RELEASED[2].set).start()
     assert len(list(there.ended(futures))) == 2
-    said = [record.getMessage() for record in caplog.records if record.name == connections.__name__]
-    assert said[0].startswith(
-        "no task has ended for 0 minutes: 2 of them wait or run on 1 workers, which may be slow"
-    )
+    said = [record.getMessage() for record in caplog.records if record.name == worker_watch.__name__]
+    assert said[0].startswith("no task has ended for 0 minutes: 2 wait or run on 1 workers; they may be slow")
     assert 2 <= len(said) <= 5, "each time after twice as long"
 
 

@@ -56,7 +56,7 @@ def test_processors_are_told_apart_by_their_features(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(remote, "_versions", lambda: time.sleep(2))
+    monkeypatch.setattr(remote, "processor", lambda: time.sleep(2))
     (worker, *_) = client.nthreads()
     with pytest.raises(WorkerError, match=f"^one of the workers {worker} does not answer within 0.2 s"):
-        remote._check_versions(client, [worker])
+        remote._asked(client, [worker])

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distls.execution.memory_budget import MIB, MemoryBudget, human, parse_bytes
-from distls.memory_plan import BASE_BYTES, SAFE_FRACTION, SLACK, Footprint, Plan, check_workers, make_plan
+from distls.execution.memory_budget import MIB, SAFE_FRACTION, MemoryBudget, human, parse_bytes
+from distls.memory_plan import BASE_BYTES, SLACK, Footprint, Plan, check_workers, make_plan
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.workers.rounds.task import Needs
 
