@@ -38,7 +38,10 @@ class WorkerWatch:
         for address, worker in self._workers.items():
             if worker["status"] == "paused":
                 self._tell(address, "has paused and takes no tasks", _in_use(worker))
-            if _spilled(worker) > _spilled(before.get(address, worker)):
+            # written since its last sign of life; what other jobs have there from before does not count
+            if any(
+                "disk-write" in each for each in worker["metrics"].get("digests_total_since_heartbeat", ())
+            ):
                 self._tell(address, "moves what it is sent to its disk and back", _in_use(worker))
         for _, event in self._ask("events", topic=_RESTART_EVENTS):
             # those from before the first look are not of this job
@@ -70,10 +73,6 @@ class WorkerWatch:
             elif others >= worker["nthreads"] and others < len(tasks):
                 found.append(f"worker {address} has {others} tasks of others")
         return "; ".join(found)
-
-
-def _spilled(worker: Any) -> int:
-    return int(worker["metrics"].get("spilled_bytes", {}).get("disk", 0))
 
 
 def _in_use(worker: Any) -> str:
