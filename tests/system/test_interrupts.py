@@ -240,7 +240,7 @@ STUCK = {
     "prepare": "from distls.solvers.stochastic.stochastic import Stochastic as S; S.prepare = when_held(S.prepare)",
     "kernel": "from distls.workers.stochastic import lane_task as t; t.row_weights = when_held(t.row_weights)",
     "checkpoint": "from distls.training import run_folder as f; f.write_bundle = when_held(f.write_bundle)",
-    "close": "from distls.execution.dask.connection import PlainClient as C; C.close = when_held(C.close)",
+    "close": "from distls.execution.dask.private_hooks import PromptClient as C; C.close = when_held(C.close)",
 }
 
 

@@ -19,12 +19,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-import dask
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
-from distls.execution.dask.private_hooks import PromptClient, is_inherited
+from distls.execution.dask.private_hooks import is_inherited
 from distls.execution.dask.worker_watch import Silence, WorkerWatch
 from distls.storage.errors import DistlsError, WorkerError
 
@@ -40,7 +39,7 @@ CHECK_SECONDS = 2.0
 _SIGHTINGS = 3
 _POLL_SECONDS = 0.25
 # How long workers may be away before it is said that they are waited for, and one may take to answer whether it does.
-PATIENCE_SECONDS, REACH_SECONDS = 10.0, 3.0
+PATIENCE_SECONDS, REACH_SECONDS = 30.0, 3.0
 # Workers that may die of a task, as Dask has it: a scheduler that allows fewer is not the judge of what kills them.
 _FAILURES = 3
 
@@ -58,14 +57,6 @@ _LOG = logging.getLogger(__name__)
 
 class Lost(Exception):
     """A result, or what a task needed, is gone with a worker or a connection."""
-
-
-class PlainClient(PromptClient):
-    """A client with short logs."""
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        with dask.config.set(SHORT_LOGS):
-            super().__init__(*given, **options)
 
 
 class Connection:

@@ -248,14 +248,11 @@ def _pickled_bytes(value: Any) -> int:
 def _memory(_item: object, dask_worker: Any = None) -> WorkerMemory:
     manager, threads = dask_worker.memory_manager, dask_worker.state.nthreads
     killed = dask_worker.nanny and dask.config.get("distributed.worker.memory.terminate")
-    known = killed, manager.memory_pause_fraction, manager.memory_spill_fraction
+    known = [killed, manager.memory_pause_fraction, manager.memory_spill_fraction]
     # A little below them: memory is measured now and then. Without a limit nothing happens at any.
-    parts = [
-        min((part or 1.0) - 0.03, SAFE_FRACTION) if manager.memory_limit else SAFE_FRACTION for part in known
-    ]
-    return WorkerMemory(
-        process_name(), threads, manager.memory_limit, available_memory(), parts[0], min(parts)
-    )
+    parts = [min(((manager.memory_limit and part) or 1.0) - 0.03, SAFE_FRACTION) for part in known]
+    limit, free = manager.memory_limit, available_memory()
+    return WorkerMemory(process_name(), threads, limit, free, parts[0], min(parts))
 
 
 def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:

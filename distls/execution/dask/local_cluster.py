@@ -18,7 +18,7 @@ import dask
 from dask.utils import parse_timedelta
 from distributed import LocalCluster, Status
 
-from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
+from distls.execution.dask.connection import SHORT_LOGS, Connection
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.forkserver import (
@@ -28,7 +28,13 @@ from distls.execution.dask.forkserver import (
     started,
     unguarded_script,
 )
-from distls.execution.dask.private_hooks import AskingNanny, PatientCluster, PromptMessages, keep_preload
+from distls.execution.dask.private_hooks import (
+    AskingNanny,
+    PatientCluster,
+    PromptClient,
+    PromptMessages,
+    keep_preload,
+)
 from distls.storage.errors import WorkerError
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 
@@ -66,14 +72,15 @@ _CONFIG: dict[str, Any] = {
 
 
 # What a user sets for this cluster too, and what of that may keep it from starting.
-_BLAMED = ("comm.require-encryption", "worker.preload")
-_KEPT = (*_BLAMED, "comm.tls", "worker.preload-argv", "nanny.environ", "scheduler.worker-ttl")
+_BLAMED = ("temporary-directory", "distributed.comm.require-encryption", "distributed.worker.preload")
+_OTHERS = ("comm.tls", "nanny.environ", "scheduler.worker-ttl", "worker.preload-argv")
+_KEPT = (*_BLAMED, *(f"distributed.{name}" for name in _OTHERS))
 
 
 def _settings() -> dict[str, Any]:
     """Return Dask's defaults with what suits distls: the user's are for other clusters, and might end this one."""
     own = dask.config.merge(*dask.config.defaults)["distributed"]
-    kept = {f"distributed.{name}": dask.config.get(f"distributed.{name}") for name in _KEPT}
+    kept = {name: dask.config.get(name) for name in _KEPT}
     return {f"distributed.{name}": value for name, value in own.items()} | kept | _CONFIG
 
 
@@ -164,7 +171,7 @@ def start_local(
             n_workers, threads_per_worker, memory_limit, processes=processes, log_level=log_level
         )
         # weights go straight between this process and the workers, not through the scheduler
-        client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
+        client = PromptClient(cluster, set_as_default=False, direct_to_workers=processes)
         watch_loop(client, report_defects)
         _LOG.info(_REACHABLE)
         return DaskExecutor(Connection(client, hopeless=lambda: _all_closed(cluster)), cluster)
@@ -188,13 +195,11 @@ def first_cause(error: BaseException) -> str:
     """Return what the error says that led to this one, and settings of the user's that may be behind it."""
     while error.__cause__ is not None:
         error = error.__cause__
-    names = ("temporary-directory", *(f"distributed.{name}" for name in _BLAMED))
-    mine = [
-        f"; mend {name} ({value}) of Dask's configuration"
-        for name in names
-        if (value := dask.config.get(name))
-    ]
-    return (str(error) or type(error).__name__) + "".join(mine)
+    found = {name: dask.config.get(name) for name in _BLAMED}
+    mine = "".join(
+        f"; mend {name} ({value}) of Dask's configuration" for name, value in found.items() if value
+    )
+    return (str(error) or type(error).__name__) + mine
 
 
 def _all_closed(cluster: LocalCluster) -> bool:

@@ -12,10 +12,10 @@ import dask
 from distributed import Client, get_client, get_worker, secede
 from distributed.security import Security
 
-from distls.execution.dask.connection import Connection, PlainClient
+from distls.execution.dask.connection import SHORT_LOGS, Connection
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
-from distls.execution.dask.private_hooks import ask_workers, is_inherited
+from distls.execution.dask.private_hooks import PromptClient, ask_workers, is_inherited
 from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.compilation.processor import processor
@@ -126,7 +126,8 @@ def connect(
 
 
 def _client(address: str, security: Security | None) -> Client:
-    client = PlainClient(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
+    with dask.config.set(SHORT_LOGS):
+        client = PromptClient(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
     watch_loop(client, report_defects)
     return client
 
@@ -184,15 +185,10 @@ class _NewWorkers:
         """Say so if a worker has a processor that no other has; raise WorkerError for one of other versions."""
         here, _ = _facts()
         for worker, (there, kind) in sorted(_asked(client, workers).items()):
-            differing = [
-                f"{each} {here[each]} here and {there[each]} there"
-                for each in here
-                if here[each] != there[each]
-            ]
-            if differing:
-                raise WorkerError(
-                    f"worker {worker} runs other versions: {', '.join(differing)}; install the same ones"
-                )
+            others = [name for name in here if here[name] != there[name]]
+            if others:
+                text = ", ".join(f"{name} {here[name]} here and {there[name]} there" for name in others)
+                raise WorkerError(f"worker {worker} runs other versions: {text}; install the same ones")
             if self._processors and kind not in self._processors:
                 other, its = next(iter(self._processors.items()))
                 _LOG.warning(

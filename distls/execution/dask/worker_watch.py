@@ -22,9 +22,8 @@ class WorkerWatch:
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask, self._looked = ask, 0.0
         self._workers: dict[str, Any] = {}
-        self._heard: dict[
-            tuple[str, float], float
-        ] = {}  # a worker's last sign of life -> when it was first seen
+        # a worker's last sign of life -> when it was first seen
+        self._heard: dict[tuple[str, float], float] = {}
         self._told: set[tuple[str, str]] = set()
 
     def look(self) -> None:
@@ -38,10 +37,9 @@ class WorkerWatch:
         for address, worker in self._workers.items():
             if worker["status"] == "paused":
                 self._tell(address, "has paused and takes no tasks", _in_use(worker))
-            # written since its last sign of life; what other jobs have there from before does not count
-            if any(
-                "disk-write" in each for each in worker["metrics"].get("digests_total_since_heartbeat", ())
-            ):
+            # since its last sign of life: what others have there from before does not count
+            recent = worker["metrics"].get("digests_total_since_heartbeat", ())
+            if any("disk-write" in each for each in recent):
                 self._tell(address, "moves what it is sent to its disk and back", _in_use(worker))
         for _, event in self._ask("events", topic=_RESTART_EVENTS):
             # those from before the first look are not of this job
@@ -60,12 +58,8 @@ class WorkerWatch:
         """Return what is seen to keep these tasks from ending."""
         found, processing = list[str](), self._ask("processing")
         for (address, _), heard in self._heard.items():
-            worker, tasks, quiet = (
-                self._workers[address],
-                processing.get(address, ()),
-                time.monotonic() - heard,
-            )
-            others = len(set(tasks) - keys)
+            worker, tasks = self._workers[address], processing.get(address, ())
+            others, quiet = len(set(tasks) - keys), time.monotonic() - heard
             if worker["status"] != "running":
                 found.append(f"worker {address} is {worker['status']}, {_in_use(worker)} in use")
             elif quiet > TROUBLE_SECONDS / 2:
@@ -94,7 +88,6 @@ class Silence:
                 # Twice as long each time, so that a long night fills no log.
                 self._next = 2 * silent
                 _LOG.warning(
-                    "no task has ended for %.0f minutes: %d wait or run on %d workers; %s; an interrupt saves the last "
-                    "round",
+                    "no task has ended for %.0f minutes: %d wait or run on %d workers; %s (an interrupt saves the fit)",
                     *(silent / 60, tasks, workers, found or "they may be slow"),
                 )

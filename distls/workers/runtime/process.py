@@ -23,7 +23,7 @@ def _blas() -> list[threadpoolctl.LibController]:
 
 
 # The threads of this process within a task, how often each is, and the numbers of threads that the first one found.
-_WITHIN, _FOUND, _LOCK = Counter[int](), dict[threadpoolctl.LibController, int](), threading.RLock()
+_WITHIN, _FOUND, _LOCK = Counter[int](), dict[threadpoolctl.LibController, int](), threading.Lock()
 
 
 def _count(step: int) -> None:
@@ -39,15 +39,17 @@ def _count(step: int) -> None:
         for library, number in _FOUND.items():
             # OpenMP has a number for each thread, others one for the process.
             within = me in _WITHIN if getattr(library, "threading_layer", "") == "openmp" else _WITHIN
+            # threadpoolctl silently ignores what a thread sets that is not the first
+            free = getattr(library, "clear_controlling_thread", lambda force: None)
+            free(force=True)
             library.set_num_threads(1 if within else number)
-            # or threadpoolctl would silently ignore what another thread sets
-            getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+            free(force=True)
 
 
 def _after_fork() -> None:
     """Forget other threads: a child does not have them, and one of them may have held the lock."""
     global _LOCK
-    _LOCK = threading.RLock()
+    _LOCK = threading.Lock()
     for other in _WITHIN.keys() - {threading.get_ident()}:
         del _WITHIN[other]
     _count(0)

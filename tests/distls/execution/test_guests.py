@@ -277,8 +277,8 @@ def test_a_worker_that_is_killed_while_a_fit_waits_is_named(
 @pytest.mark.slow
 def test_a_worker_of_another_zarr_is_refused_for_real(tmp_path: Path, data: Dataset) -> None:
     (tmp_path / "other.py").write_text(
-        "from importlib import metadata\nown = metadata.version\n"
-        "metadata.version = lambda name: '3.0.0' if name == 'zarr' else own(name)\n"
+        "from importlib import metadata\n"
+        "metadata.version = lambda name, own=metadata.version: '3.0.0' if name == 'zarr' else own(name)\n"
     )
     with cluster(tmp_path) as there:
         there.add_worker("--preload", str(tmp_path / "other.py"))

@@ -269,7 +269,7 @@ def test_a_worker_whose_death_is_not_noticed_yet_is_lost(
 def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     """As when the loop of the client ends, or the scheduler is restarted."""
 
-    async def cancelled(_future: Future) -> None:
+    async def cancelled(_future: Future, _direct: object) -> None:
         raise asyncio.CancelledError
 
     there = Connection(client)
@@ -287,6 +287,7 @@ def test_it_is_said_that_nothing_goes_on(
     _RELEASED[2].clear()
     monkeypatch.setattr(connections, "CHECK_SECONDS", 0.02)
     monkeypatch.setattr(worker_watch, "TROUBLE_SECONDS", 0.05)
+    monkeypatch.setattr(there._watch, "troubles", lambda keys: "")
     monkeypatch.setattr(worker_watch, "LONG_SECONDS", 0.05)
     futures = [there.submit("few", _until_released, 2) for _ in range(2)]
     Timer(1, _RELEASED[2].set).start()

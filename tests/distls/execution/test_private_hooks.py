@@ -54,6 +54,10 @@ def test_a_client_asks_workers_by_run() -> None:
     assert "callback_timeout" in inspect.signature(Client.sync).parameters
 
 
+def test_the_id_of_a_client_ends_in_a_uuid_made_with_its_process() -> None:
+    assert "uuid.uuid1(clock_seq=os.getpid())" in inspect.getsource(Client.__init__)
+
+
 def test_these_are_all() -> None:
     hooks = (
         "_update_worker_status",
@@ -62,6 +66,7 @@ def test_these_are_all() -> None:
         "_forkserver_preload_set",
         "_ensure_connected",
         "stream_comms",
+        "clock_seq",
         "_run",
     )
     text = inspect.getsource(private_hooks)
