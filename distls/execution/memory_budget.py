@@ -65,7 +65,7 @@ def budget_of_workers(workers: Collection[WorkerMemory]) -> MemoryBudget:
         limits[each.process] = min(limits.get(each.process, own), own)
         threads[each.process] += each.threads
     safe, calm = (min(getattr(each, name) for each in workers) for name in ("safe", "calm"))
-    return MemoryBudget(min(limits.values()), len(limits), max(threads.values()), safe=safe, calm=calm)
+    return MemoryBudget(min(limits.values()), len(limits), max(threads.values()), True, safe=safe, calm=calm)
 
 
 def human(n_bytes: float) -> str:

@@ -38,8 +38,8 @@ def test_a_temporary_folder_that_cannot_be_written(data: Path, tmp_path: Path) -
     assert (code, lines) == (
         1,
         [
-            f"distls: the workers on this machine (2) did not start: [Errno 20] Not a directory: '{place}'; use fewer "
-            "--workers, or --executor serial"
+            f"distls: the workers on this machine (2) did not start: [Errno 20] Not a directory: '{place}'; mend "
+            f"temporary-directory ({place}) of Dask's configuration; use fewer --workers, or --executor serial"
         ],
     )
 

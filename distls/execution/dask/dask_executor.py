@@ -14,7 +14,6 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -203,9 +202,7 @@ class DaskExecutor:
 
     def budget(self) -> MemoryBudget:
         """Return the memory of the workers that are there, as they say themselves."""
-        found = budget_of_workers(self.each_worker(_memory, None).values())
-        # Those of this machine's own cluster load what this process has compiled.
-        return replace(found, compiles=self._cluster is None)
+        return budget_of_workers(self.each_worker(_memory, None).values())
 
     def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
         """See `Executor.each_worker`."""
