@@ -20,7 +20,7 @@ def _threads() -> int:
 def _task(begun: Event, end: Event) -> None:
     with task_settings(), single_threaded_blas():
         begun.set()
-        end.wait()
+        end.wait(10)
 
 
 @pytest.mark.parametrize("first", [0, 1])
