@@ -105,7 +105,7 @@ UNSYNCED = {"ingest", "ingest of a table", "columns", "refit", "train", "sdca", 
 MEASURED = frozenset({"bytes_read", "cached_bytes", "eval_bytes_read", "worker_peaks", "worker_limit"})
 
 
-_LEFT = re.compile(r".*lock|M\.[0-9a-f]{8}\.partial/.*|out\.(npz|html)\.[0-9a-f]{8}\.partial")
+_LEFT = re.compile(r".*lock|M\.[0-9a-f]{8}\.partial/.*|out\.(npz|html|csv)\.[0-9a-f]{8}\.partial(/.*)?")
 
 
 class Bench:
@@ -174,8 +174,8 @@ class Bench:
 
     def contents(self, job: Job) -> dict[str, Any]:
         """Return what is in the folder of work."""
-        # a lock of a killed process is nobody's: the next writer takes it over; the rows that an evaluation has made of
-        # files, and half an export or page, may be those of a process at work
+        # a lock of a killed process is nobody's: the next writer takes it over; the rows that were made of files to be
+        # scored, and half an export or page, may be those of a process at work
         files = [
             path
             for path in sorted(self.work.rglob("*"))
