@@ -310,15 +310,9 @@ def _result(run: Run, model: LinearModel | None, judged: Any = None) -> FitResul
     """Return what a run says about its end: the same, whether it has just come or was there already."""
     status = run.status
     return FitResult(
-        Status(status["status"]),
-        None if model is None else fitted_model(model),
-        run.path,
-        status["passes"],
-        status["seconds"],
-        status,
-        status.get("selected"),
-        judged,
-    )
+        Status(status["status"]), None if model is None else fitted_model(model), run.path, status["passes"],
+        status["seconds"], status, status.get("selected"), judged,
+    )  # fmt: skip
 
 
 def _published(run: Run) -> LinearModel:
