@@ -52,6 +52,10 @@ class Faulty:
         """Fit undisturbed; return the digest of the weights. Later commands have the kernels loaded."""
         return str(self._ask({"warm": {"method": method, "dataset": str(dataset), **options}}))
 
+    def warm(self, *arguments: object) -> None:
+        """Run a command undisturbed in the process that later ones are forked from."""
+        self._ask({"arguments": [str(argument) for argument in arguments], "here": True})
+
     def __call__(self, *arguments: object, **faults: dict[str, Any]) -> Ended:
         """Run a command with the named faults of `fault_process`."""
         out, err = self._folder / "out", self._folder / "err"
@@ -59,11 +63,13 @@ class Faulty:
         code = self._ask({"arguments": given, "faults": faults, "out": str(out), "err": str(err)})
         return Ended(code, out.read_text(), err.read_text())
 
-    def killed_at(self, step: int, root: Path, *arguments: object) -> tuple[Ended, list[str]]:
-        """Run a command that is killed before its n-th step below `root`; 0: never. Return its steps as well."""
+    def killed_at(
+        self, step: int, root: Path, *arguments: object, mode: str = "kill"
+    ) -> tuple[Ended, list[str]]:
+        """Run a command that is struck before its n-th step below `root`; 0: never. Return its steps as well."""
         log = self._folder / "steps"
         log.unlink(missing_ok=True)
-        ended = self(*arguments, steps={"root": str(root), "kill": step, "log": str(log)})
+        ended = self(*arguments, steps={"root": str(root), "kill": step, "log": str(log), "mode": mode})
         return ended, log.read_text().splitlines()
 
     def close(self) -> None:

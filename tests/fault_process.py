@@ -13,6 +13,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -20,48 +21,160 @@ from typing import Any
 
 
 class Steps:
-    """Counts the steps below `root`, writes their names into `log`, and kills this process before step `kill`."""
+    """Counts the steps below `root`, writes their names into `log`, and strikes before step `kill`.
 
-    def __init__(self, root: str, kill: int, log: str) -> None:
-        self.root, self.kill, self.done = root, kill, 0
+    What strikes is ``kill``, the SIGKILL of this process; ``lost``, a power failure: what was renamed in a folder that
+    was not synced since has its old name, and of what was written and not synced half is left; or ``full``: from there
+    on no file can be made or grow, and the process goes on.
+    """
+
+    def __init__(self, root: str, kill: int, log: str, mode: str = "kill") -> None:
+        self.root, self.kill, self.done, self.mode = root, kill, 0, mode
         # with the functions as they are now
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._write = os.write
+        self._power = Power(f"{log}-shadow") if mode == "lost" else None
 
-    def reach(self, what: str, path: Any) -> None:
-        """Come to a step; nothing of it is done yet."""
-        text = os.fspath(path)
-        if isinstance(text, str) and (text.startswith(self.root) or not text.startswith("/")):
-            self.done += 1
-            name = os.path.relpath(text, self.root) if text.startswith("/") else text
-            os.write(self._log, f"{what} {name}\n".encode())
-            if self.done == self.kill:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def _below(self, path: Any) -> str | None:
+        """Return the name of a path below the root; what trees are removed by has no folder in its name."""
+        text = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.fspath(path)
+        text = os.fsdecode(text)
+        if text.startswith("/"):
+            return os.path.relpath(text, self.root) if text.startswith(self.root) else None
+        return text
+
+    def reach(self, what: str, path: Any) -> bool:
+        """Come to a step, of which nothing is done yet; return whether it is one below the root."""
+        name = self._below(path)
+        if name is None:
+            return False
+        self.done += 1
+        self._write(self._log, f"{what} {name}\n".encode())
+        if self.mode == "full":
+            if 0 < self.kill <= self.done and what in GROWS:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        elif self.done == self.kill:
+            if self._power is not None:
+                self._power.fail(self.root)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
 
     def install(self) -> None:
         """Patch what this process writes with."""
-        for name in ("mkdir", "rename", "replace", "unlink", "rmdir"):
-            setattr(os, name, self._watched(name, getattr(os, name)))
-        builtins.open = io.open = self._watched_open(io.open)  # type: ignore[assignment]
         import distls.storage.filesystem.atomic as atomic
 
-        atomic._exchange = self._watched("exchange", atomic._exchange)
-        atomic._sync = self._watched("sync", atomic._sync)
+        for owner, names in (
+            (os, ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync")),
+            (atomic, ("_exchange",)),
+        ):
+            for name in names:
+                what = name.removeprefix("_").removeprefix("f")
+                setattr(owner, name, self._watched(what, getattr(owner, name)))
+        builtins.open = io.open = self._watched_open(io.open)  # type: ignore[assignment]
+        os.write = self._torn_write  # type: ignore[assignment]
+        os.open = self._watched_descriptor(os.open)  # type: ignore[assignment]
 
     def _watched(self, what: str, function: Any) -> Any:
+        noted = getattr(self._power, what, None)
+
         def watched(path: Any, *given: Any, **named: Any) -> Any:
-            self.reach(what, path)
+            if self.reach(what, path) and noted is not None:
+                noted(path, *given)
             return function(path, *given, **named)
 
         return watched
 
     def _watched_open(self, function: Any) -> Any:
         def watched(file: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
-            if isinstance(file, int) or not set(mode) & set("wax+"):
+            if isinstance(file, int) or not set(mode) & set("wax+") or not self.reach("open", file):
                 return function(file, mode, *given, **named)
-            self.reach("open", file)
-            return Torn(function(file, mode, *given, **named), self, file)
+            opened = function(file, mode, *given, **named)
+            if self._power is not None:
+                self._power.opened(opened.fileno())
+            return Torn(opened, self, file)
 
         return watched
+
+    def _watched_descriptor(self, function: Any) -> Any:
+        def watched(path: Any, flags: int, *given: Any, **named: Any) -> int:
+            if flags & os.O_CREAT:
+                self.reach("open", path)
+            return int(function(path, flags, *given, **named))
+
+        return watched
+
+    def _torn_write(self, descriptor: int, content: Any) -> int:
+        if self._below(descriptor) in (None, "..") or not os.path.isfile(f"/proc/self/fd/{descriptor}"):
+            return self._write(descriptor, content)
+        half = self._write(descriptor, content[: len(content) // 2])
+        self.wrote(descriptor, descriptor)
+        return half + self._write(descriptor, content[half:])
+
+    def wrote(self, descriptor: int, path: Any) -> None:
+        """Come to the middle of a write."""
+        if self._power is not None:
+            self._power.wrote(descriptor)
+        self.reach("write", path)
+
+
+GROWS = ("mkdir", "open", "write")
+
+
+class Power:
+    """What a failure of the power takes away: what no sync has made durable."""
+
+    def __init__(self, shadow: str) -> None:
+        self._shadow, self._count = shadow, 0
+        self._synced: dict[int, int] = {}  # durable bytes by inode, of files that were written
+        self._renamed: list[
+            tuple[int, str, str, str | None]
+        ] = []  # folder's inode, old and new name, what was there
+        self._rename, self._truncate = os.rename, os.truncate
+        shutil.rmtree(shadow, ignore_errors=True)
+        os.mkdir(shadow)
+
+    def opened(self, descriptor: int) -> None:
+        """Note what is in a file already."""
+        there = os.fstat(descriptor)
+        self._synced.setdefault(there.st_ino, there.st_size)
+
+    def wrote(self, descriptor: int) -> None:
+        """Note that a file has grown, or was begun anew."""
+        there = os.fstat(descriptor)
+        self._synced[there.st_ino] = min(self._synced.get(there.st_ino, 0), there.st_size)
+
+    def sync(self, descriptor: int) -> None:
+        """Note that a file, or the names in a folder, are durable."""
+        there = os.fstat(descriptor)
+        self._synced[there.st_ino] = there.st_size
+        self._renamed = [each for each in self._renamed if each[0] != there.st_ino]
+
+    def rename(self, old: Any, new: Any) -> None:
+        """Note a rename, and keep what was there."""
+        old, new, kept = os.fspath(old), os.fspath(new), None
+        if os.path.exists(new):
+            self._count += 1
+            kept = f"{self._shadow}/{self._count}"
+            shutil.copytree(new, kept, copy_function=os.link) if os.path.isdir(new) else os.link(new, kept)
+        self._renamed.append((os.stat(os.path.dirname(new)).st_ino, old, new, kept))
+
+    replace = exchange = rename
+
+    def fail(self, root: str) -> None:
+        """Take it away."""
+        for _, old, new, kept in reversed(self._renamed):
+            if not os.path.exists(new):
+                continue
+            shutil.rmtree(old, ignore_errors=True)
+            self._rename(new, old)
+            if kept is not None:
+                self._rename(kept, new)
+        for folder, _, names in os.walk(root):
+            for name in names:
+                path = os.path.join(folder, name)
+                there = os.stat(path)
+                durable = self._synced.get(there.st_ino, there.st_size)
+                self._truncate(path, durable + (there.st_size - durable) // 2)
 
 
 class Torn:
@@ -74,7 +187,7 @@ class Torn:
         half = len(content) // 2
         written = self._file.write(content[:half])
         self._file.flush()
-        self._steps.reach("write", self._path)
+        self._steps.wrote(self._file.fileno(), self._path)
         return int(written + self._file.write(content[half:]))
 
     def __getattr__(self, name: str) -> Any:
@@ -165,6 +278,8 @@ def serve() -> None:
     import distls.workers.forkserver_preload
     from distls.workers.rounds.block_stream import clear_cache
 
+    # no plug is pulled, so nothing waits for the disk: half of the time
+    os.fsync = lambda descriptor: None
     for line in sys.stdin:
         job = json.loads(line)
         if "warm" in job:
@@ -173,6 +288,14 @@ def serve() -> None:
             result = distls.training.fitting.fit(warm.pop("method"), warm.pop("dataset"), **warm)
             clear_cache()
             print(json.dumps(result.model.sha256), flush=True)  # type: ignore[union-attr]
+            continue
+        if job.get("here"):
+            # what it imports and compiles, processes that are forked later have
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+                sys.argv = ["distls", *job["arguments"]]
+                distls.cli.main()
+            clear_cache()
+            print("0", flush=True)
             continue
         process = os.fork()
         if not process:

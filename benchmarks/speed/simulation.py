@@ -44,7 +44,7 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import MOST_LANES, resized
 from distls.request import Request
-from distls.solvers.loop import solve
+from distls.solvers.loop import Standing, solve
 from distls.solvers.solver import Fitted
 from distls.solvers.stochastic import stochastic
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -185,7 +185,7 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
         executor.forget()
         began = time.process_time()
         watchers = [EventLog(run), Checkpointer(run, 0)]
-        work = solve(solver, state, limits=limits, evaluate=_not_evaluated, callbacks=watchers)
+        work = solve(solver, Standing(state), limits=limits, evaluate=_not_evaluated, callbacks=watchers)
         solution = run_alone(work, executor)
     seconds, done = time.process_time() - began - executor.seconds["elsewhere"], solution.state.round
     parts = {name: value / done for name, value in executor.seconds.items() if name != "elsewhere"}

@@ -23,7 +23,7 @@ from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError, ParameterError
-from distls.storage.filesystem.atomic import os_errors_described
+from distls.storage.filesystem.atomic import os_errors_described, sweep
 from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model, save_model
@@ -145,6 +145,8 @@ def store_calibrated(path: Place, model: LinearModel) -> None:
     # A run has its model in a folder, a model is one.
     folder = path / "model" if (path / "model").is_dir() else path
     with os_errors_described(f"cannot write {folder}", _REMEDY):
+        if folder != path:  # of a run, which is held
+            sweep(path, folder.name)
         save_model(folder, model)
 
 

@@ -89,6 +89,8 @@ class Evaluator:
     async def __call__(self, fitted: Fitted) -> dict[str, Any]:
         """Return objective, certificate, bytes read, and the error on the evaluation data."""
         values = await self.objective(fitted)
+        if self._search is not None:
+            values = await self._searched(values, fitted, self._search)
         # Evaluation rows see the published model, thresholds included.
         if self._eval is None:  # spares fitting the threshold of the published model
             return values
@@ -174,13 +176,12 @@ class Evaluator:
                 read += own
                 if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
                     certificate = tightened(certificate, value, other, (bound, rounding))
-        values: dict[str, Any] = {
+        return {
             "objective": value,
             "certificate": certificate,
             "eval_bytes_read": read,
             "certificate_rounding": rounding,
         }
-        return values if self._search is None else await self._searched(values, fitted, self._search)
 
     async def _known(self, fitted: Fitted) -> dict[str, Any] | None:
         """Return what the method, or its dual point, has to say of its own fit; None where that is nothing."""
@@ -208,7 +209,8 @@ class Evaluator:
         if bound > own:
             certificate = {"kind": "duality_gap", "value": max(value - bound, values["certificate_rounding"])}
         read += values["eval_bytes_read"]
-        return {**values, "certificate": certificate, "eval_bytes_read": read, "reached": search.reached}
+        found = {"certificate": certificate, "eval_bytes_read": read}
+        return {**values, **found, "bound": bound, "reached": search.reached}
 
     async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""

@@ -35,7 +35,7 @@ from distls.ingestion.transform_fit import (
     fit_transforms,
     take_over_transforms,
 )
-from distls.storage.dataset.dataset import STAGING, Dataset, publish
+from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, publish
 from distls.storage.dataset.feature_names import pack_names
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import PartitionRecord
@@ -138,7 +138,8 @@ class IngestRun:
     @contextlib.contextmanager
     def _write_lock(self) -> Iterator[None]:
         """Be the only process that writes the dataset."""
-        if self.staging.read_document("plan") is None:
+        # whole but for what a killed process left staged, it is not free either
+        if self.staging.read_document("plan") is None or is_dataset(self.root):
             check_free(self.root)
         self.root.mkdir(parents=True, exist_ok=True)
         try:

@@ -113,7 +113,8 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
-    _check_new(target, overwrite, dataset)
+    with _alone(target):  # without what a process that was killed after its end has left
+        _check_new(target, overwrite, dataset)
     given = {"labelled": labelled, "format": format != "auto", "id_column": id_column is not None}
     check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
     runner = executor_of(executor, client)

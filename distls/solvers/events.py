@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import Fitted, State, Status
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class RoundEvent:
     state: State
     progress: dict[str, Any]  # What the loop must remember over a resume
     what: str = ""  # As in `FitStart`: the rounds of fits side by side alternate
+    best: Fitted | None = None  # With patience: the predictor of the best round so far
 
 
 class Callback(Protocol):

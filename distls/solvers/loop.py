@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Generic
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from distls.execution.batch import OwnSeconds
 from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
-from distls.storage.filesystem.safe_read import as_format_error, convert_json
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -97,10 +96,14 @@ class Progress:
     )
 
 
-def progress_of(extra: dict[str, Any], where: str) -> Progress:
-    """Return the loop's part of a checkpoint; raise FormatError unless it is a `Progress`."""
-    with as_format_error(where):
-        return convert_json(extra["progress"], Progress)
+@dataclass(frozen=True)
+class Standing(Generic[S]):
+    """Where a fit stands after a round: all that it goes on from, or ends with."""
+
+    state: S
+    progress: Progress = field(default_factory=Progress)
+    record: dict[str, Any] = field(default_factory=dict)  # of the round, as evaluated; empty before the first
+    best: Fitted | None = None  # with patience: the predictor of the round in ``progress.best``
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,15 @@ class Solution:
     """How a fit ended."""
 
     status: Status
-    state: State
+    done: Standing[Any]  # after the last round
     fitted: Fitted  # To publish: the best under patience, else the last
     progress: Progress
-    record: dict[str, Any]  # The last round's record, empty when no round was done
+    record: dict[str, Any]  # The last round's record, empty when no round was done, as evaluated for `fitted`
+
+    @property
+    def state(self) -> State:
+        """The state after the last round."""
+        return self.done.state
 
 
 Evaluate = Callable[[Fitted], Awaitable[dict[str, Any]]]
@@ -119,67 +127,73 @@ Evaluate = Callable[[Fitted], Awaitable[dict[str, Any]]]
 
 async def solve(
     solver: Solver[S],
-    state: S,
+    start: Standing[S],
     *,
     limits: Request[Any],
     evaluate: Evaluate,
     callbacks: Sequence[Callback] = (),
-    progress: Progress | None = None,
-    best: Fitted | None = None,  # the best so far, when resuming under patience
-    keep_best: Callable[[Fitted], None] = lambda fitted: None,
     what: str = "",  # of several settings which this is, for the callbacks
 ) -> Solution:
-    """Run rounds until a limit is met, as a fit of a batch.
+    """Run rounds until a limit is met, as a fit of a batch; a fit that had met one when it was stopped does none.
 
     `evaluate` returns the fields that an evaluation adds to a record: ``objective``, ``certificate``,
-    ``eval_error``...; `keep_best` is called with every new best, so that a resume finds it.
+    ``eval_error``...
     """
-    progress = progress or Progress()
-    earlier = progress.seconds  # until this fit was begun or resumed
-    record: dict[str, Any] = {}
-    # a resumed fit may have been interrupted after its last round
-    status = _limit_met(limits, state, progress, record)
-    if solver.status(state) in _OWN_ENDS:
-        status = solver.status(state)
-    done = state, progress, record
+    earlier = start.progress.seconds  # until this fit was begun or resumed
+    done, status = start, _status(solver, limits, start)
     try:
         # A round whose callbacks fail is not done: `done` moves only after all of them.
         while status == Status.RUNNING:
-            # a copy: an interrupt falls back on the progress of the last whole round
-            progress = replace(progress)
-            started = await OwnSeconds(state.passes)
-            with np.errstate(over="ignore", invalid="ignore"):  # what diverges is judged below
-                state, report = await solver.round(state)
-            ended = await OwnSeconds(state.passes)
-            _add_round(progress, report, ended - started, earlier + ended)
-            record = _record(state, report, progress)
-            status = Status.DIVERGED
-            if math.isfinite(report.running_loss) and solver.status(state) != Status.DIVERGED:
-                status, new_best = await _judged(solver, state, record, progress, limits, evaluate)
-                if new_best is not None:
-                    best = new_best
-                    keep_best(best)
-            record["seconds"] = progress.seconds
+            following = await _round(solver, done, limits, evaluate, earlier)
+            following.record["seconds"] = following.progress.seconds
+            status = _status(solver, limits, following)
             for callback in callbacks:
-                callback.on_round(RoundEvent(record, state, asdict(progress), what))
-            done = state, progress, record
-        published = solver.weights(state)
+                callback.on_round(_event(following, what))
+            done = following
+        fitted, record, progress = solver.weights(done.state), done.record, done.progress
         # Patience publishes the best model, which is not always the last.
-        best_round = progress.best["round"] if progress.best else state.round
-        if best is not None and best_round != state.round:
-            published, record = best, dict(record)
-            await _evaluate(evaluate, published, record, progress)
+        best_round = progress.best["round"] if progress.best else done.state.round
+        if done.best is not None and best_round != done.state.round:
+            # copies: what the callbacks saw, and an interrupt falls back on, stays as it is
+            fitted, record, progress = done.best, dict(record), replace(progress)
+            await _evaluate(evaluate, fitted, record, progress)
     except KeyboardInterrupt:
         # the last round whose callbacks all ran is the one that a checkpoint and the events agree on
         status = Status.INTERRUPTED
-        state, progress, record = done
-        published = solver.weights(state)
+        fitted, record, progress = solver.weights(done.state), done.record, done.progress
     except BaseException:
         # Observers learn of the end whatever caused it, and the error goes on.
-        _notify_end(callbacks, Status.RUNNING, done[0])
+        _notify_end(callbacks, Status.RUNNING, done.state)
         raise
-    _notify_end(callbacks, status, state)
-    return Solution(status, state, published, progress, record)
+    _notify_end(callbacks, status, done.state)
+    return Solution(status, done, fitted, progress, record)
+
+
+async def _round(
+    solver: Solver[S], done: Standing[S], limits: Request[Any], evaluate: Evaluate, earlier: float
+) -> Standing[S]:
+    """Do a round, and evaluate if that is due."""
+    progress = replace(done.progress)
+    started = await OwnSeconds(done.state.passes)
+    with np.errstate(over="ignore", invalid="ignore"):  # what diverges is judged by `_status`
+        state, report = await solver.round(done.state)
+    ended = await OwnSeconds(state.passes)
+    _add_round(progress, report, ended - started, earlier + ended)
+    following = Standing(state, progress, _record(state, report, progress), done.best)
+    if not _is_due(solver, following, limits):
+        return following
+    progress.evaluated_at = state.passes
+    # Evaluated at the same predictor that would be published.
+    fitted = solver.weights(state)
+    await _evaluate(evaluate, fitted, following.record, progress)
+    if limits.patience is None or not _is_best(following.record, progress):
+        return following
+    # later rounds replace what these need
+    return replace(following, best=replace(fitted, duals=None, improved_weights=None))
+
+
+def _event(done: Standing[Any], what: str) -> RoundEvent:
+    return RoundEvent(done.record, done.state, asdict(done.progress), what, done.best)
 
 
 def _notify_end(callbacks: Sequence[Callback], status: Status, state: State) -> None:
@@ -187,8 +201,17 @@ def _notify_end(callbacks: Sequence[Callback], status: Status, state: State) -> 
         callback.on_end(status, state)
 
 
-def _limit_met(limits: Request[Any], state: State, progress: Progress, record: dict[str, Any]) -> Status:
-    if record.get("objective", 0.0) is None:
+def _status(solver: Solver[S], limits: Request[Any], done: Standing[S]) -> Status:
+    """Return how a fit stands after a round: a function of what its checkpoint holds."""
+    own, met = solver.status(done.state), _limit_met(limits, done)
+    if own == Status.DIVERGED or met == Status.DIVERGED:
+        return Status.DIVERGED
+    return own if own in _OWN_ENDS else met
+
+
+def _limit_met(limits: Request[Any], done: Standing[Any]) -> Status:
+    record, progress, passes = done.record, done.progress, done.state.passes
+    if record.get("objective", 0.0) is None or record.get("running_loss", 0.0) is None:
         return Status.DIVERGED
     if _is_within(limits, record.get("certificate", {})) and not record.get("preliminary"):
         # Tolerances come first: a fit that converges in its last allowed pass has converged.
@@ -197,43 +220,25 @@ def _limit_met(limits: Request[Any], state: State, progress: Progress, record: d
         return Status.CONVERGED
     if limits.patience is not None and progress.best and progress.best["misses"] >= limits.patience:
         return Status.EARLY_STOPPED
-    if state.passes >= _most_passes(limits) - _ROUNDING:
+    if passes >= _most_passes(limits) - _ROUNDING:
         return Status.MAX_PASSES
     if limits.max_seconds is not None and progress.seconds >= limits.max_seconds:
         return Status.MAX_SECONDS
     return Status.RUNNING
 
 
-async def _judged(
-    solver: Solver[S],
-    state: S,
-    record: dict[str, Any],
-    progress: Progress,
-    limits: Request[Any],
-    evaluate: Evaluate,
-) -> tuple[Status, Fitted | None]:
-    """Evaluate if it is due; return the status after a round, and a new best predictor under patience."""
-    own = solver.status(state)
-    ended = own in _OWN_ENDS
-    # An evaluation at the end is due whatever the interval says.
-    last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
+def _is_due(solver: Solver[S], done: Standing[S], limits: Request[Any]) -> bool:
+    """Return whether a round is to be evaluated: when its turn has come, and at an end whatever the interval says."""
+    record, between, status = done.record, _passes_between(limits), _status(solver, limits, done)
+    if not between or status == Status.DIVERGED:
+        return False
     estimated = _waits_for_estimate(limits) and record.get("gap_estimate") is not None
-    between = _passes_between(limits)
-    due = state.passes - progress.evaluated_at >= between - (_ABOUT if estimated else _ROUNDING)
+    since = done.state.passes - done.progress.evaluated_at
+    due = since >= between - (_ABOUT if estimated else _ROUNDING)
     if due and estimated:
         expected = record.get("gap_expected") or record["gap_estimate"]
         due = expected <= _NEAR * largest_certificate(limits, record.get("objective_estimate") or 0.0)
-    best = None
-    if between and (due or last):
-        progress.evaluated_at = state.passes
-        # Evaluated at the same predictor that would be published.
-        fitted = solver.weights(state)
-        await _evaluate(evaluate, fitted, record, progress)
-        if limits.patience is not None and _is_best(record, progress):
-            best = replace(fitted, duals=None, improved_weights=None)  # later rounds replace what these need
-    # checked again: the evaluation may have met the tolerance, or used up the patience
-    limit = _limit_met(limits, state, progress, record)
-    return own if ended and limit != Status.DIVERGED else limit, best
+    return due or status != Status.RUNNING
 
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
@@ -262,11 +267,11 @@ def _finite(value: Any) -> Any:
 async def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
     started = await OwnSeconds()
     record.update(_finite(await evaluate(fitted)))
-    rounding = record.pop("certificate_rounding", 0.0)
+    rounding, searched = record.pop("certificate_rounding", 0.0), record.pop("bound", None)
     progress.reached = record.pop("reached", progress.reached)
     # A bound of the sparse problem says nothing about its refit.
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
-        _tighten(record, progress, rounding)
+        _tighten(record, progress, rounding, searched)
     share = relative_bound(record)
     if share is not None:
         record["certificate"]["relative"] = share
@@ -285,13 +290,14 @@ def relative_bound(record: Mapping[str, Any]) -> float | None:
     return float(value / objective)
 
 
-def _tighten(record: dict[str, Any], progress: Progress, rounding: float) -> None:
+def _tighten(record: dict[str, Any], progress: Progress, rounding: float, searched: float | None) -> None:
     """Tighten a certificate by the best bound of the optimum so far: dual points are not monotone."""
     objective, certificate = record.get("objective"), record.get("certificate", {})
     value = certificate.get("value")
     if objective is None or value is None or certificate["kind"] not in _BOUNDS:
         return
-    lower = objective - value
+    # what a search knows to the bit: a resumed one starts from it
+    lower = objective - value if searched is None else searched
     # Bounds of the optimum are valid for the whole fit, whichever weights they came from.
     progress.bound = lower if progress.bound is None else max(lower, progress.bound)
     certificate["value"] = min(value, max(objective - progress.bound, rounding))

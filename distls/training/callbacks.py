@@ -11,6 +11,7 @@ from typing import TextIO
 
 from distls.facts import percent
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
+from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import Record, State, Status
 from distls.storage.errors import printable
 from distls.training.fit_facts import judged_fact, objective_fact
@@ -47,32 +48,34 @@ class EventLog(SilentCallback):
 
 
 class Checkpointer(SilentCallback):
-    """Saves the state every `seconds` (0: after every round), and when a fit is interrupted."""
+    """Saves the state every `seconds` (0: after every round), and when a fit was ended by what will not recur."""
 
     def __init__(
         self, run: Run, seconds: float = 30.0, saved: Callable[[State], None] = lambda state: None
     ) -> None:
         self._run, self._seconds, self._saved = run, seconds, saved
         self._last = time.monotonic()
-        self._extra: Record = {}
+        self._done: Standing[State] | None = None
 
     def on_round(self, event: RoundEvent) -> None:
         """Save when it is time."""
-        self._extra = {"progress": event.progress}
+        done = Standing(event.state, Progress(**event.progress), event.record, event.best)
         # At the end of a round only: a checkpoint inside of one would have to be thrown away.
         if time.monotonic() - self._last >= self._seconds:
-            self.save(event.state)
+            self.save(done)
+        # last: an interrupt meanwhile ends the fit with the round before
+        self._done = done
 
     def on_end(self, status: Status, state: State) -> None:
-        """Save what an interrupt would lose."""
+        """Save what an interrupt would lose, or another clock end elsewhere."""
         # Before the first round there is nothing to save.
-        if status == Status.INTERRUPTED and state.round:
-            self.save(state)
+        if self._done is not None and status in (Status.INTERRUPTED, Status.MAX_SECONDS):
+            self.save(self._done)
 
-    def save(self, state: State) -> None:
+    def save(self, done: Standing[State]) -> None:
         """Write a checkpoint now."""
-        self._run.save_checkpoint(state, self._extra)
-        self._saved(state)
+        self._run.save_checkpoint(done)
+        self._saved(done.state)
         self._last = time.monotonic()
 
 

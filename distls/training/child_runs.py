@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from distls.clock import PARTS
-from distls.execution.batch import run_batch
+from distls.execution.batch import run_alone, run_batch
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
 from distls.problem import penalty_of
@@ -16,10 +16,10 @@ from distls.solvers.loop import Progress
 from distls.solvers.solver import Record, Status
 from distls.storage.errors import MemoryPlanError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import save_model, used_rows
+from distls.storage.model.model import used_rows
 from distls.training.configuration import FitRequest, Setting
 from distls.training.run_folder import Run, is_run
-from distls.training.setting_fit import FitOptions, FitResult, train_setting
+from distls.training.setting_fit import End, FitOptions, FitResult, calibrated, close, store, train_setting
 from distls.workers.penalties.penalty_registry import penalty_named
 
 _MOST = 64  # fits whose results a reduction holds at once
@@ -28,8 +28,10 @@ _MOST = 64  # fits whose results a reduction holds at once
 class Children:
     """The child runs of a run, and what they have cost."""
 
-    def __init__(self, run: Run, options: FitOptions, count: int, *, at_most: bool = False) -> None:
-        self._run, self._options = run, options
+    def __init__(
+        self, run: Run, request: FitRequest, options: FitOptions, count: int, *, at_most: bool = False
+    ) -> None:
+        self._run, self._request, self._options = run, request, options
         self._count = f"at most {count}" if at_most else str(count)
         # Parts are the sums of the children's; all seconds those of the commands that have trained them.
         self._passes, self._earlier, own = 0.0, 0.0, Progress()
@@ -109,20 +111,13 @@ class Children:
 
     def publish(self, won: FitResult | None, params: Params) -> FitResult:
         """Publish the model of a child, with the settings of all; without one the fit has diverged."""
-        run = self._run
-        cost = self._cost()
         if won is None or won.model is None:
-            run.write_status({"status": Status.DIVERGED, **cost, "children": self._summaries})
-            return FitResult(Status.DIVERGED, None, run.path, self._passes, cost["seconds"], {})
-        save_model(run.path / "model", won.model)
-        # The model before the status: a status without a model would be a broken run.
-        chosen = {"selected": params, "children": self._summaries, "weights_sha256": won.model.sha256}
-        run.write_status({**won.record, "status": won.status, **cost, **chosen})
-        run.clear()
-        return replace(
-            won, run=run.path, passes=self._passes, seconds=cost["seconds"], selected=params,
-            record={**won.record, **cost}, made=time.perf_counter(),
-        )  # fmt: skip
+            end = End(Status.DIVERGED, {})
+        else:
+            work = calibrated(self._run, self._request, End(won.status, won.record, won.model))
+            end = store(self._run, run_alone(work, self._options.executor))
+            end.record["selected"] = params
+        return close(self._run, end, {**self._cost(), "children": self._summaries})
 
     def _cost(self) -> Record:
         """Return the passes of all, and the seconds of the commands with their parts."""

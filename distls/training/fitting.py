@@ -14,7 +14,6 @@ from typing import Any, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.evaluation.calibrate import calibrate_model, store_calibrated
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
@@ -23,7 +22,6 @@ from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
 from distls.request import Options, takes_request
-from distls.serving.fitted_model import fitted_model
 from distls.solvers.events import Callback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
@@ -38,7 +36,7 @@ from distls.training.configuration import FitRequest, Setting
 from distls.training.regularization_path import has_path, path_start, settings_of_path
 from distls.training.run_folder import Run
 from distls.training.selection import train_children, train_folds
-from distls.training.setting_fit import FitOptions, FitResult, train_setting
+from distls.training.setting_fit import FitOptions, FitResult, finished, train_setting
 
 # Fits of a path, each with a run of its own, at most about.
 _PATH_FITS = 100
@@ -242,6 +240,8 @@ def _run_bytes(request: FitRequest) -> float:
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Continue a run that is open, to one setting, paths of them, or several to choose among; see `resume`."""
     with _held(run):
+        if run.has_ended:
+            return run_alone(finished(run, request), options.executor)
         # Before the first read: a worker that sees other files must not take part.
         for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:
@@ -249,18 +249,10 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
         if has_path(request.method, request.grid):
             paths = [_path_of(run, setting, options) for setting in request.settings]
             of_folds = request.grid[0].get("folds") is not None
-            result = (train_folds if of_folds else train_children)(run, request, paths, options)
-        elif request.select is None and len(request.settings) == 1:
-            result = run_alone(train_setting(run, request, options), options.executor)
-        else:
-            result = train_children(run, request, [[params] for params in request.grid], options)
-        # Calibrated already, where a resumed run had done it.
-        if request.calibrate is None or result.model is None or result.model.calibration:
-            return result
-        name = str(run.path)
-        found = calibrate_model(options.executor, request.calibrate, result.model, request.calibration, name)
-        store_calibrated(run.path, found.model)
-        return replace(result, model=fitted_model(found.model, name), calibrated=found.evaluation)
+            return (train_folds if of_folds else train_children)(run, request, paths, options)
+        if request.select is None and len(request.settings) == 1:
+            return run_alone(train_setting(run, request, options), options.executor)
+        return train_children(run, request, [[params] for params in request.grid], options)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -29,21 +30,25 @@ import msgspec
 
 from distls.methods.method import Params
 from distls.request import Request
+from distls.solvers.loop import Standing
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import (
     canonical_json,
+    is_half,
     os_errors_described,
     remove_tree,
     subfolders,
+    sweep,
     write_json,
 )
 from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
-from distls.storage.model.bundle import read_bundle, write_bundle
+from distls.storage.model.bundle import write_bundle
+from distls.training.checkpoint import packed, read_checkpoint, round_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -53,20 +58,14 @@ _KEPT_CHECKPOINTS = 2  # a fit can go on from the older one if the newest is dam
 _LARGEST_EVENTS = 2**30
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = re.compile(r"round-\d{6,}")
-
-
-# A file or folder that was being written, or replaced, under a temporary name.
-_HALF = re.compile(r".+\.[0-9a-f]{8}\.(partial|old)")
-
-
-def _is_half(path: Place) -> bool:
-    return _HALF.fullmatch(path.name) is not None
+# Beside the state of rows; `best` is of runs that were begun before checkpoints had it.
+_WHILE_IT_RUNS = ("checkpoints", "all-rows", "best")
 
 
 def _is_left_over(path: Place) -> bool:
     """Return whether the file is left over from a run that was killed before it had a configuration."""
     unused = path.name == "checkpoints" and not any(path.iterdir())
-    return unused or path.name == "lock" or _is_half(path)
+    return unused or path.name == "lock" or is_half(path)
 
 
 _Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
@@ -153,7 +152,7 @@ class Run:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the run against other writers, and remove what a killed one left half-written.
+        """Lock the run against other writers, and remove what a killed one left.
 
         Raises StorageError, naming the other process, if it is locked.
         """
@@ -165,19 +164,19 @@ class Run:
             yield
 
     def _sweep(self) -> None:
-        """Remove what was being written when a process was killed."""
+        """Remove what was being written, or removed, when a process was killed."""
         if isinstance(self.path, StorePath):
             whole = self.checkpoints()
-            half = [path for path in subfolders(self.path / "checkpoints") if path not in whole]
-        else:
-            folders = (self.path, self.path / "checkpoints")
-            half = [path for folder in folders for path in folder.glob("*.*") if _is_half(path)]
-            half.extend(path for path in self.path.glob(".probe-*") if not _is_half(path))
-        for path in half:
-            if path.is_dir():
-                remove_tree(path)
-            else:
-                path.unlink()
+            for path in subfolders(self.path / "checkpoints"):
+                if path not in whole:
+                    remove_tree(path)
+            return
+        for folder in (self.path, self.path / "checkpoints"):
+            sweep(folder)
+        for path in self.path.glob(".probe-*"):
+            path.unlink()
+        if self.has_ended and (self.path / "model").is_dir():
+            self.clear()
 
     @property
     def config(self) -> RunConfig:
@@ -207,6 +206,11 @@ class Run:
         status = self._read("status.json", f"; {self.again}")
         self._decoded("status.json", status, RunStatus)
         return status
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it came to an end, so that there is nothing to train."""
+        return self.status["status"] not in (Status.RUNNING, Status.INTERRUPTED)
 
     @property
     def is_stopped(self) -> bool:
@@ -281,16 +285,21 @@ class Run:
             kept = [event for event in events if event["round"] <= last_round]
         self._events.replace([json.dumps(event) for event in kept])
 
-    def save_checkpoint(self, state: State, extra: Record) -> None:
-        """Write the state as a checkpoint, then remove all but the last two."""
-        self.check_there()
-        scalars, arrays = state.split()
-        # events must be stored before the checkpoint: a resume truncates them to its round
-        self._events.flush()
-        attributes = {"state": scalars, "request": self._request, **extra}
-        write_bundle(self._checkpoint(state.round), "checkpoint", attributes, arrays)
+    def save_checkpoint(self, done: Standing[State]) -> None:
+        """Write where a fit stands as a checkpoint, then remove all but the last two."""
+        self._write_state(self._checkpoint(done.state.round), done)
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
             remove_tree(old)
+
+    def keep_final(self, done: Standing[State]) -> None:
+        """Keep the last round: what the fit ends with, and goes on from with more passes."""
+        self._write_state(self.path / "final", done)
+
+    def _write_state(self, folder: Place, done: Standing[State]) -> None:
+        self.check_there()
+        # events must be stored before the checkpoint: a resume truncates them to its round
+        self._events.flush()
+        write_bundle(folder, "checkpoint", *packed(done, self._request))
 
     def _checkpoint(self, number: int) -> Place:
         return self.path / "checkpoints" / f"round-{number:06d}"
@@ -303,25 +312,23 @@ class Run:
         # the description is written last: in an object store a checkpoint under way has none
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
-    def load_checkpoint(
-        self, state_type: type[S], holds: Callable[[S], bool]
-    ) -> tuple[S, Record, Place] | None:
+    def load_checkpoint(self, state_type: type[S], holds: Callable[[S], bool]) -> Standing[S] | None:
         """Read the newest checkpoint that is sound, or None when there is none yet; raises the newest one's error.
 
         Where `holds` misses what is kept of rows, an older checkpoint for which it does is read. Raises FormatError for
         a checkpoint of another request than the run's.
         """
-        paths = self.checkpoints()
+        paths = self._states()
         errors: list[CorruptDataError] = []
-        sound: list[tuple[S, Record, Place]] = []
+        sound: list[Standing[S]] = []
         for path in reversed(paths):
             try:
-                state, extra = self._load(path, state_type)
+                done = read_checkpoint(path, self.path, state_type, self._request)
             except CorruptDataError as error:
                 errors.append(error)
                 continue
-            sound.append((state, extra, path))
-            if len(paths) == 1 or holds(state):
+            sound.append(done)
+            if len(paths) == 1 or holds(done.state):
                 if path != paths[-1]:
                     lost = errors[0] if errors else f"{paths[-1]}: what is kept of its rows was lost"
                     _LOG.warning("%s; the fit goes on from %s", lost, path.name)
@@ -330,41 +337,34 @@ class Run:
             raise errors[0]
         return sound[0] if sound else None
 
-    def _load(self, path: Place, state_type: type[S]) -> tuple[S, Record]:
-        attributes, arrays = read_bundle(path, "checkpoint", self.path)
-        # absent where it was written before checkpoints named their request
-        if attributes.pop("request", self._request) != self._request:
-            raise FormatError(f"{path}: no checkpoint of this fit: {self.path / 'config.json'} was changed")
-        with as_format_error(str(path)):
-            scalars = attributes.pop("state")
-            return state_type.join(scalars, arrays), attributes
-
-    def keep_final(self, state: State, extra: Record) -> None:
-        """Keep the state of the last round, from which `reopen` goes on."""
-        scalars, arrays = state.split()
-        attributes = {"state": scalars, "request": self._request, **extra}
-        write_bundle(self.path / "final", "checkpoint", attributes, arrays)
+    def _states(self) -> list[Place]:
+        """Return the checkpoints and the last round of a fit that had ended, oldest first."""
+        found, final = self.checkpoints(), self.path / "final"
+        if not (final / "bundle.json").exists():
+            return found
+        ended = math.inf  # damaged: it is said which checkpoint is taken instead
+        with contextlib.suppress(CorruptDataError):
+            ended = round_of(final)
+        older = [path for path in found if int(path.name[6:]) < ended]
+        return [*older, final, *found[len(older) :]]
 
     def reopen(self, config: RunConfig) -> None:
         """Make a run that has ended one that was stopped after its last round, and is to end as `config` says.
 
         Raises MismatchError if its last round was not kept.
         """
-        final = self.path / "final"
-        if not (final / "bundle.json").exists():
+        if not (self.path / "final" / "bundle.json").exists():
             raise MismatchError(
                 f"{self.path}: its last round was not kept, as by fits of several settings, of methods that end by "
                 f"themselves; start from its model instead: -p init={self.path}"
             )
-        attributes, arrays = read_bundle(final, "checkpoint", self.path)
-        with as_format_error(str(final)):
-            number = int(attributes["state"]["round"])
-        self.write_config(config)
-        # `final` stays until the fit ends again: a process that is killed here is called again
-        write_bundle(self._checkpoint(number), "checkpoint", attributes, arrays)
+        # first: a process that is killed here leaves a run that ends as before
         self.write_status({**self.status, "status": Status.INTERRUPTED})
+        self.write_config(config)
 
-    def clear(self, *, keep_rows: bool = False) -> None:
-        """Remove what only a resume needs: the published model is complete, with the state of rows if it is kept."""
-        for name in ("checkpoints", "best") if keep_rows else ("checkpoints", "state", "best"):
+    def clear(self) -> None:
+        """Remove what only a resume needs: the model is published, and the duals in the state of rows, if there are."""
+        for name in _WHILE_IT_RUNS:
             remove_tree(self.path / name)
+        if not (self.path / "state" / "point" / "bundle.json").exists():
+            remove_tree(self.path / "state")

@@ -19,7 +19,6 @@ from distls.memory_plan import check_workers
 from distls.methods.method import Params
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
-from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place
 from distls.training.child_runs import Children
 from distls.training.configuration import FitRequest, Setting
@@ -86,7 +85,7 @@ def train_children(
     the model of the run before.
     """
     race = Race(chains, counts=False, prune=False)
-    children = Children(run, options, len(race.points) + request.refit)
+    children = Children(run, request, options, len(race.points) + request.refit)
     fits = _fitted(children, request, race, [None])
     if children.interrupted:
         return children.stopped()
@@ -109,7 +108,7 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     setting = request.settings[0]
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
-    children = Children(run, options, folds * len(race.points) + 1, at_most=prune)
+    children = Children(run, request, options, folds * len(race.points) + 1, at_most=prune)
     apart = request.without("select", "eval_data", trial=prune)
     fits = _fitted(children, apart, race, fold_views(request.data, options.executor, folds))
     if children.interrupted:
@@ -310,9 +309,7 @@ def _refitted(
         return children.stopped()
     judged = {name: value for name, value in won.result.record.items() if name.startswith("select_")}
     note = f"fitted again, to all {rows.meta.n_rows:,} rows: training and selection data"
-    published = children.publish(_noted(result, note, judged), won.params)
-    remove_tree(folder)
-    return published
+    return children.publish(_noted(result, note, judged), won.params)
 
 
 # -- what they are called, and what is told of them ------------------------------------------------------

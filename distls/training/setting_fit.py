@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from distls.clock import began
+from distls.evaluation.calibrate import Calibrated, calibrate_model
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution import memory_of
@@ -23,9 +25,8 @@ from distls.methods.method import Params
 from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
-from distls.solvers.loop import Progress, Solution, progress_of, solve
+from distls.solvers.loop import Progress, Solution, Standing, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, load_model, save_model
@@ -35,7 +36,7 @@ from distls.training.configuration import FitRequest, Setting
 from distls.training.fit_facts import fit_facts
 from distls.training.fit_warnings import fit_warnings
 from distls.training.run_folder import Run
-from distls.workers.duals.stored_duals import publish_duals, published_duals
+from distls.workers.duals.stored_duals import DualPoint, drop_others, publish_duals, published_duals
 from distls.workers.prediction.predictor import LinearPredictor
 
 
@@ -50,7 +51,7 @@ class FitResult(Shown):
     run : Place or None
         None when no run folder was asked for.
     record : dict
-        The last round's record.
+        What ``status.json`` holds: the last round's record, scores, warnings, plan and costs.
     selected : dict or None
         With select: the parameters that won.
     calibrated : Evaluation, LabelEvaluation or None
@@ -117,29 +118,24 @@ class FitOptions:
 
 
 async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    """Train the one setting of a request into `run`, from its newest checkpoint if it has one, as a fit of a batch."""
-    status = run.status
+    """Train the one setting of a request into `run`, from where it stood if it was stopped, as a fit of a batch."""
     # A run that has ended is not trained again.
-    if status["status"] not in (Status.RUNNING, Status.INTERRUPTED):
-        return _finished(run, status)
+    if run.has_ended:
+        return await finished(run, request)
     (setting,) = request.settings
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
-    state, progress, best = _start(run, solver)
-    options.started(progress)
-    earlier = progress.seconds
-    made = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
+    begun = _start(run, solver)
+    options.started(begun.progress)
+    earlier = begun.progress.seconds
+    made: Record = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
+    clock = {"passes": begun.state.passes, "seconds": earlier}
     # Written before the first round: a run that is killed there can be resumed.
-    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
-    # the other methods have bounds of their own, which converge
-    sought = request.is_judged and setting.method.steps is not None
-    evaluator = Evaluator(
-        setting.problem, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
-        search=_search(run, request, options, progress) if sought else None,
-    )  # fmt: skip
+    run.write_status({"status": Status.RUNNING, **clock, **made})
+    evaluator = _evaluator(run, request, options, solver, begun.progress)
     meta, slots = request.data.meta, options.executor.slots
     start = FitStart(
         request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes), slots,
-        request.passes, state.passes, options.what,
+        request.passes, begun.state.passes, options.what,
     )  # fmt: skip
     saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
     watchers = [*options.callbacks, EventLog(run), saver]
@@ -147,28 +143,38 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
         callback.on_start(start)
     prepared = await OwnSeconds()
     await Wanted(solver.prepare)  # workers compile and load their kernels
-    progress.startup_seconds += await OwnSeconds() - prepared
+    begun.progress.startup_seconds += await OwnSeconds() - prepared
     solution = await solve(
-        solver,
-        state,
-        limits=request,
-        evaluate=evaluator,
-        callbacks=watchers,
-        progress=progress,
-        best=best,
-        keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
-        what=options.what,
+        solver, begun, limits=request, evaluate=evaluator, callbacks=watchers, what=options.what
     )
     # Only a fit that a limit has ended can go on from its last state.
     keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
-    return await _conclude(run, solution, setting, evaluator, request.eval_data, made, keep, earlier)
+    again = solution.done is begun
+    try:
+        end = await _judged(run, request, solution, evaluator, keep=keep, again=again)
+    except KeyboardInterrupt:  # as in a round: nothing that was learnt is lost
+        saver.save(solution.done)
+        end = End(Status.INTERRUPTED, solution.record)
+    duals = solution.fitted.duals
+    end = store(run, end, duals)
+    solution.progress.seconds = earlier + await OwnSeconds()
+    return close(run, end, {"passes": solution.state.passes, **asdict(solution.progress), **made}, duals)
 
 
-def _search(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch:
-    """Return what looks for a bound of the optimum."""
-    folder, slots = run.path.absolute() / "state", options.executor.slots
-    return DualSearch(
-        request.settings[0].problem, request, progress, folder, slots=slots, memory=options.memory
+def _evaluator(
+    run: Run, request: FitRequest, options: FitOptions, solver: Solver[Any], progress: Progress
+) -> Evaluator:
+    """Return what evaluates the fit, with a search for a bound of the optimum where its method has none of its own."""
+    (setting,), search = request.settings, None
+    if request.is_judged and setting.method.steps is not None:
+        folder, slots = run.path.absolute() / "state", options.executor.slots
+        search = DualSearch(setting.problem, request, progress, folder, slots=slots, memory=options.memory)
+    return Evaluator(
+        setting.problem,
+        solver.data,
+        eval_data=request.eval_data,
+        select_data=request.selected_on,
+        search=search,
     )
 
 
@@ -179,23 +185,20 @@ def _versions() -> Mapping[str, str]:
     return MappingProxyType({**libraries, "python": platform.python_version()})
 
 
-def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
-    """Return state, progress and the best weights: of the newest checkpoint, or of a fresh start."""
+def _start(run: Run, solver: Solver[S]) -> Standing[S]:
+    """Return where the fit stood at its newest checkpoint, or a fresh start."""
     found = run.load_checkpoint(solver.state_type, solver.holds)
-    if found is None:
-        # Events of an attempt without a checkpoint are not part of this fit.
-        run.truncate_events(0)
-        return solver.init(), Progress(), None
-    state, extra, checkpoint = found
     # Events after the checkpoint will be written again.
-    run.truncate_events(state.round)
-    progress, best = progress_of(extra, str(checkpoint)), None
-    if progress.best is not None and (run.path / "best").exists():
-        model = load_model(run.path / "best")
-        # The published alpha of a path, which the problem does not know.
-        alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
-        best = Fitted(LinearPredictor.of(model), alpha)
-    return state, progress, best
+    run.truncate_events(0 if found is None else found.state.round)
+    if found is None:
+        return Standing(solver.init())
+    if found.progress.best is None or found.best is not None or not (run.path / "best").exists():
+        return found
+    # of a run that was begun before checkpoints had the best predictor
+    model = load_model(run.path / "best")
+    # The published alpha of a path, which the problem does not know.
+    alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
+    return replace(found, best=Fitted(LinearPredictor.of(model), alpha))
 
 
 def _model(fitted: Fitted, setting: Setting) -> LinearModel:
@@ -217,62 +220,105 @@ def _model(fitted: Fitted, setting: Setting) -> LinearModel:
     )
 
 
-async def _conclude(
-    run: Run,
-    solution: Solution,
-    setting: Setting,
-    evaluator: Evaluator,
-    eval_data: Dataset | None,
-    made: Record,
-    keep_final: bool,
-    earlier: float,  # seconds until the fit was begun or resumed
-) -> FitResult:
-    record = dict(solution.record)
-    model = None
-    if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
-        predictor = await evaluator.published(solution.fitted.predictor)
-        model = _model(replace(solution.fitted, predictor=predictor), setting)
-        record |= await evaluator.selection(predictor)
-        # status.json has them only where there are some
-        proves, ordered = setting.method.proves, "shuffle" in setting.params
-        slope = evaluator.slope
-        found = fit_warnings(setting.problem, solution.status, record, slope, eval_data, proves, ordered)
-        record |= {"warnings": found} if found else {}
-        # The run may have been removed meanwhile, and must not come back as half a run.
-        run.check_there()
-        if keep_final:  # first: a run in which it fails has no model
-            run.keep_final(solution.state, {"progress": asdict(solution.progress)})
-        save_model(run.path / "model", model)
-        if isinstance(model.weights, ClassBlocks):
-            model = load_model(run.path)  # its blocks are those of the model from now on
-        record["weights_sha256"] = model.sha256
-    solution.progress.seconds = earlier + await OwnSeconds()
-    record |= asdict(solution.progress)
-    clock = {"passes": solution.state.passes, **made}
-    # After the model, since a status of success promises one.
-    run.write_status({**record, **clock, "status": solution.status})
-    if model is not None:
-        duals = solution.fitted.duals
-        if duals is not None:
-            publish_duals(duals, setting.problem.dataset.fingerprint)
+class End(NamedTuple):
+    """How a fit ended: all that is published, but for its costs."""
+
+    status: Status
+    record: Record
+    model: LinearModel | None = None
+    calibrated: Any = None  # the evaluation of a calibrated model
+
+
+async def _judged(
+    run: Run, request: FitRequest, solution: Solution, evaluator: Evaluator, *, keep: bool, again: bool
+) -> End:
+    """Return the end of a fit: of one that has a model with scores, warnings and calibration.
+
+    With `keep` its last round is kept, first of all; `again`: it had ended when it was stopped, and is resumed there.
+    """
+    (setting,), record, fitted = request.settings, dict(solution.record), solution.fitted
+    if solution.status in (Status.INTERRUPTED, Status.DIVERGED):
+        return End(solution.status, record)
+    if keep:
+        run.keep_final(solution.done)
+    predictor = await evaluator.published(fitted.predictor)
+    record |= await evaluator.selection(predictor)
+    if again and fitted.duals is None and record.get("objective") is not None:
+        await evaluator.objective(fitted)  # for the slope: the rest of the evaluation is in the record
+    # status.json has them only where there are some
+    proves, ordered, slope = setting.method.proves, "shuffle" in setting.params, evaluator.slope
+    found = fit_warnings(setting.problem, solution.status, record, slope, request.eval_data, proves, ordered)
+    record |= {"warnings": found} if found else {}
+    end = End(solution.status, record, _model(replace(fitted, predictor=predictor), setting))
+    return await calibrated(run, request, end)
+
+
+async def calibrated(run: Run, request: FitRequest, end: End) -> End:
+    """Return an end with its model calibrated, if that was asked for."""
+    if request.calibrate is None or end.model is None:
+        return end
+    data, model = request.calibrate, end.model
+
+    def calibration(executor: Executor) -> Calibrated:
+        return calibrate_model(executor, data, model, request.calibration, str(run.path))
+
+    found = await Wanted(calibration)
+    return end._replace(model=found.model, calibrated=found.evaluation)
+
+
+def store(run: Run, end: End, duals: DualPoint | None = None) -> End:
+    """Store the model of an end, and the duals that prove it: all that its status will promise."""
+    # The run may have been removed meanwhile, and must not come back as half a run.
+    run.check_there()
+    model = end.model
+    if model is None:
+        return end
+    save_model(run.path / "model", model)
+    if isinstance(model.weights, ClassBlocks):
+        model = load_model(run.path)  # its blocks are those of the model from now on
+    if duals is not None:
+        publish_duals(duals, model.dataset_fingerprint)
+    return end._replace(model=model, record={**end.record, "weights_sha256": model.sha256})
+
+
+def close(run: Run, end: End, costs: Record, duals: DualPoint | None = None) -> FitResult:
+    """Write the status of an end that is stored, which makes it one, and remove what only a resume needs."""
+    run.write_status({**end.record, **costs, "status": end.status})
+    if end.model is not None:
         # last: a run killed before its status is written resumes from its checkpoint
-        run.clear(keep_rows=duals is not None)
-    fitted = None if model is None else fitted_model(model)
-    return FitResult(
-        solution.status, fitted, run.path, solution.state.passes, solution.progress.seconds, record
-    )
+        _clear(run, duals)
+    return _result(run, end.model, end.calibrated)
 
 
-def _finished(run: Run, status: Record) -> FitResult:
+async def finished(run: Run, request: FitRequest) -> FitResult:
     """Return the result of a run that has ended already; resuming it changes nothing."""
-    ended = Status(status["status"])
-    model = fitted_model(_published(run)) if ended != Status.DIVERGED else None
-    if model is not None:
-        # what a process that was killed just then has left
-        run.clear(keep_rows=published_duals(str(run.path), model.dataset_fingerprint) is not None)
+    status = run.status
+    model = _published(run) if status["status"] != Status.DIVERGED else None
+    if model is None:
+        return _result(run, None)
+    # what a process that was killed just then has left
+    duals = published_duals(str(run.path), model.dataset_fingerprint)
+    _clear(run, duals)
+    if model.calibration or request.calibrate is None:
+        return _result(run, model)
+    # of a run that was begun when calibration came after the status
+    end = await calibrated(run, request, End(status["status"], status, model))
+    return close(run, store(run, end), {}, duals)
+
+
+def _clear(run: Run, duals: DualPoint | None) -> None:
+    run.clear()
+    if duals is not None:
+        drop_others(duals)
+
+
+def _result(run: Run, model: LinearModel | None, judged: Any = None) -> FitResult:
+    """Return what a run says about its end: the same, whether it has just come or was there already."""
+    status = run.status
     return FitResult(
-        ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected")
-    )
+        Status(status["status"]), None if model is None else fitted_model(model), run.path, status["passes"],
+        status["seconds"], status, status.get("selected"), judged,
+    )  # fmt: skip
 
 
 def _published(run: Run) -> LinearModel:

@@ -29,9 +29,8 @@ from distls.storage.dataset.partitions import WORTHWHILE_RATIO, are_below, are_o
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError, StorageError
 from distls.storage.filesystem.atomic import (
     atomic_directory,
-    remove_tree,
     replace_directory,
-    subfolders,
+    sweep,
     write_json,
 )
 from distls.storage.filesystem.paths import Place
@@ -230,10 +229,7 @@ def publish_columns(
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: column shards are missing; run `distls columns {root}` again")
-    # of writers that were killed
-    for leftover in subfolders(folder):
-        if leftover.suffix == ".partial":
-            remove_tree(leftover)
+    sweep(folder)
     arrays = ShardTable.of(ordered).to_arrays()
     write_arrays(folder / "shards", arrays)
     attributes = {

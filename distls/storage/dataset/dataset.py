@@ -21,6 +21,7 @@ from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.dataset.partitions import PartitionRecord, check_table, decoded_bytes, read_partition
 from distls.storage.dataset.row_origins import (
+    ORIGINS,
     OriginFacts,
     OriginRecord,
     RowOrigins,
@@ -28,7 +29,7 @@ from distls.storage.dataset.row_origins import (
     publish_origins,
 )
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
-from distls.storage.filesystem.atomic import remove_tree, write_json
+from distls.storage.filesystem.atomic import remove_tree, sweep, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.retry import read_with_retries
 from distls.storage.filesystem.safe_read import convert_json, read_json
@@ -294,8 +295,10 @@ def publish(
     table = PartitionTable.of(ordered)
     meta = msgspec.structs.replace(_with_counts(meta, ordered), features=_checksums_of(features))
     write_arrays(root / "partitions", table.to_arrays())
-    # an earlier attempt may have written others
+    # an earlier attempt may have written others, or been killed
     remove_tree(root / "features")
+    for folder in (root, root / "rows", root / ORIGINS):
+        sweep(folder)
     if features:
         write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from distls.storage.filesystem.atomic import write_bytes
+from distls.storage.filesystem.atomic import sync_file, write_bytes
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import read_bytes
 
@@ -28,6 +28,7 @@ class Lines:
             # Opened for each line: a crash loses at most the line being written.
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
+            self._unsent = True
             return
         if self._lines is None:
             self._lines = self.read()
@@ -37,21 +38,32 @@ class Lines:
             self.flush()
 
     def flush(self) -> None:
-        """Write what an object store does not have yet."""
-        if self._unsent and self._lines is not None:
+        """Make durable what was appended, or write it where an object store does not have it yet."""
+        if not self._unsent:
+            return
+        if not isinstance(self.path, StorePath):
+            sync_file(self.path)
+        elif self._lines is not None:
             self.replace(self._lines)
+        self._unsent = False
 
-    # Readers of this process must see what was appended.
     def read(self) -> list[str]:
         """Return all whole lines, without their ends; a line cut off by a crash is left out."""
-        self.flush()
+        # Readers of this process must see what was appended.
+        if isinstance(self.path, StorePath):
+            self.flush()
+        return self._content().decode().split("\n")[:-1]
+
+    def _content(self) -> bytes:
         try:
-            return read_bytes(self.path, self.path.parent, limit=self._limit).decode().split("\n")[:-1]
+            return read_bytes(self.path, self.path.parent, limit=self._limit)
         except FileNotFoundError:
-            return []
+            return b""
 
     def replace(self, lines: list[str]) -> None:
-        """Replace all lines."""
-        write_bytes(self.path, "".join(line + "\n" for line in lines).encode(), sync=False)
+        """Replace all lines, unless they are there already."""
+        content = "".join(line + "\n" for line in lines).encode()
+        if content != self._content():
+            write_bytes(self.path, content)
         if isinstance(self.path, StorePath):
             self._lines, self._unsent, self._sent = list(lines), False, time.monotonic()

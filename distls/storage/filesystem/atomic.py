@@ -8,6 +8,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -37,8 +38,6 @@ def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> N
     with _replacing(path, "wb", sync=sync) as file:
         for part in parts:
             file.write(part)
-    if sync:
-        _sync_directory(path.parent)
 
 
 @contextlib.contextmanager
@@ -54,6 +53,8 @@ def _replacing(path: Path, mode: str, *, sync: bool = True, **options: Any) -> I
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
+        if sync:
+            _sync_directory(path.parent)
     except BaseException:
         # Also for interrupts: partial files would be left behind.
         temporary.unlink(missing_ok=True)
@@ -140,6 +141,12 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Make durable what a file holds, and its name."""
+    _sync(path)
+    _sync_directory(path.parent)
+
+
 def _sync_directory(path: Path) -> None:
     # not every file system can sync a folder; the rename itself stays atomic
     with contextlib.suppress(OSError):
@@ -153,6 +160,21 @@ def remove_tree(folder: Place) -> None:
             folder.remove()
     else:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_half(path: Place) -> bool:
+    """Return whether it was being written, or replaced, under a temporary name."""
+    return _HALF.fullmatch(path.name) is not None
+
+
+def sweep(folder: Place, name: str = "") -> None:
+    """Remove what killed processes have left half-written in a folder, or under a name there; nobody writes it now."""
+    # an object store has no temporary names
+    if isinstance(folder, StorePath) or not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if is_half(path) and name in ("", _HALF.sub(r"\1", path.name)):
+            remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def subfolders(folder: Place) -> list[Place]:
@@ -175,6 +197,7 @@ def text_file(target: Place) -> Iterator[TextIO]:
         yield cast(TextIO, file)
 
 
+_HALF = re.compile(r"(.+)\.[0-9a-f]{8}\.(partial|old)", re.DOTALL)
 _CAUSES = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",

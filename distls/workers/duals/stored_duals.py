@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
-from distls.storage.filesystem.atomic import subfolders
+from distls.storage.filesystem.atomic import subfolders, sweep
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -135,15 +135,19 @@ def dual_files(
 
 
 def publish_duals(point: DualPoint, fingerprint: str) -> None:
-    """Leave the duals of a fit that has ended in RUN/state, with what is needed to read them, and nothing else."""
-    # Whatever the run no longer needs goes, since a published run may be kept for long.
-    files = RowState(point.folder)
-    for index, version in files.stored() - point.files:
-        files.drop(index, version)
+    """Leave the duals of a fit that has ended in RUN/state, with what is needed to read them."""
     arrays = {name: getattr(point, name) for name in _ARRAYS}
     names = {name: getattr(point, name) for name in _NAMES}
     # The description last: without it the point does not exist.
     write_bundle(place_of(point.folder) / "point", "duals", {**names, "dataset": fingerprint}, arrays)
+
+
+def drop_others(point: DualPoint) -> None:
+    """Remove what a run no longer needs once its status says that it has ended: it may be kept for long."""
+    files = RowState(point.folder)
+    for index, version in files.stored() - point.files:
+        files.drop(index, version)
+    sweep(files.folder)
 
 
 def published_duals(run: str, fingerprint: str) -> DualPoint | None:

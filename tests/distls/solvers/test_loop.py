@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +18,8 @@ from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.request import Request
 from distls.solvers.events import RoundEvent
-from distls.solvers.loop import Progress, Solution, progress_of, solve
+from distls.solvers.loop import Progress, Solution, Standing, solve
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
-from distls.storage.errors import FormatError
 from distls.training.callbacks import History
 from distls.workers.prediction.predictor import LinearPredictor
 
@@ -92,10 +91,10 @@ class Scripted:
 def run(
     solver: Fake, evaluate: Any = None, state: Counting | None = None, *callbacks: Any, **limits: Any
 ) -> Solution:
-    options = {name: limits.pop(name) for name in ("progress", "best", "keep_best") if name in limits}
+    stood = {name: limits.pop(name) for name in ("progress", "record", "best") if name in limits}
     work = solve(
-        solver, state or Counting(), limits=Request(**limits), evaluate=evaluate or Scripted(), callbacks=callbacks,
-        **options,
+        solver, Standing(state or Counting(), **stood), limits=Request(**limits), evaluate=evaluate or Scripted(),
+        callbacks=callbacks,
     )  # fmt: skip
     return run_alone(work, SerialExecutor())
 
@@ -219,9 +218,36 @@ def test_the_bound_of_a_certificate_survives_a_resume() -> None:
     state = Counting(2, 2.0, np.full((1, 1), 2.0))
     progress = Progress(evaluated_at=2.0, bound=12.0)
     assert certificates(bounded("duality_gap"), state, progress=progress) == [10.0 + 8.0 / 3 - 12.0, 0.0]
-    assert progress_of({"progress": asdict(Progress(bound=12.0))}, "a file").bound == 12.0
-    with pytest.raises(FormatError, match="a file: not written by distls"):
-        progress_of({"progress": asdict(Progress(bound="12"))}, "a file")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "value"),
+    [
+        ({"tol": 3.0}, 1.0),
+        ({"patience": 1, "passes": 9}, 1.0),
+        ({"passes": 3}, 1.0),
+        ({"passes": 9}, math.nan),
+    ],
+)
+def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits: dict[str, Any], value: float) -> None:
+    """Whatever ended it: after any round, what its checkpoint holds says whether it goes on."""
+    seen: list[RoundEvent] = []
+    watcher = Watching("a", [])
+    watcher.on_round = seen.append  # type: ignore[method-assign]
+
+    def ended(*start: Any, **stood: Any) -> tuple[Any, ...]:
+        solver = Fake(at_round=lambda r: value if r == 3 else 1.0)
+        evaluate = bounded("duality_gap", eval_error=lambda r: ERRORS[r])
+        found = run(solver, evaluate, *start, eval_every=1, **limits, **stood)
+        fitted, measured = found.fitted.predictor.coefficients[0, 0], dict(found.record)
+        for name in ("seconds", *PARTS):
+            measured.pop(name, None)
+        return found.status, found.state.round, fitted, measured, found.progress.best, found.progress.bound
+
+    whole = ended(None, watcher)
+    for event in seen:
+        stood = {"record": event.record, "progress": Progress(**event.progress), "best": event.best}
+        assert ended(event.state, **stood) == whole
 
 
 def test_norms_and_other_problems_bound_nothing() -> None:
@@ -289,15 +315,15 @@ ERRORS = {1: 0.5, 2: 0.3, 3: 0.4, 4: 0.3, 5: 0.2}
 def test_patience_publishes_the_best(
     patience: int, passes: int, status: Status, ended: int, best: int
 ) -> None:
-    kept: list[float] = []
+    seen: list[RoundEvent] = []
+    watcher = Watching("a", [])
+    watcher.on_round = seen.append  # type: ignore[method-assign]
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
-    solution = run(
-        Fake(), evaluate, passes=passes, patience=patience, eval_every=1,
-        keep_best=lambda fitted: kept.append(fitted.predictor.coefficients[0, 0]),
-    )  # fmt: skip
+    solution = run(Fake(), evaluate, None, watcher, passes=passes, patience=patience, eval_every=1)
+    kept = [event.best.predictor.coefficients[0, 0] for event in seen if event.best is not None]
     assert (solution.status, solution.state.round) == (status, ended)
     assert solution.fitted.predictor.coefficients[0, 0] == best == kept[-1]
-    assert kept == sorted(kept)
+    assert kept == [event.progress["best"]["round"] for event in seen]
     assert solution.record["eval_error"] == ERRORS[best]
     assert solution.progress.best == {"error": ERRORS[best], "round": best, "misses": ended - best}
 

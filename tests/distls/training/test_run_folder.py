@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,15 @@ import pytest
 
 from distls.columns.sharding import add_columns
 from distls.ingestion.ingest import ingest
-from distls.solvers.solver import State
+from distls.solvers.events import RoundEvent
+from distls.solvers.loop import Progress, Standing
+from distls.solvers.solver import Fitted, State, Status
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
+from distls.training import setting_fit
+from distls.training.callbacks import Checkpointer, History
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run, RunConfig, is_run
+from distls.workers.prediction.predictor import LinearPredictor
 
 CONFIG = RunConfig(method="mcid", dataset="/data", dataset_fingerprint="", seed=0, grid=[{}])
 
@@ -37,7 +42,12 @@ def run(tmp_path: Path) -> Run:
     return Run.create(tmp_path / "run", CONFIG)
 
 
-def newest_of(run: Run) -> tuple[Small, dict[str, Any], Any] | None:
+def saved(run: Run, number: int) -> None:
+    """Save a checkpoint of a round."""
+    run.save_checkpoint(Standing(Small(number)))
+
+
+def newest_of(run: Run) -> Standing[Small] | None:
     """The newest checkpoint that is sound, of a solver that keeps nothing of rows."""
     return run.load_checkpoint(Small, lambda state: True)
 
@@ -204,35 +214,79 @@ def test_events_after_the_checkpoint_are_dropped(run: Run) -> None:
 def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run: Run) -> None:
     for done in (1, 2, 999_999, 1_000_000):
         state = Small(done, done / 2, np.arange(3.0) * done, 0.1)
-        run.save_checkpoint(state, {"progress": {"seconds": float(done)}})
+        record = {"round": done, "objective": 0.1}
+        run.save_checkpoint(Standing(state, Progress(float(done), bound=0.1), record))
     assert [path.name for path in run.checkpoints()] == ["round-999999", "round-1000000"]
     found = newest_of(run)
     assert found is not None
-    state, extra, path = found
-    assert path.name == "round-1000000"
-    assert (state.round, state.passes, state.scale) == (1_000_000, 500_000.0, 0.1)
-    assert state.values.tolist() == [0.0, 1e6, 2e6]
-    assert extra == {"progress": {"seconds": 1e6}}
+    assert (found.state.round, found.state.passes, found.state.scale) == (1_000_000, 500_000.0, 0.1)
+    assert found.state.values.tolist() == [0.0, 1e6, 2e6]
+    assert found.progress == Progress(1e6, bound=0.1)
+    assert found.record == {"round": 1_000_000, "objective": 0.1}
+    assert found.best is None
     run.clear()
     assert run.checkpoints() == []
 
 
+def test_the_best_predictor_is_in_the_checkpoint(run: Run) -> None:
+    intercept, calibration = np.array([0.1, 1 / 3]), np.arange(4.0)
+    predictor = LinearPredictor(np.ones((3, 2), np.float32), intercept, {"n_features": 3}, {"c": calibration})
+    run.save_checkpoint(Standing(Small(7), Progress(best={"round": 5}), {}, Fitted(predictor, 0.5)))
+    found = newest_of(run)
+    assert found is not None
+    assert found.best is not None
+    kept = found.best.predictor
+    assert (found.best.alpha, kept.recipe, found.progress.best) == (0.5, {"n_features": 3}, {"round": 5})
+    assert kept.coefficients.dtype == np.float32
+    assert kept.intercept.tolist() == intercept.tolist()
+    assert kept.arrays["c"].tolist() == calibration.tolist()
+
+
+@pytest.mark.parametrize(("saved_at", "expected"), [((3,), 5), ((3, 5), 5), ((5, 8), 8)])
+def test_the_last_round_of_a_fit_is_a_checkpoint_too(
+    run: Run, saved_at: tuple[int, ...], expected: int
+) -> None:
+    for number in saved_at:
+        saved(run, number)
+    run.keep_final(Standing(Small(5), Progress(), {"round": 5}))
+    found = newest_of(run)
+    assert found is not None
+    assert found.state.round == expected
+
+
+@pytest.mark.parametrize("damage", ["array", "description"])
+def test_a_damaged_last_round_is_not_taken(run: Run, caplog: pytest.LogCaptureFixture, damage: str) -> None:
+    saved(run, 3)
+    run.keep_final(Standing(Small(5)))
+    described = run.path / "final" / "bundle.json"
+    if damage == "array":
+        os.truncate(run.path / "final" / "values.npy", 100)
+    else:
+        described.write_text(described.read_text().replace('"round": 5', '"round": 2'))
+    with caplog.at_level("WARNING", "distls"):
+        found = newest_of(run)
+    assert found is not None
+    assert found.state.round == 3
+    (message,) = caplog.messages
+    assert message.endswith("the fit goes on from round-000003")
+
+
 def test_half_written_checkpoints_are_not_seen(run: Run) -> None:
-    run.save_checkpoint(Small(3), {})
+    saved(run, 3)
     for name in ("round-000004.1234abcd.partial", "round-000005.1234abcd.old", "round-9", "other"):
         (run.path / "checkpoints" / name).mkdir()
     assert [path.name for path in run.checkpoints()] == ["round-000003"]
 
 
 def test_a_failed_checkpoint_leaves_the_one_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.save_checkpoint(Small(1), {})
+    saved(run, 1)
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError):
-        run.save_checkpoint(Small(2), {})
+        saved(run, 2)
     monkeypatch.undo()
     assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["round-000001"]
 
@@ -243,8 +297,8 @@ def test_of_a_damaged_checkpoint_the_one_before_is_read(
 ) -> None:
     """Fault: The newest checkpoint changed, an array of it removed | before `resume` | a note; the fit goes on from
     the one before"""
-    run.save_checkpoint(Small(1), {})
-    run.save_checkpoint(Small(2), {})
+    saved(run, 1)
+    saved(run, 2)
     older, newest = run.checkpoints()
     path = newest / "values.npy"
     content = path.read_bytes()
@@ -254,7 +308,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_read(
     with caplog.at_level("WARNING", "distls"):
         found = newest_of(run)
     assert found is not None
-    assert found[0].round == 1
+    assert found.state.round == 1
     (message,) = caplog.messages
     assert message.startswith(f"{path}: ")
     assert message.endswith(f"; the fit goes on from {older.name}")
@@ -265,11 +319,11 @@ def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(
     run: Run, caplog: pytest.LogCaptureFixture, whole: set[int], expected: int
 ) -> None:
     for done in (1, 2):
-        run.save_checkpoint(Small(done), {})
+        saved(run, done)
     with caplog.at_level("WARNING", "distls"):
         found = run.load_checkpoint(Small, lambda state: state.round in whole)
     assert found is not None
-    assert found[0].round == expected
+    assert found.state.round == expected
     older, newest = run.checkpoints()
     lost = f"{newest}: what is kept of its rows was lost; the fit goes on from {older.name}"
     assert caplog.messages == ([lost] if expected == 1 else [])
@@ -279,7 +333,7 @@ def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(
     "changes", [{"grid": [{"alpha": 1.0}]}, {"seed": 1}, {"method": "sgd"}, {"dataset_fingerprint": "other"}]
 )
 def test_a_checkpoint_of_another_request_is_refused(run: Run, changes: dict[str, Any]) -> None:
-    run.save_checkpoint(Small(1), {})
+    saved(run, 1)
     changed = Run.open(run.path)
     changed.write_config(msgspec.structs.replace(CONFIG, passes=99))  # limits make no states
     assert newest_of(changed) is not None
@@ -289,7 +343,7 @@ def test_a_checkpoint_of_another_request_is_refused(run: Run, changes: dict[str,
 
 
 def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
-    run.save_checkpoint(Small(1), {})
+    saved(run, 1)
     path = run.checkpoints()[0] / "values.npy"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -400,3 +454,53 @@ def test_a_fit_without_a_run_folder_names_none(tmp_path: Path) -> None:
     assert "run" not in [fact.label for fact in done.facts()]
     kept = fit("mcid", tmp_path / "d", tmp_path / "r", passes=1, params={"alpha": 1e-2})
     assert repr(kept).endswith(f"run {tmp_path}/r>")
+
+
+def _without_clock(path: Path) -> dict[str, Any]:
+    measured = {"bytes_read", "cached_bytes", "eval_bytes_read", "worker_peaks"}
+    status = json.loads((path / "status.json").read_text())
+    status["plan"].pop("worker_limit")
+    return {name: value for name, value in status.items() if "seconds" not in name and name not in measured}
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [("sgd", {"patience": 1, "passes": 9}), ("sgd", {"passes": 2}), ("sdca", {"passes": 2})],
+)
+def test_a_fit_that_was_stopped_at_its_end_ends_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, asked: dict[str, Any]
+) -> None:
+    """Its evaluation, its bound, the best weights and the warnings are those of a fit that was not stopped."""
+    rng = np.random.default_rng(0)
+    for name in ("data", "held"):
+        ingest(rng.normal(size=(60, 3)), tmp_path / name, y=np.arange(60) % 3)
+    asked = {**asked, "eval_data": tmp_path / "held", "checkpoint_seconds": 0, "executor": "serial"}
+    whole = fit(method, tmp_path / "data", tmp_path / "whole", **asked)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "the model")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(setting_fit, "save_model", fail)
+        with pytest.raises(StorageError):
+            fit(method, tmp_path / "data", tmp_path / "run", **asked)
+    rounds = History()
+    resumed = resume(tmp_path / "run", executor="serial", callbacks=[rounds])
+    assert rounds.records == []
+    assert (resumed.status, resumed.warnings) == (whole.status, whole.warnings)
+    assert _without_clock(tmp_path / "run") == _without_clock(tmp_path / "whole")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
+        path.name for path in (tmp_path / "whole").iterdir()
+    )
+
+
+def test_an_end_by_the_clock_is_kept(run: Run) -> None:
+    """Another clock would end the fit elsewhere; also of several settings, which keep no last round."""
+    saver = Checkpointer(run, 1e9)
+    saver.on_round(RoundEvent({"round": 3}, Small(3), asdict(Progress(9.0))))
+    saver.on_end(Status.MAX_PASSES, Small(3))
+    assert newest_of(run) is None
+    saver.on_end(Status.MAX_SECONDS, Small(3))
+    found = newest_of(run)
+    assert found is not None
+    assert (found.state.round, found.progress.seconds, found.record) == (3, 9.0, {"round": 3})
