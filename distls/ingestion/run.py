@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
-from distls.ingestion.schema import Schema, Survey, decide_schema
+from distls.ingestion.schema import Schema, Survey, decide_schema, rounding_notices
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import (
     FittedTransforms,
@@ -49,7 +49,7 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
-from distls.workers.ingestion.transforms import needs_moments, stored_width, transforms_digest
+from distls.workers.ingestion.transforms import needs_digits, needs_moments, stored_width, transforms_digest
 from distls.workers.runtime.buffers import release_buffers
 
 Progress = Callable[[int, int, str], None]
@@ -122,6 +122,8 @@ class IngestRun:
                 schema = decide_schema(survey, self.options, self.like)
                 if asks_for_choice(self.options):
                     self.options, schema = choose_transforms(self.options, survey, schema)
+                if self.like is None and (rounded := survey.rounded()):
+                    survey, schema = self._with_digits(survey, schema, rounded)
                 return self._finish(survey, schema)
             except (BadInputError, MismatchError, ParameterError):
                 # not resumable: the same call would fail again, and a corrected file is another source
@@ -185,7 +187,7 @@ class IngestRun:
     def layout(self) -> RecordLayout:
         """Layout of the row records."""
         return RecordLayout(
-            self.plan.is_dense, self.options.float64, self.plan.weighted, bool(self.options.split)
+            self.plan.is_dense, self._has_digits, self.plan.weighted, bool(self.options.split)
         )
 
     def _survey_columns(self) -> None:
@@ -211,13 +213,30 @@ class IngestRun:
 
     # -- stage 1 -----------------------------------------------------------------------------------------
 
-    def _stage(self) -> Survey:
+    @property
+    def _has_digits(self) -> bool:
+        return self.options.float64 or needs_digits(self.transforms)
+
+    def _with_digits(
+        self, survey: Survey, schema: Schema, rounded: Mapping[int, tuple[float, float]]
+    ) -> tuple[Survey, Schema]:
+        """Stage rows that are to be centred once more, as float64; say where float32 loses values all the same."""
+        centred = self.plan.is_dense and needs_moments(self.transforms)
+        if centred:
+            steps = [dict(s, float64=True) if s["name"] == "standardize" else s for s in self.transforms]
+            self.options = replace(self.options, transform=tuple(steps))
+            survey = self._stage(len(self.plan.items))
+        notices = rounding_notices(rounded, self.plan.feature_names, centred)
+        return survey, replace(schema, notices=(*schema.notices, *notices))
+
+    def _stage(self, first_item: int = 0) -> Survey:
         options = self.options
         spec = StageSpec(
             staging=self.staging,
             reader=self.plan.reader,
             layout=self.layout,
-            read=self.plan.read,
+            read=replace(self.plan.read, float64=self._has_digits),
+            first_item=first_item,
             n_buckets=self.n_buckets,
             shuffle=options.shuffle,
             seed=options.seed,
@@ -282,6 +301,7 @@ class IngestRun:
             base=schema.base,
             seed=options.seed,
             shuffle=options.shuffle,
+            dtype=options.dtype,
             transforms=self.transforms,
             fitted=(),
             codecs=None,
@@ -372,8 +392,10 @@ class IngestRun:
 
     def _source(self) -> dict[str, Any]:
         """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
-        described = {"recipe": self.plan.description} if self.plan.description else {}
+        described: dict[str, Any] = {"recipe": self.plan.description} if self.plan.description else {}
         files = [Path(file.path).name for file in self.plan.files]
+        if self.options.float64:
+            described = {**described, "dtype": "float64"}
         return {"format": self.plan.format, "files": files, **described}
 
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:

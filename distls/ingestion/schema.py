@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,11 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT, merge_rounded
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
+_SHOWN = 20  # columns named in a notice
 MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
 
 
@@ -86,6 +88,11 @@ class Survey:
     def total(self, count: str) -> int:
         """Sum a count of `Progress` over all items."""
         return sum(summary[count] for summary in self.summaries)
+
+    def rounded(self) -> dict[int, tuple[float, float]]:
+        """Return the extremes of each column in which float32 makes different values equal."""
+        # of chunks that an earlier version has staged nothing is known
+        return merge_rounded([chunk.get("rounded", []) for chunk in self.chunks])
 
     def first_unseen(self) -> str:
         """Return the first value of an unknown category, and its position."""
@@ -164,6 +171,22 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     _check_log1p(survey, like.meta.transforms if like else options.transform)
     weighted = survey.plan.weighted and (not survey.plan.may_be_unweighted or survey.total("weighted") > 0)
     return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices), narrowed)
+
+
+def rounding_notices(
+    rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
+) -> list[str]:
+    """Return a notice of columns in which different values become equal, also where they are centred before."""
+    # centred, whole numbers are kept if few of them would fit between the smallest and the largest
+    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT]
+    if not lost:
+        return []
+    shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
+    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    return [
+        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in float32, such as "
+        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them"
+    ]
 
 
 def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:

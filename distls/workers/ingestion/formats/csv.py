@@ -15,6 +15,7 @@ from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
+from distls.workers.ingestion.parsing.rounding_kernels import no_rounding, take_rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
@@ -67,7 +68,8 @@ class RowReader:
         self.state[State.LINE] = progress.lines
         self.table = WordTable()
         self.label_words: dict[float, str] = {}
-        self.slots = Slots(np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots))
+        scratch = np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots)
+        self.slots = Slots(*scratch, no_rounding(n_slots - FEATURES))
         self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
         self.records = records_in(BufferPool(), 64)
 
@@ -300,8 +302,16 @@ class DelimitedParser(RowReader):
         # The end of the last record closes the table.
         row_at[n_rows] = n_words
         weights = row_weight[:n_rows] if self.options.weight else None
+        # by feature, of which a category has several
+        starts = self.slots.indices[FEATURES:].tolist()
+        rounded = [(starts[found[0]], *found[1:]) for found in take_rounded(self.slots.rounding)]
         return RecordBatch(
-            words[:n_words], row_at[: n_rows + 1], row_line[:n_rows], weights, self.label_words
+            words[:n_words],
+            row_at[: n_rows + 1],
+            row_line[:n_rows],
+            weights,
+            self.label_words,
+            rounded=rounded,
         )
 
 

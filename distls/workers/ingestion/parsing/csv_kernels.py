@@ -32,6 +32,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import store_pair
+from distls.workers.ingestion.parsing.rounding_kernels import Rounding, note_rounding
 from distls.workers.ingestion.parsing.word_table_kernels import Words
 
 
@@ -41,6 +42,7 @@ class Slots(NamedTuple):
     # shape (FEATURES + n feature columns,); feature numbers; the parser fills in those of categories
     indices: Ints
     values: Doubles
+    rounding: Rounding  # of the feature columns
 
 
 class Records(NamedTuple):
@@ -131,6 +133,9 @@ def _store_row(records: Records, rules: Rules, slots: Slots, state: Ints) -> Non
         write_double(words, end, slots.values[LABEL] + 0.0)  # minus zero is zero
         end += 2
     start = end
+    if not wide:
+        for s in range(FEATURES, n_slots):
+            note_rounding(slots.rounding, s - FEATURES, slots.values[s])
     if mode & Mode.DENSE:
         for s in range(FEATURES, n_slots):
             if wide:

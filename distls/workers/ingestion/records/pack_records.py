@@ -14,6 +14,14 @@ from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
+from distls.workers.ingestion.parsing.rounding_kernels import (
+    KEPT,
+    Rounded,
+    no_rounding,
+    note_pairs,
+    note_rows,
+    take_rounded,
+)
 from distls.workers.ingestion.records.labels import label_fault, value_labels
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 from distls.workers.ingestion.records.row_block import RowBlock
@@ -48,6 +56,7 @@ def pack_blocks(
         n_rows = _n_rows(block)
         rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
         dense = block.values is not None
+        rounded = [] if options.float64 else _rounded(block, options)
         # Converted first: a value may become infinite by it.
         block = _converted(block, options)
         bad = _refused_rows(block, options)
@@ -62,7 +71,27 @@ def pack_blocks(
             block, label_words = _with_label_values(block)
             words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
             ids = None if block.ids is None else pack_ids(block.ids)
-            yield RecordBatch(words, row_at, rows, block.weights, label_words, ids)
+            yield RecordBatch(words, row_at, rows, block.weights, label_words, ids, rounded=rounded)
+
+
+def _rounded(block: RowBlock, options: PackOptions) -> list[Rounded]:
+    """Return the columns of a block whose values float32 does not keep apart."""
+    values = block.values if block.csr is None else block.csr[2]
+    assert values is not None
+    # float32 has all values of the smaller types
+    if values.dtype.kind == "b" or values.dtype.itemsize < 4 or values.dtype == np.float32:
+        return []
+    numbers = np.ascontiguousarray(values, dtype=np.float64)
+    if block.csr is None:
+        rounding = no_rounding(numbers.shape[1])
+        note_rows(numbers, rounding)
+        return take_rounded(rounding)
+    if not np.abs(numbers).max(initial=0.0) > KEPT:
+        return []
+    columns, places = np.unique(block.csr[1], return_inverse=True)
+    rounding = no_rounding(len(columns))
+    note_pairs(places, numbers, rounding)
+    return [(int(columns[found[0]]), *found[1:]) for found in take_rounded(rounding)]
 
 
 def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import RowIds
 from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
+from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
 
 REPORTED_LINES = 10
@@ -80,3 +81,4 @@ class RecordBatch:
     ids: RowIds | None = None  # where `ReadOptions.id_column` names them
     # of hashed text, if they are kept: column -> its most frequent word, and how often that occurs
     column_words: dict[int, tuple[str, int]] | None = None
+    rounded: list[Rounded] = field(default_factory=list)  # columns whose values float32 does not keep apart
