@@ -217,6 +217,11 @@ class IngestRun:
     def _has_digits(self) -> bool:
         return self.options.float64 or needs_digits(self.transforms)
 
+    @property
+    def _has_numbers(self) -> bool:
+        known = None if self.like is None else self.like.meta.target
+        return "continuous" in (self.options.target, known if self.options.target == "auto" else None)
+
     def _with_digits(
         self, survey: Survey, schema: Schema, rounded: Mapping[int, tuple[float, float]]
     ) -> tuple[Survey, Schema]:
@@ -235,7 +240,7 @@ class IngestRun:
             staging=self.staging,
             reader=self.plan.reader,
             layout=self.layout,
-            read=replace(self.plan.read, float64=self._has_digits),
+            read=replace(self.plan.read, float64=self._has_digits, continuous=self._has_numbers),
             first_item=first_item,
             n_buckets=self.n_buckets,
             shuffle=options.shuffle,

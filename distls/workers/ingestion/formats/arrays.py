@@ -274,7 +274,7 @@ def as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | 
     """Return the labels of rows first, ..., stop - 1 in the form of `RowBlock`."""
     if y is None:
         return None
-    part = np.asarray(y[first:stop], dtype=None if y.dtype.kind == "U" else np.float64)
+    part = np.asarray(y[first:stop], dtype=None if y.dtype.kind in "Uiu" else np.float64)
     return part.reshape(len(part), -1)
 
 

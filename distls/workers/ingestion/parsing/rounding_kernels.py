@@ -61,6 +61,13 @@ def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, tuple[float, float]]
 
 
 @inlined
+def is_merged(value: float) -> bool:
+    """Return whether float32 takes a whole number for another one."""
+    size = abs(value)
+    return KEPT < size < _WHOLE and size == np.floor(size) and np.float64(np.float32(size)) != size
+
+
+@inlined
 def note_rounding(rounding: Rounding, column: int, value: float) -> None:
     """Note a value that float32 does not keep."""
     if np.float64(np.float32(value)) != value:
@@ -68,7 +75,7 @@ def note_rounding(rounding: Rounding, column: int, value: float) -> None:
             rounding.low[column] = value
         if value > rounding.high[column]:
             rounding.high[column] = value
-        if abs(value) > KEPT and abs(value) < _WHOLE and value == np.floor(value):
+        if is_merged(value):
             rounding.whole[column] = True
 
 

@@ -22,7 +22,7 @@ from distls.workers.ingestion.parsing.rounding_kernels import (
     note_rows,
     take_rounded,
 )
-from distls.workers.ingestion.records.labels import label_fault, value_labels
+from distls.workers.ingestion.records.labels import label_fault, value_labels, whole_labels
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 from distls.workers.ingestion.records.row_block import RowBlock
 
@@ -37,6 +37,7 @@ class PackOptions:
     n_extra: int  # words to reserve in each record
     float64: bool
     skip_errors: bool  # leave out refused rows instead of stopping at the first
+    continuous: bool = False  # labels are numbers, whatever their size
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -68,7 +69,7 @@ def pack_blocks(
         progress.offset += n_rows
         progress.lines = progress.offset
         if len(rows):
-            block, label_words = _with_label_values(block)
+            block, label_words = _with_label_values(block, options)
             words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
             ids = None if block.ids is None else pack_ids(block.ids)
             yield RecordBatch(words, row_at, rows, block.weights, label_words, ids, rounded=rounded)
@@ -179,10 +180,14 @@ def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
     return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
 
 
-def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
+def _with_label_values(block: RowBlock, options: PackOptions) -> tuple[RowBlock, dict[float, str]]:
     """Return the block with numbers as labels, and the words among them by value."""
-    if block.labels is None or block.labels.dtype.kind in "fiub":
+    if block.labels is None or block.labels.dtype.kind in "fb":
         return block, {}
+    if block.labels.dtype.kind in "iu":
+        several = options.continuous or block.labels.shape[1] > 1
+        values, words = (block.labels.astype(np.float64), {}) if several else whole_labels(block.labels)
+        return replace(block, labels=values), words
     values, words = value_labels(block.labels[:, 0].tolist())
     return replace(block, labels=values[:, None]), words
 

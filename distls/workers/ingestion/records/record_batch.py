@@ -23,6 +23,7 @@ class ReadOptions:
     multilabel: bool = False
     one_based: bool = False
     float64: bool = False
+    continuous: bool = False  # labels are numbers; else those that float64 does not keep are names of classes
     skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
     id_column: str = ""  # column or field with the id of a row; empty if there is none
 

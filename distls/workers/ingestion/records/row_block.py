@@ -47,7 +47,7 @@ class RowBlock:
     first_row: int  # number of the first row in its source
     values: NDArray[Any] | None  # shape (n_rows, n_features); None for sparse rows
     csr: Csr | None
-    # shape (n_rows, n_targets), or None; float64; or str, where labels may be words
+    # shape (n_rows, n_targets), or None; float64 or integers; or str, where labels may be words
     labels: NDArray[Any] | None
     weights: Singles | None = None  # shape (n_rows,), or None
     ids: list[str] | None = None
