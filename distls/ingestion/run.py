@@ -21,7 +21,7 @@ from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
-from distls.ingestion.plan import check_free, check_same_plan, plan_document
+from distls.ingestion.plan import check_folder, check_free, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
@@ -112,6 +112,8 @@ class IngestRun:
 
     def result(self) -> IngestReport:
         """Run the ingest, or the rest of an unfinished one."""
+        for root in self.roots:
+            check_folder(root)
         with self.staging.guard(), self._write_lock():
             self._claim_outputs()
             try:
@@ -271,7 +273,9 @@ class IngestRun:
         if schema.target in ("class", "multilabel"):
             self.staging.write_array("classes", schema.class_values)
         if self.options.split:
-            self.staging.write_array("allotment", allot_split(survey, schema, self.options))
+            allotment, notices = allot_split(survey, schema, self.options)
+            self.staging.write_array("allotment", allotment)
+            schema = replace(schema, notices=(*schema.notices, *notices))
         spec = self._assembly_spec(survey, schema)
         parts = self._parts(survey, schema, 1.0)
         fitted = self._fit(spec, parts[0])
