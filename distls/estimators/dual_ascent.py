@@ -16,6 +16,7 @@ from distls.methods.method import Parameter
 from distls.methods.parameters import number
 from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights
+from distls.request import plain
 from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
@@ -28,7 +29,7 @@ from distls.workers.losses.loss_registry import loss_named
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, (int, float)) and least <= value <= most
+    return isinstance(plain(value), (int, float)) and least <= value <= most
 
 
 class _DualAscent(DatasetEstimator):

@@ -278,7 +278,9 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
     if target not in ("class", "multilabel"):
         return ()
     words = survey.label_words()
-    seen = sorted({value for chunk in survey.chunks for value in chunk["labels"][0]})
+    own = {label_value(label): label for label in survey.plan.labels}
+    words |= {value: label for value, label in own.items() if isinstance(label, str) and str(value) != label}
+    seen = sorted({*own, *(value for chunk in survey.chunks for value in chunk["labels"][0])})
     if like is None or like.meta.target == "none":
         return _named(seen, words)
     # the codes of known classes stay; unseen labels are appended

@@ -21,7 +21,8 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 ARRAY_REFUSES = {
     "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
-    "multilabel": "multilabel is for svmlight text; an array of labels has one a row",
+    "multilabel": "an array file has one label a row; sets of labels are read from svmlight, vw and JSON lines text, "
+    "and taken from arrays in memory",
 }
 
 

@@ -163,12 +163,12 @@ class ReadRequest:
         options: FormatOptions = format.options(**self._given)
         return options
 
-    def refuse_for_arrays(self, multilabel: bool) -> None:
+    def refuse_for_arrays(self) -> None:
         """Refuse options of files where arrays in memory are given."""
         if self.format != "auto" or self._read is not None or "labels" in self._given:
             what = "read is" if self._read is not None else "format and labels are"
             raise ParameterError(f"{what} for files; arrays in memory were given")
-        self._refuse((), "arrays in memory", ARRAY_REFUSES, multilabel)
+        self._refuse((), "arrays in memory", ARRAY_REFUSES, False)
 
     def _refuse(
         self,

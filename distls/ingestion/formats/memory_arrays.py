@@ -20,6 +20,7 @@ from distls.workers.ingestion.formats.memory_arrays import (
     ComputedItem,
     MemoryItem,
 )
+from distls.workers.ingestion.records.label_sets import LabelSets, label_sets
 from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
@@ -67,6 +68,7 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
         (ArrayHeader(x.shape[0], x.shape[1], sparse),),
         labelled=y is not None,
         weighted=weight is not None,
+        labels=y.known if isinstance(y, LabelSets) else (),
         estimate=float(n_bytes),
         in_process=True,
         identity=[_memory_identity(x, y, weight)],
@@ -87,7 +89,9 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
     rows = chunks.rows
     starts = [0] * len(chunks) if rows is None else np.cumsum([0, *rows[:-1]]).tolist()
     items = tuple(
-        ComputedItem(n, "X" if rows else f"X, chunk {n}", start, partial(_computed, chunks, n))
+        ComputedItem(
+            n, "X" if rows else f"X, chunk {n}", start, partial(_computed, chunks, n, options.multilabel)
+        )
         for n, start in enumerate(starts)
     )
     row_bytes = chunks.n_features * (8 if options.float64 else 4)
@@ -109,7 +113,7 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
     )
 
 
-def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
+def _computed(chunks: RowChunks, number: int, multilabel: bool) -> tuple[Any, Any, Any]:
     """Compute and check one chunk."""
     from scipy.sparse import csr_array
 
@@ -122,6 +126,7 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
         )
     x = csr_array(x.tocsr()) if chunks.sparse else np.asarray(x)
     try:
+        y = label_sets(y, True) if multilabel else y
         return x, _row_values("y", y, x.shape[0]), _row_values("sample_weight", weight, x.shape[0])
     except BadInputError as error:  # name the chunk
         raise BadInputError(f"X, chunk {number}: {error}") from None
@@ -130,7 +135,9 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
 def _row_values(name: str, values: Any, n_rows: int) -> Any:
     if values is None:
         return None
-    values = np.asarray(values)
+    if isinstance(values, LabelSets) and len(values) == n_rows:
+        return values
+    values = np.asarray(values) if not isinstance(values, LabelSets) else np.empty(len(values))
     if len(values) != n_rows or values.ndim not in ((1, 2) if name == "y" else (1,)):
         raise BadInputError(f"{name}: shape {values.shape} does not go with the {n_rows} rows of X")
     if name == "y" and _are_words(values):
@@ -153,7 +160,7 @@ def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
     # arrays have no name or time by which a change would be noticed: their content is compared
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr, x.indices, x.data]
     crc = 0
-    for array in (*parts, y, weight):
+    for array in (*parts, *((y.ends, y.labels) if isinstance(y, LabelSets) else (y,)), weight):
         if array is not None:
             crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", crc)
     return {"path": "arrays in memory", "size": int(x.shape[0]), "crc32": crc}
@@ -167,6 +174,8 @@ def unwrapped(name: str, value: Any) -> Any:
 
     Raises BadInputError if the value, which messages call `name`, holds several arrays or is nothing like an array.
     """
+    if hasattr(value, "tocsr"):  # some sparse matrices are mappings too
+        return value
     kind, home = type(value).__name__, type(value).__module__.partition(".")[0]
     if home == "xarray":
         if kind != "DataArray":

@@ -10,6 +10,7 @@ from typing import Any
 
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
+from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
 from distls.workers.ingestion.formats.table_columns import TableOptions
@@ -76,6 +77,7 @@ class SourcePlan:
     headers: tuple[ArrayHeader, ...] = ()
     labelled: bool = True
     weighted: bool = False
+    labels: tuple[Label, ...] = ()  # some of the labels, whether or not a row has them
     may_be_unweighted: bool = False  # weights that are all 1 are not stored
     zero_based: str = "auto"  # auto | yes | no; auto: zero if index 0 occurs
     estimate: float = 0.0  # of decoded bytes

@@ -162,7 +162,7 @@ def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
             np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}"
         )
     bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {options.dtype}")
-    if block.labels is not None:
+    if block.labels is not None and block.label_ends is None:
         bad |= _faulty_labels(block.labels)
     if block.weights is not None:
         wrong = ~(np.isfinite(block.weights) & (block.weights >= 0))
@@ -212,18 +212,31 @@ def _report(
 
 
 def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
-    labels = None if block.labels is None else block.labels[keep]
+    labels, label_ends = _labels_of(block, keep)
     weights = None if block.weights is None else block.weights[keep]
     ids = None if block.ids is None else [block.ids[row] for row in keep.tolist()]
     if block.values is not None:
-        return RowBlock(block.first_row, block.values[keep], None, labels, weights, ids)
+        return RowBlock(
+            block.first_row, block.values[keep], None, labels, weights, ids, label_ends=label_ends
+        )
     assert block.csr is not None
     indptr, indices, data = block.csr
     counts = np.diff(indptr)[keep]
     ends = np.concatenate([[0], np.cumsum(counts)])
     # One gather for all values of the kept rows.
     source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
-    return RowBlock(block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids)
+    return RowBlock(
+        block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids,
+        label_ends=label_ends,
+    )  # fmt: skip
+
+
+def _labels_of(block: RowBlock, keep: NDArray[np.integer[Any]]) -> tuple[NDArray[Any] | None, Ints | None]:
+    if block.labels is None or block.label_ends is None:
+        return None if block.labels is None else block.labels[keep], None
+    counts = np.diff(block.label_ends)
+    kept = np.isin(np.repeat(np.arange(len(counts)), counts), keep)
+    return block.labels[kept], np.concatenate([[0], np.cumsum(counts[keep])])
 
 
 def _n_labels(block: RowBlock) -> int:
@@ -233,6 +246,8 @@ def _n_labels(block: RowBlock) -> int:
 def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     values, labels = block.values, block.labels
     assert values is not None
+    if block.label_ends is not None:
+        return _pack_sets(values, block, options)
     n_rows, n_labels = len(values), _n_labels(block)
     values_at = 2 + options.n_extra + 2 * n_labels
     # Words of values: one of float32, two of float64.
@@ -246,10 +261,27 @@ def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     return words.reshape(-1), np.arange(n_rows + 1, dtype=np.int64) * width
 
 
+def _pack_sets(values: NDArray[Any], block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
+    """Return the records of dense rows with any number of labels."""
+    assert block.labels is not None
+    assert block.label_ends is not None
+    counts, own = np.diff(block.label_ends), values.view(np.uint32)
+    row_at = np.concatenate([[0], np.cumsum(2 + options.n_extra + 2 * counts + own.shape[1])])
+    words = np.zeros(int(row_at[-1]), dtype=np.uint32)
+    words[row_at[:-1]], words[row_at[:-1] + 1] = values.shape[1], counts
+    first = row_at[:-1] + 2 + options.n_extra - 2 * block.label_ends[:-1]
+    places = np.repeat(first, counts) + 2 * np.arange(len(block.labels))
+    labels = np.ascontiguousarray(block.labels[:, 0] + 0.0).view(np.uint32).reshape(-1, 2)
+    words[places], words[places + 1] = labels[:, 0], labels[:, 1]
+    words[(row_at[1:] - own.shape[1])[:, None] + np.arange(own.shape[1])] = own
+    return words, row_at
+
+
 def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     assert block.csr is not None
     labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
     offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
+    offsets = offsets if block.label_ends is None else block.label_ends
     return pack_sparse(block.csr, labels, offsets, options.n_extra)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from distls.workers.ingestion.parsing.array_types import Singles
+from distls.workers.ingestion.parsing.array_types import Ints, Singles
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -52,3 +52,4 @@ class RowBlock:
     weights: Singles | None = None  # shape (n_rows,), or None
     ids: list[str] | None = None
     faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why
+    label_ends: Ints | None = None  # row r has labels[label_ends[r]:label_ends[r + 1]], where they are sets
