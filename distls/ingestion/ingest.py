@@ -12,7 +12,7 @@ from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.frames import is_source_frame, plan_frame
-from distls.ingestion.formats.memory_arrays import plan_arrays
+from distls.ingestion.formats.memory_arrays import own_columns, plan_arrays
 from distls.ingestion.plan import plan_files
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like, open_like
@@ -148,9 +148,10 @@ def ingest(
     """
     known = None if like is None else open_like(like)
     notices: tuple[str, ...] = ()
-    if y is not None and not hasattr(y, "__dask_graph__") and target == "auto":
+    numbers = target != "auto" or (known is not None and known.meta.target == "continuous")
+    if y is not None and not hasattr(y, "__dask_graph__") and not numbers:
         sets = label_sets(y, multilabel)
-        notices = (_SETS_FOUND,) if sets is not None and not multilabel else ()
+        notices = (_SETS_FOUND,) if sets is not None and sets.known and not multilabel else ()
         y, multilabel = (y, multilabel) if sets is None else (sets, True)
     request = ReadRequest(format, read, named)
     options = IngestOptions.checked(
@@ -199,5 +200,6 @@ def _plan(
         return plan_files(sources, request, options, like)
     if is_source_frame(sources, y, like):
         return plan_frame(sources, y, sample_weight, request, options, like)
+    sources, y, sample_weight, request = own_columns(sources, y, sample_weight, request)
     request.refuse_for_arrays()
     return plan_arrays(sources, y, sample_weight, options), FormatOptions()

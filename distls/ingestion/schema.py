@@ -155,7 +155,8 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
             f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least"
         )
     for what, name in (("qid", "qids"), ("tag", "tags"), ("base", "bases")):
-        if rows := survey.total(name):
+        # tags are kept where they are the ids of rows
+        if (rows := survey.total(name)) and survey.plan.read.id_column != what:
             notices.append(f"{what} ignored in {rows} row{'s' * (rows > 1)}")
     if unseen := survey.total("unseen"):
         assert like is not None

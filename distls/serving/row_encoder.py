@@ -124,6 +124,8 @@ class RowEncoder:
             raise BadInputError(f"X is one text; give {self.name} a list of rows")
         if hasattr(x, "__dask_graph__"):
             raise BadInputError("X is a Dask collection; compute its chunks, or map predict over them")
+        if hasattr(x, "collect") and not hasattr(x, "shape"):
+            raise BadInputError("X is a lazy frame; give X.collect()")
         if hasattr(x, "tocsr"):
             return self._sparse_blocks(x)
         if isinstance(x, Sequence) and x and isinstance(x[0], Mapping):

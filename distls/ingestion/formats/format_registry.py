@@ -149,6 +149,11 @@ class ReadRequest:
             return ReadRequest(self.format, None, {**self._given, option: column})
         return ReadRequest(self.format, replace(self._read, **{option: column}), {})
 
+    def without(self, *options: str) -> tuple[ReadRequest, list[Any]]:
+        """Return the request without options, and their values, None where they were not given by name."""
+        others = {name: value for name, value in self._given.items() if name not in options}
+        return ReadRequest(self.format, self._read, others), [self._given.get(name) for name in options]
+
     def options_of(self, format: Format[Any], multilabel: bool) -> FormatOptions:
         """Return the options of a format; raise ParameterError for one it does not take."""
         if self._read is not None:

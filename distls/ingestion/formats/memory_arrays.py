@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
-from distls.storage.errors import BadInputError
+from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.memory_arrays import (
     COMPUTED_READER,
     MEMORY_READER,
@@ -26,6 +26,7 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 if TYPE_CHECKING:
     from distls.ingestion.formats.dask_arrays import RowChunks
+    from distls.ingestion.formats.format_registry import ReadRequest
 
 _CHUNK_BYTES = 2**27
 _EXPECTED = "expected an array, a sparse matrix, a DataFrame or a dask array of numbers"
@@ -164,6 +165,20 @@ def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
         if array is not None:
             crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", crc)
     return {"path": "arrays in memory", "size": int(x.shape[0]), "crc32": crc}
+
+
+def own_columns(x: Any, y: Any, weight: Any, request: ReadRequest) -> tuple[Any, Any, Any, ReadRequest]:
+    """Return labels and weights that are columns of ``obs`` of an AnnData object, as they may be of one in a file."""
+    if not hasattr(x, "obs") or not hasattr(x, "X"):
+        return x, y, weight, request
+    request, columns = request.without("label_column", "weight_column")
+    for name in filter(None, columns):
+        if name not in x.obs:
+            raise ParameterError(f'X: no column "{name}" of obs; it has {", ".join(map(str, x.obs))}')
+    label, weights = (None if name is None else np.asarray(x.obs[name]) for name in columns)
+    if any(given is not None and own is not None for given, own in ((y, label), (weight, weights))):
+        raise ParameterError("labels and weights are given as arrays or as columns of obs, not both")
+    return x, y if label is None else label, weight if weights is None else weights, request
 
 
 # -- objects that wrap an array --------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
         with path.open("rb") as file:
             start = file.read(3)
     except FileNotFoundError:
-        raise BadInputError(f"{path}: no such file") from None
+        raise BadInputError(f"{path}: {absent(path)}") from None
     except IsADirectoryError:
         if is_dataset(path):
             raise BadInputError(f"{path}: a data set of distls, not a source") from None
@@ -47,6 +47,14 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
         raise BadInputError(f"{path}: the file is empty")
     compression = "gzip" if start[:2] == b"\x1f\x8b" else "bz2" if start == b"BZh" else "none"
     return SourceFile(str(path), found.st_size, found.st_mtime_ns, compression)
+
+
+def absent(path: Path) -> str:
+    """Return the message about a file that is not there."""
+    pattern = any(character in path.name for character in "*?[")
+    return "no such file" + (
+        "; patterns are expanded by shells, and by glob.glob of Python" if pattern else ""
+    )
 
 
 def start_of(file: SourceFile, n_bytes: int = 2**16) -> bytes:
