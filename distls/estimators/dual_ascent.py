@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -89,7 +90,10 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         if found is None:
             return False
         params = {**given, "loss": loss, "penalty": "l2", "l1_ratio": None, "alpha": alpha}
-        self._keep(model_in_memory(found.weights, found.intercept, self._method, loss, params))
+        model = model_in_memory(found.weights, found.intercept, self._method, loss, params)
+        # as of a data set of these rows
+        wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
+        self._keep(dataclasses.replace(model, source={**model.source, **wide}))
         self._gap, self.classes_, self.n_features_in_ = found.gap, classes, X.shape[1]
         self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
         if sample_weight is None:

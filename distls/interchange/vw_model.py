@@ -115,7 +115,8 @@ _KNOWN = {"--oaa": 1, "--link": 1, "--binary": 0, "--noconstant": 0, "--quiet": 
           "--min_prediction": 1, "--max_prediction": 1, "--bit_precision": 1,
           # how steps were taken, whatever the rule: the weights are the outcome
           "--sgd": 0, "--adaptive": 0, "--normalized": 0, "--invariant": 0, "--learning_rate": 1, "-l": 1,
-          "--power_t": 1, "--initial_t": 1, "--decay_learning_rate": 1, "--ftrl": 0, "--ftrl_alpha": 1, "--ftrl_beta": 1, "--coin": 0,
+          "--power_t": 1, "--initial_t": 1, "--decay_learning_rate": 1, "--ftrl": 0, "--ftrl_alpha": 1,
+          "--ftrl_beta": 1, "--coin": 0,
           "--pistol": 0, "--bfgs": 0, "--conjugate_gradient": 0, "--mem": 1, "--l2": 1, "--passes": 1,
           "--holdout_off": 0, "--save_resume": 0, "--preserve_performance_counters": 0}  # fmt: skip
 

@@ -94,6 +94,7 @@ class ParquetFormat(Format[ParquetOptions]):
             notices=tuple(
                 f'column "{name}" is the index of pandas and no feature; --id-column "{name}" keeps it with the rows'
                 for name in left_out
+                if like is None
             ),
             identity=[file_identity(file) for file in files],
             **table_facts(reading),

@@ -28,7 +28,7 @@ MOST_COLUMNS = LARGEST_JSON // 51  # with the shortest names that so many can ha
 _MAX_BUCKETS = 2**17
 _BUCKETS_PER_PARTITION = 16
 # Decoded bytes for a byte of source, estimated high: more buckets than needed cost next to nothing.
-_EXPANSION = {"none": 1.0, "gzip": 4.0, "bz2": 5.0}
+_EXPANSION = {"none": 1.0, "mac": 1.0, "gzip": 4.0, "zstd": 4.0, "bz2": 5.0, "xz": 6.0}
 
 
 def check_columns(columns: Sequence[str], features: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,13 @@ from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SEPARATOR_LINE = re.compile(rb'"?[sS][eE][pP]=([\x01-\x7f])"?\r?\n')
+
+
+def separator_line(start: bytes) -> str:
+    """Return the separator that a first line ``sep=;`` names, as Excel writes it; empty if there is none."""
+    found = _SEPARATOR_LINE.match(start)
+    return found.group(1).decode() if found else ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,9 @@ class RowReader:
         # byte order mark and header are at the start of each file only
         if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
             state[State.POSITION] = 3
+        if block.starts_file and separator_line(block.text[state[State.POSITION] :][:16].tobytes()):
+            state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1
+            state[State.LINE] += 1
         found = not (block.starts_file and self.options.headed)
         # Blank lines before the header are no header.
         while not found and state[State.POSITION] < block.size:
@@ -190,8 +201,8 @@ class RowReader:
     def _n_fields(self, line: bytes) -> int:
         text, separator = line.decode("latin-1").replace("\r", " "), self.options.separator
         try:
-            # As the kernel reads: with spaces after separators, but not where they separate.
-            return len(next(csv.reader([text], delimiter=separator, skipinitialspace=separator != " ")))
+            # As the kernel reads: with spaces after separators.
+            return len(next(csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)))
         except csv.Error:  # a field of more than 128 KiB
             return text.count(separator) + 1
 

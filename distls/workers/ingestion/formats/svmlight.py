@@ -21,7 +21,13 @@ from distls.workers.ingestion.records.record_batch import Progress, ReadOptions,
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_XMC_HEADER = re.compile(rb"[0-9]+ [0-9]+ [0-9]+[ \t]*\r?\n[^\n:]*:")
 _INDEX = re.compile(rb"[0-9]+\Z")
+
+
+def xmc_header(start: bytes) -> bool:
+    """Return whether text begins with the numbers of its rows, features and labels, as files of XMC data sets do."""
+    return _XMC_HEADER.match(start) is not None
 
 
 class SvmlightParser:
@@ -70,6 +76,9 @@ class SvmlightParser:
         state, start = self._state, self.progress.offset
         marked = block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK
         state[State.POSITION] = 3 if marked else 0
+        if block.starts_file and xmc_header(block.text[int(state[State.POSITION]) :][:4096].tobytes()):
+            state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1
+            state[State.LINE] += 1
         while True:
             code = self._run_kernel(block)
             if code == Code.SLOW_FULL and not state[State.SLOW]:
@@ -188,7 +197,8 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
-        Code.NO_LABEL: "the row has no label; files without labels are for ingest --unlabelled, and predict",
+        Code.NO_LABEL: "the row has no label (label:weight is not read); files without labels are for ingest "
+        "--unlabelled, and predict",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.QID: "expected qid:NUMBER",
         Code.LARGE_INDEX: f"an index must not exceed {MAX_INDEX}",

@@ -18,6 +18,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     KIND,
     NEWLINE,
     SLOT,
+    SPACE,
     Answers,
     Code,
     Kind,
@@ -26,7 +27,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     State,
     field_bounds,
     general_number,
-    is_blank,
+    row_end,
     word_in,
 )
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
@@ -112,7 +113,7 @@ def _parse_row(
         if code != Code.DONE:
             state[State.COLUMN] = c
             return code, p, 0
-        p = after
+        p = after if text[after] == NEWLINE or rules.separator != SPACE else row_end(text, after, SPACE)
         if c + 1 < n_columns:
             if text[p] == NEWLINE:
                 return Code.FEW, p, 0
@@ -177,9 +178,7 @@ def parse_rows(
     separators = np.uint64(0x0101010101010101) * np.uint64(rules.separator)  # in each of eight bytes
     needed = 4 + rules.n_extra + (len(slots.indices) - FEATURES) * 3  # of a row of doubles with indices
     while p < stop:
-        end = p
-        while is_blank(text[end], rules.separator):
-            end += 1
+        end = row_end(text, p, rules.separator)
         if text[end] != NEWLINE:
             if state[State.WORDS] + needed > len(records.words):
                 state[State.POSITION] = p
