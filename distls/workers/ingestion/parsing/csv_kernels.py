@@ -33,7 +33,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import store_pair
-from distls.workers.ingestion.parsing.rounding_kernels import Rounding, note_rounding
+from distls.workers.ingestion.parsing.rounding_kernels import Rounding, note_row
 from distls.workers.ingestion.parsing.word_table_kernels import Words
 
 
@@ -113,11 +113,13 @@ def _parse_row(
         if code != Code.DONE:
             state[State.COLUMN] = c
             return code, p, 0
-        p = after if text[after] == NEWLINE or rules.separator != SPACE else row_end(text, after, SPACE)
+        p = after
         if c + 1 < n_columns:
             if text[p] == NEWLINE:
                 return Code.FEW, p, 0
             p += 1
+    if rules.separator == SPACE:
+        p = row_end(text, p, SPACE)
     return (Code.DONE if text[p] == NEWLINE else Code.MANY), p, n_unseen
 
 
@@ -135,8 +137,7 @@ def _store_row(records: Records, rules: Rules, slots: Slots, state: Ints) -> Non
         end += 2
     start = end
     if not wide:
-        for s in range(FEATURES, n_slots):
-            note_rounding(slots.rounding, s - FEATURES, slots.values[s])
+        note_row(slots.rounding, slots.values, FEATURES, row)
     if mode & Mode.DENSE:
         for s in range(FEATURES, n_slots):
             if wide:

@@ -13,6 +13,7 @@ from distls.workers.ingestion.parsing.array_types import Doubles
 
 KEPT = 2.0**24  # whole numbers up to here are
 _WHOLE = 2.0**63  # beyond, no integer type has them: they were not counted
+_FIRST, _EVERY = 64, 16  # rows of a chunk whose numbers with a fraction tell the range of their column
 _RANGE = 2.0**-10  # of values over their size: few of those that float32 has are left
 # of a column of a chunk: its number, the smallest and the largest value that is rounded, whether one is whole
 Rounded = tuple[int, float, float, bool]
@@ -68,8 +69,8 @@ def is_merged(value: float) -> bool:
 
 
 @inlined
-def note_rounding(rounding: Rounding, column: int, value: float) -> None:
-    """Note a value that float32 does not keep."""
+def _note(rounding: Rounding, column: int, value: float) -> None:
+    """Note a value if float32 does not keep it."""
     if np.float64(np.float32(value)) != value:
         if value < rounding.low[column]:
             rounding.low[column] = value
@@ -79,16 +80,27 @@ def note_rounding(rounding: Rounding, column: int, value: float) -> None:
             rounding.whole[column] = True
 
 
+@inlined
+def note_row(rounding: Rounding, values: Doubles, first: int, row: int) -> None:
+    """Note values[first:] of a row: its whole numbers, and of some rows all numbers, which tell their range."""
+    is_looked_at = row < _FIRST or row % _EVERY == 0
+    # one pass without branches over most rows
+    for k in range(first, len(values)):
+        is_looked_at |= abs(values[k]) > KEPT
+    if is_looked_at:
+        for k in range(first, len(values)):
+            _note(rounding, k - first, values[k])
+
+
 @kernel
 def note_rows(values: NDArray[np.float64], rounding: Rounding) -> None:
     """Note the values of dense rows."""
-    for r in range(values.shape[0]):
-        for c in range(values.shape[1]):
-            note_rounding(rounding, c, values[r, c])
+    for r in range(len(values)):
+        note_row(rounding, values[r], 0, r)
 
 
 @kernel
 def note_pairs(indices: NDArray[np.int64], data: Doubles, rounding: Rounding) -> None:
     """Note the values of sparse rows."""
     for k in range(len(data)):
-        note_rounding(rounding, indices[k], data[k])
+        _note(rounding, indices[k], data[k])
