@@ -115,3 +115,13 @@ def test_what_is_not_such_a_model_is_refused(tmp_path: Path, content: str, reaso
         distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
     assert str(caught.value).startswith(f"{tmp_path}/m: not a model file of Vowpal Wabbit ({reason}")
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],
+)
+def test_models_are_read_whatever_rule_their_steps_followed(tmp_path: Path, options: str) -> None:
+    (tmp_path / "m").write_text(HEAD.format(f" {options}") + "3:0.5 1 2\n")
+    model = distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
+    assert model.weights[3, 0] == 0.5
