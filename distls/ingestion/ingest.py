@@ -65,7 +65,7 @@ def ingest(
     Parameters
     ----------
     sources : path, sequence of paths, data frame, or array, scipy.sparse matrix or dask array
-        Files of one format, see `format`; text may be plain, gzip or bz2, IDX plain or gzip. A data frame (pandas,
+        Files of one format, see `format`; text may be plain, gzip, bz2, xz or zstd, IDX too. A data frame (pandas,
         polars, Arrow, Dask) is read as a Parquet file of its columns is, with the same options; row labels of pandas
         are left out. Arrays have the shape (n_rows, n_features). The chunks of a dask array or DataFrame are computed
         one at a time by the scheduler that is current; row chunks of unknown length are fine. They are computed once

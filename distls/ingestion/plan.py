@@ -90,12 +90,13 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     return "" if earlier == now else "it was made by another version of distls"
 
 
-def check_folder(root: Place) -> None:
+def check_no_files(roots: Sequence[Place]) -> None:
     """Refuse a file in the place of a data set."""
-    if isinstance(root, Path) and root.exists() and not root.is_dir():
-        raise StorageError(
-            f"{root}: a file, and the last name is that of the data set to write; choose another"
-        )
+    for root in roots:
+        if isinstance(root, Path) and root.exists() and not root.is_dir():
+            raise StorageError(
+                f"{root}: a file, and the last name is that of the data set to write; choose another"
+            )
 
 
 def check_free(root: Place) -> None:

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,13 +19,14 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
+from distls.ingestion.dataset_facts import dataset_meta
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
-from distls.ingestion.plan import check_folder, check_free, check_same_plan, plan_document
+from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
-from distls.ingestion.schema import Schema, Survey, decide_schema, rounding_notices
+from distls.ingestion.schema import Schema, Survey, asks_for_numbers, decide_schema, rounding_notices
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import (
     FittedTransforms,
@@ -49,7 +49,7 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
-from distls.workers.ingestion.transforms import needs_digits, needs_moments, stored_width, transforms_digest
+from distls.workers.ingestion.transforms import needs_digits, needs_moments
 from distls.workers.runtime.buffers import release_buffers
 
 Progress = Callable[[int, int, str], None]
@@ -112,8 +112,7 @@ class IngestRun:
 
     def result(self) -> IngestReport:
         """Run the ingest, or the rest of an unfinished one."""
-        for root in self.roots:
-            check_folder(root)
+        check_no_files(self.roots)
         with self.staging.guard(), self._write_lock():
             self._claim_outputs()
             try:
@@ -219,11 +218,6 @@ class IngestRun:
     def _has_digits(self) -> bool:
         return self.options.float64 or needs_digits(self.transforms)
 
-    @property
-    def _has_numbers(self) -> bool:
-        known = None if self.like is None else self.like.meta.target
-        return "continuous" in (self.options.target, known if self.options.target == "auto" else None)
-
     def _with_digits(
         self, survey: Survey, schema: Schema, rounded: Mapping[int, tuple[float, float]]
     ) -> tuple[Survey, Schema]:
@@ -242,7 +236,9 @@ class IngestRun:
             staging=self.staging,
             reader=self.plan.reader,
             layout=self.layout,
-            read=replace(self.plan.read, float64=self._has_digits, continuous=self._has_numbers),
+            read=replace(
+                self.plan.read, float64=self._has_digits, continuous=asks_for_numbers(options, self.like)
+            ),
             first_item=first_item,
             n_buckets=self.n_buckets,
             shuffle=options.shuffle,
@@ -286,7 +282,11 @@ class IngestRun:
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
         datasets = self._publish(
-            spec, self._meta(schema, fitted, results[0]["codecs"]), fitted, parts, results
+            spec,
+            dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"]),
+            fitted,
+            parts,
+            results,
         )
         return self._report(datasets, survey, schema)
 
@@ -379,33 +379,6 @@ class IngestRun:
         names = self.plan.feature_names
         kept = fitted.features.get("kept")
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
-
-    def _meta(self, schema: Schema, fitted: FittedTransforms, codecs: dict[str, str]) -> DatasetMeta:
-        return DatasetMeta(
-            n_rows=0,
-            n_features=stored_width(fitted.steps, schema.n_columns),
-            nnz=0,
-            layout="dense" if self.plan.is_dense else "csr",
-            dtype=self.options.dtype,
-            target=schema.target,
-            classes=list(schema.classes),
-            n_targets=schema.n_targets,
-            weighted=schema.weighted,
-            transforms=[dict(step) for step in fitted.steps],
-            transforms_digest=transforms_digest(fitted.steps, fitted.features),
-            zero_based=schema.zero_based,
-            shuffle_seed=self.options.seed if self.options.shuffle else None,
-            source=self._source(),
-            codecs=dict(sorted(codecs.items())),
-        )
-
-    def _source(self) -> dict[str, Any]:
-        """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
-        described: dict[str, Any] = {"recipe": self.plan.description} if self.plan.description else {}
-        files = [Path(file.path).name for file in self.plan.files]
-        if self.options.float64:
-            described = {**described, "dtype": "float64"}
-        return {"format": self.plan.format, "files": files, **described}
 
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:
         skipped, lines = survey.skipped()

@@ -174,6 +174,12 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices), narrowed)
 
 
+def asks_for_numbers(options: IngestOptions, like: Like | None) -> bool:
+    """Return whether labels are numbers, of any size, by the options or as those of `like`."""
+    known = None if like is None else like.meta.target
+    return "continuous" in (options.target, known if options.target == "auto" else None)
+
+
 def rounding_notices(
     rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
 ) -> list[str]:

@@ -47,7 +47,7 @@ class SvmlightOptions(FormatOptions):
 
 
 class SvmlightFormat(Format[SvmlightOptions]):
-    """Text of ``LABEL INDEX:VALUE ...``; plain, gzip or bz2."""
+    """Text of ``LABEL INDEX:VALUE ...``; plain, gzip, bz2, xz or zstd."""
 
     name = "svmlight"
     options = SvmlightOptions
