@@ -415,9 +415,10 @@ def test_a_column_with_too_many_words_is_refused_or_declared(tmp_path, monkeypat
     ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", categorical="n")
     assert open_dataset(tmp_path / "d").meta.n_features == 1000
     monkeypatch.setattr(distls.ingestion.survey, "MOST_DECLARED", 99)
-    with pytest.raises(BadInputError) as caught:
+    with pytest.raises(
+        BadInputError, match=r"more than 99 values.* Vowpal Wabbit .*hashed.* --ignore-columns"
+    ):
         ingest(tmp_path / "a.csv", tmp_path / "e", label_column="y", categorical="n")
-    assert str(caught.value) == 'column "n" has more than 99 values; --ignore-columns "n" leaves it out'
 
 
 def test_skipped_rows_tell_nothing_of_the_columns(tmp_path):

@@ -142,7 +142,7 @@ def test_the_index_of_pandas_is_no_feature_in_parquet_either(tmp_path):
     assert (
         open_dataset(tmp_path / "d").feature_names()
         == open_dataset(tmp_path / "f").feature_names()
-        == ("age",)
+        == ["age"]
     )
     ids = {"label_column": "y", "id_column": "customer"}
     assert ingest(tmp_path / "a.parquet", tmp_path / "i", **ids).notices == ()

@@ -83,6 +83,8 @@ def _rounded(block: RowBlock, options: PackOptions) -> list[Rounded]:
     if values.dtype.kind == "b" or values.dtype.itemsize < 4 or values.dtype == np.float32:
         return []
     numbers = np.ascontiguousarray(values, dtype=np.float64)
+    # kernels are compiled for arrays that can be written
+    numbers = numbers if numbers.flags.writeable else numbers.copy()
     if block.csr is None:
         rounding = no_rounding(numbers.shape[1])
         note_rows(numbers, rounding)
