@@ -465,7 +465,7 @@ def test_small_integers_are_stored_as_before() -> None:
         {"random_state": np.random.RandomState(3)},
         {"random_state": np.random.default_rng(3)},
     ],
-    ids=str,
+    ids=["passes", "half", "tol", "seed", "none", "state", "generator"],
 )
 def test_numbers_and_generators_of_numpy_are_taken(given: dict[str, Any]) -> None:
     X = np.random.default_rng(0).normal(size=(60, 3))
