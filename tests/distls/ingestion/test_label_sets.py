@@ -74,3 +74,10 @@ def test_frames_name_their_labels(tmp_path):
 def test_what_is_no_set_is_refused(tmp_path, y, keyword):
     with pytest.raises(BadInputError, match=keyword):
         ingest(X, tmp_path / "d", y=y, multilabel=True)
+
+
+def test_a_frame_of_one_column_is_one_label_a_row(tmp_path):
+    pd = pytest.importorskip("pandas")
+    x, y = pd.DataFrame(X, columns=list("abcd")), pd.DataFrame({"kind": ["u", "v"] * 30})
+    ingest(x, tmp_path / "d", y=y)
+    assert open_dataset(tmp_path / "d").meta.target == "class"
