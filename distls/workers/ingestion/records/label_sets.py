@@ -47,8 +47,8 @@ def label_sets(y: Any, asked: bool) -> LabelSets | None:
     if values is not None and is_matrix and (asked or values.shape[1] > 1) and np.isin(values, (0, 1)).all():
         rows, columns = np.nonzero(values)
         return _sets(np.bincount(rows, minlength=len(values)), columns, names or range(values.shape[1]))
-    listed = values is not None and values.ndim == 1 and values.dtype == object
-    lists = y if isinstance(y, (list, tuple)) else values if listed else ()
+    listed = values is not None and values.ndim == 1 and values.dtype == object  # a Series of lists
+    lists: Any = y if isinstance(y, (list, tuple)) else values if listed else ()
     if len(lists) and all(isinstance(row, _SETS) for row in lists) and (asked or not is_matrix):
         return _of_lists(lists)
     if asked:
