@@ -425,7 +425,7 @@ ROWS_OF_INTEGERS = {
 }
 
 
-@pytest.mark.slow_cases("uint64", "object")
+@pytest.mark.slow_cases("uint64", "object", "float64")
 @pytest.mark.parametrize("rows", ROWS_OF_INTEGERS.values(), ids=ROWS_OF_INTEGERS)
 def test_rows_of_integers_are_those_of_floats(rows: Any) -> None:
     """Fits and predictions keep the digits of every type, one row at a time too."""
@@ -454,6 +454,7 @@ def test_small_integers_are_stored_as_before() -> None:
     assert np.array_equal(*fits)
 
 
+@pytest.mark.slow_cases("half", "generator", "tol")
 @pytest.mark.parametrize(
     "given",
     [

@@ -56,7 +56,7 @@ def distinct(path):
     return [len(set(column.tolist())) for column in open_dataset(path).read(0).x.values.T]
 
 
-@pytest.mark.slow_cases("frame", "npy", "npz")
+@pytest.mark.slow_cases("frame", "npy", "npz", "parquet")
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_that_float32_makes_equal_are_named_with_the_remedy(tmp_path, kind):
     given, options = source(tmp_path, kind, np.column_stack([SECONDS, np.arange(N)]).astype(float), Y)
@@ -67,7 +67,7 @@ def test_values_that_float32_makes_equal_are_named_with_the_remedy(tmp_path, kin
     assert ingest(given, tmp_path / "wide", **options, dtype="float64").notices == ()
 
 
-@pytest.mark.slow_cases("days", "julian-[^a]", "seconds-(array|frame|np)")
+@pytest.mark.slow_cases("days", "julian-[^a]", "seconds-(array|frame|np|parquet)")
 @pytest.mark.parametrize("kind", KINDS[:-2])
 @pytest.mark.parametrize("column", [SECONDS, DAYS, JULIAN], ids=["seconds", "days", "julian"])
 def test_what_is_centred_keeps_its_values_and_predicts_alike_from_every_source(tmp_path, kind, column):
@@ -116,7 +116,7 @@ def test_data_of_float64_are_scored_as_such(tmp_path):
     assert np.array_equal(load_model(tmp_path / "run").predict(x), Y)
 
 
-@pytest.mark.slow_cases("beyond", "kept", "edge-(array|npy|sparse)")
+@pytest.mark.slow_cases("beyond", "kept", "edge-(array|npy|npz|sparse)")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "labels",

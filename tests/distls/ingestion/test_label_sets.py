@@ -26,6 +26,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow_cases("csr-[^mw]", "dense-(booleans|floats|columns|sets)")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rows", [X, sp.csr_matrix(X)], ids=["dense", "csr"])
 def test_sets_are_those_of_svmlight_text(tmp_path, form, rows):

@@ -42,6 +42,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.slow_cases("excel_semi")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_rows_are_those_of_the_plain_table(tmp_path, name):
     content, options = WRITTEN[name]
