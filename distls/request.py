@@ -35,6 +35,11 @@ _Count = Annotated[int, Meta(ge=1)] | None
 Calibration = Literal["temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"] | None
 
 
+def plain(value: Any) -> Any:
+    """Return a number of NumPy as one of Python, which has a place in JSON; others as they are."""
+    return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+
+
 def _asked(unit: str, help: str, needs: str = "") -> Meta:
     """Describe what may be asked, and the data set without which it cannot."""
     return Meta(title=unit, description=help, extra={"needs": needs})

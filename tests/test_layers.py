@@ -100,7 +100,8 @@ PLACES = {
     "h5py": ("distls/storage/sources/",),
     "numba": ("distls/workers/",),
     "obstore": ("distls/storage/filesystem/object_store.py",),
-    "pyarrow": ("distls/workers/ingestion/formats/",),
+    # formats, and text that zstd has compressed
+    "pyarrow": ("distls/workers/ingestion/formats/", "distls/workers/ingestion/parsing/text_blocks.py"),
     "llvmlite": ("distls/workers/",),
     # the executor, and the ingest of what are Dask's own arrays
     "dask": ("distls/execution/dask/", "distls/ingestion/formats/dask_arrays.py"),

@@ -77,7 +77,6 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 @click.option(
     "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
 )
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
 @click.option(
     "--shuffle/--no-shuffle", default=None, help="Shuffle rows when writing; default yes if they have labels."
 )

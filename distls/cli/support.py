@@ -205,6 +205,13 @@ def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows."
         ),
         click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
+        click.option(
+            "--dtype",
+            type=click.Choice(["float32", "float64"]),
+            default="float32",
+            show_default=True,
+            help="Type of the stored values.",
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from distls.methods.method import Parameter
 from distls.methods.parameters import number
 from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights
+from distls.request import plain
 from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
@@ -28,7 +30,7 @@ from distls.workers.losses.loss_registry import loss_named
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, (int, float)) and least <= value <= most
+    return isinstance(plain(value), (int, float)) and least <= value <= most
 
 
 class _DualAscent(DatasetEstimator):
@@ -88,7 +90,10 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         if found is None:
             return False
         params = {**given, "loss": loss, "penalty": "l2", "l1_ratio": None, "alpha": alpha}
-        self._keep(model_in_memory(found.weights, found.intercept, self._method, loss, params))
+        model = model_in_memory(found.weights, found.intercept, self._method, loss, params)
+        # as of a data set of these rows
+        wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
+        self._keep(dataclasses.replace(model, source={**model.source, **wide}))
         self._gap, self.classes_, self.n_features_in_ = found.gap, classes, X.shape[1]
         self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
         if sample_weight is None:

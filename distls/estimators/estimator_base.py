@@ -6,17 +6,16 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, is_regressor
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
+from distls.estimators.arguments import dataset_given, lazy_type, number_types, rows_of, seed_of, weights_of
 from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of
@@ -28,15 +27,12 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, save_model
-from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
-from distls.training.fitting import fit
+from distls.training.fitting import fit, warn_caller
 from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import score_pieces, scored_as
 from distls.workers.prediction.probability_map import model_probabilities
 from distls.workers.rounds.block_stream import DatasetRef
-
-DIVERGED = "the weights are no longer finite; try a larger alpha or t0, or scale the data"
 
 
 class DatasetEstimator(BaseEstimator):
@@ -51,6 +47,7 @@ class DatasetEstimator(BaseEstimator):
         "status_": "How `fit` ended: CONVERGED, MAX_PASSES, ...",
     }
     _model: LinearModel | None
+    _seed = 0  # drawn once a fit
 
     if TYPE_CHECKING:  # the parameters of the method, by their names
 
@@ -78,10 +75,12 @@ class DatasetEstimator(BaseEstimator):
         -------
         self
         """
+        self._seed = seed_of(getattr(self, "random_state", 0))
         dataset = dataset_given(X, y, sample_weight)
         if dataset is not None:
             return self._fit_dataset(dataset)
         X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
+        sample_weight = weights_of(X, sample_weight)
         fit_rows = self._fit_lazy if hasattr(X, "__dask_graph__") else self._fit_rows
         return fit_rows(X, y, sample_weight)
 
@@ -134,10 +133,6 @@ class DatasetEstimator(BaseEstimator):
                 tol=tol, rtol=rtol, executor=executor,
             )  # fmt: skip
 
-    @property
-    def _seed(self) -> int:
-        return getattr(self, "random_state", 0)
-
     def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:
         """Write rows as a dataset."""
         from distls.ingestion.ingest import ingest
@@ -154,16 +149,24 @@ class DatasetEstimator(BaseEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         _check_feature_names(self, getattr(X, "_meta", X), reset=True)
-        return "float64" if getattr(X, "dtype", None) == np.float64 else "float32"
+        return lazy_type(X)
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
         result = self._run(dataset, self._params(labels))
         if result.model is None:
-            raise ParameterError(DIVERGED)
+            raise self._diverged()
+        for note in result.record.get("notes") or ():
+            if "null directions" in note:  # one of several solutions
+                warn_caller(note)
         self._keep(result.model)
         self.n_features_in_ = dataset.meta.n_features
         self.n_iter_ = result.passes
         self.status_ = str(result.status)
+
+    def _diverged(self) -> ParameterError:
+        numbers = " and y" if is_regressor(self) else ""
+        larger = " or ".join(name for name in ("alpha", "t0") if hasattr(self, name))
+        return ParameterError(f"the weights are no longer finite; scale X{numbers}, or try a larger {larger}")
 
     def _keep(self, model: LinearModel) -> None:
         self._model = model
@@ -206,7 +209,7 @@ class DatasetEstimator(BaseEstimator):
 
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+        X = validate_data(self, X, accept_sparse="csr", dtype=number_types(X), reset=False)
         scores = [values for _, values in score_pieces(predictor_of(self.model_), rows_of(X))]
         return np.concatenate(scores)
 
@@ -247,8 +250,8 @@ class _WhereProbable:
             estimator._check_probabilities()
         except ParameterError as error:
             raise AttributeError(
-                f"This {owner.__name__!r} has no attribute 'predict_proba': {error}, or calibrate its scores: "
-                f"sklearn.calibration.CalibratedClassifierCV({owner.__name__}(...))"
+                f"This {owner.__name__!r} has no attribute {self._method.__name__!r}: {error}, or calibrate its "
+                f"scores: sklearn.calibration.CalibratedClassifierCV({owner.__name__}(...))"
             ) from error
         return MethodType(self._method, estimator)
 
@@ -260,7 +263,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     classes_: NDArray[Any]
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=number_types(X))
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -345,6 +348,12 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
         return model_probabilities(self.model_, self._scores(X).astype(np.float64))
 
+    @_WhereProbable
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Return the logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
 
 class LinearCoefficients:
     """Mix-in of classifiers: the weights of a plain linear model in scikit-learn's orientation.
@@ -378,19 +387,3 @@ def _model_of(estimator: Any) -> LinearModel:
 def _apply(estimator: Any, method: str, empty: NDArray[Any], X: Any) -> NDArray[Any]:
     """Apply a method to a chunk, unless it is empty: scikit-learn's checks would refuse that."""
     return getattr(estimator, method)(X) if X.shape[0] else empty
-
-
-def dataset_given(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset | None:
-    """Return the dataset that X is or names, None for arrays; raise ParameterError if targets are given beside it."""
-    if not isinstance(X, (str, Path, Dataset)):
-        return None
-    if y is not None or sample_weight is not None:
-        raise ParameterError("a data set has its own labels and weights; do not pass y or sample_weight")
-    return X if isinstance(X, Dataset) else open_dataset(X)
-
-
-def rows_of(X: Any) -> Rows:
-    """Return rows of an array or a CSR matrix as workers read them."""
-    if not sp.issparse(X):
-        return DenseRows(np.ascontiguousarray(X))
-    return CsrRows(X.indptr.astype(np.int64), X.indices.astype(index_dtype(X.shape[1])), X.data)

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
-from distls.estimators.estimator_base import DIVERGED, DatasetEstimator, rows_of
+from distls.estimators.arguments import rows_of
+from distls.estimators.estimator_base import DatasetEstimator
 from distls.methods.method_registry import method_named
 from distls.problem import loss_of
 from distls.solvers.stochastic.problem_stats import stats_of_rows
@@ -49,7 +50,7 @@ class StreamingEstimator(DatasetEstimator):
         if changed:
             raise ParameterError(f"{changed[0]} was changed after the first call of partial_fit")
         if not np.isfinite(stream.learn(part)):
-            raise ParameterError(DIVERGED)
+            raise self._diverged()
         self._stream = stream
         self._model: LinearModel | None = None  # outdated: `model_` assembles it on demand
 
@@ -83,7 +84,7 @@ class StreamingEstimator(DatasetEstimator):
         if model is None:
             predictor = self._learned.weights()
             if not np.isfinite(predictor.coefficients).all():
-                raise ParameterError(DIVERGED)
+                raise self._diverged()
             model = self._model = replace(self._template, **predictor.stored())
         return model
 

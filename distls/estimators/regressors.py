@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from distls.estimators.arguments import number_types
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetEstimator
 from distls.estimators.partial_fit import StreamingEstimator
@@ -33,7 +34,7 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True
+            self, X, y, accept_sparse="csr", dtype=number_types(X), multi_output=True, y_numeric=True
         )  # fmt: skip
         return self._fit_numbers(X, y, sample_weight, X.dtype.name)
 
@@ -119,8 +120,9 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
         self
         """
         first = not (hasattr(self, "_model") or hasattr(self, "_stream"))
+        X = unwrapped("X", X)
         X, y = validate_data(
-            self, unwrapped("X", X), unwrapped("y", y), accept_sparse="csr", dtype=[np.float32, np.float64],
+            self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X),
             multi_output=True, y_numeric=True, reset=first,
         )  # fmt: skip
         given = np.asarray(y, dtype=np.float64)

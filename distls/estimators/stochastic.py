@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from distls.estimators.arguments import number_types
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.estimators.partial_fit import StreamingEstimator
@@ -51,9 +52,9 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         self
         """
         fresh = not hasattr(self, "classes_")
+        X = unwrapped("X", X)
         X, y = validate_data(
-            self, unwrapped("X", X), unwrapped("y", y), accept_sparse="csr", dtype=[np.float32, np.float64],
-            reset=fresh,
+            self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X), reset=fresh
         )  # fmt: skip
         labels = self._expected_classes(classes)
         if getattr(self, "class_weight", None) == "balanced":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,7 +13,7 @@ from scipy.sparse import issparse
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import WorkerError
+from distls.storage.errors import BadInputError, WorkerError
 from distls.storage.filesystem.memory_folder import SHARED_VARIABLE, temporary_place
 from distls.storage.filesystem.paths import Place
 
@@ -34,6 +35,10 @@ def folder_for_rows(X: Any, executor: Executor) -> Iterator[Place]:
             if str(folder) not in str(error):
                 raise
             raise WorkerError(f"{error}; {_REMEDY}") from None
+        except BadInputError as error:
+            # rows in memory have neither a folder nor options of the command line
+            said = re.sub(rf"{re.escape(str(folder))}/data(: partition \d+)?", "X", str(error))
+            raise BadInputError(said.partition(": --transform")[0]) from None
 
 
 def folder_here(n_bytes: float, executor: Executor) -> AbstractContextManager[Place]:

@@ -110,6 +110,11 @@ def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
             notify(notice)
 
 
+def row_type(model: LinearModel) -> str:
+    """Return the type of numbers in which the rows of a model are stored."""
+    return "float64" if model.source.get("dtype") == "float64" else "float32"
+
+
 def _ingest(
     data: Scorable, temporary: Place, model: LinearModel, name: str, options: dict[str, Any]
 ) -> tuple[str, ...]:
@@ -120,7 +125,7 @@ def _ingest(
     if model.target == "multilabel" and not options.get("unlabelled"):
         options = {**options, "multilabel": True}
     # nobody asks where the rows of most temporary data sets came from
-    options = {"row_numbers": False, **options}
+    options = {"row_numbers": False, "dtype": row_type(model), **options}
     try:
         report = ingest(data, temporary, like=like_model(model, name), shuffle=False, **options)
     except StorageError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.frames import is_source_frame, plan_frame
-from distls.ingestion.formats.memory_arrays import plan_arrays
+from distls.ingestion.formats.memory_arrays import own_columns, plan_arrays
 from distls.ingestion.plan import plan_files
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like, open_like
@@ -21,6 +22,9 @@ from distls.ingestion.run import IngestReport, IngestRun, Progress
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
+from distls.workers.ingestion.records.label_sets import label_sets
+
+_SETS_FOUND = "y has sets of labels (multilabel); target='continuous' takes a matrix of 0 and 1 for numbers"
 
 
 def ingest(
@@ -61,7 +65,7 @@ def ingest(
     Parameters
     ----------
     sources : path, sequence of paths, data frame, or array, scipy.sparse matrix or dask array
-        Files of one format, see `format`; text may be plain, gzip or bz2, IDX plain or gzip. A data frame (pandas,
+        Files of one format, see `format`; text may be plain, gzip, bz2, xz or zstd, IDX too. A data frame (pandas,
         polars, Arrow, Dask) is read as a Parquet file of its columns is, with the same options; row labels of pandas
         are left out. Arrays have the shape (n_rows, n_features). The chunks of a dask array or DataFrame are computed
         one at a time by the scheduler that is current; row chunks of unknown length are fine. They are computed once
@@ -71,7 +75,8 @@ def ingest(
         Folder to write; it must not exist, unless an earlier call with the same arguments did not finish.
     y, sample_weight : array, optional
         Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`. Of a data frame
-        they may be columns instead: `label_column`, `weight_column`.
+        they may be columns instead: `label_column`, `weight_column`. Sets of labels are a matrix of 0 and 1 with a
+        column for each label, dense or sparse, or a list of labels for each row.
     format : str
         ``auto``: detected; else one of those that ``distls ingest --help`` lists. text: one document a line,
         ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.
@@ -82,7 +87,7 @@ def ingest(
     min_count : int, optional
         Drop features that are non-zero in fewer training rows than this; the others are renumbered.
     multilabel : bool
-        Labels are comma-separated lists.
+        Labels are comma-separated lists; of `y` in memory sets, as which matrices of 0 and 1 are taken by themselves.
     unlabelled : bool
         There are no labels.
     target : {"auto", "class", "continuous"}
@@ -142,6 +147,12 @@ def ingest(
         call resumes.
     """
     known = None if like is None else open_like(like)
+    notices: tuple[str, ...] = ()
+    numbers = target != "auto" or (known is not None and known.meta.target == "continuous")
+    if y is not None and not hasattr(y, "__dask_graph__") and not numbers:
+        sets = label_sets(y, multilabel)
+        notices = (_SETS_FOUND,) if sets is not None and sets.known and not multilabel else ()
+        y, multilabel = (y, multilabel) if sets is None else (sets, True)
     request = ReadRequest(format, read, named)
     options = IngestOptions.checked(
         format=request.format,
@@ -163,6 +174,7 @@ def ingest(
         row_numbers=row_numbers,
     )
     plan, own = _plan(sources, y, sample_weight, request, options, known)
+    plan = replace(plan, notices=(*notices, *plan.notices))
     runner = executor_of(executor, client)
     report = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent).result()
     if columns:
@@ -188,5 +200,6 @@ def _plan(
         return plan_files(sources, request, options, like)
     if is_source_frame(sources, y, like):
         return plan_frame(sources, y, sample_weight, request, options, like)
-    request.refuse_for_arrays(options.multilabel)
+    sources, y, sample_weight, request = own_columns(sources, y, sample_weight, request)
+    request.refuse_for_arrays()
     return plan_arrays(sources, y, sample_weight, options), FormatOptions()

@@ -22,25 +22,56 @@ from distls.workers.runtime.rng import Purpose, rng
 # -- hold-out --------------------------------------------------------------------------------------------
 
 
-def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArray[np.int64]:
-    """Return how many rows of each stratum each chunk contributes to the first k + 1 splits.
+def allot_split(
+    survey: Survey, schema: Schema, options: IngestOptions
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Return how many rows of each stratum each chunk contributes to the first k + 1 splits, and notices.
 
-    Strata are the classes, or all rows if there are none. Of each, exactly ``round(fraction * count)`` rows are held
-    out. The int64 array has shape (n_splits, n_chunks, n_strata).
+    Strata are the classes, or all rows if there are none. Exactly ``round(fraction * n_rows)`` rows are held out, of
+    each stratum its share up to a row, and never its last row. The int64 array has shape (n_splits, n_chunks,
+    n_strata).
     """
-    left = _strata(survey, schema)
+    left, notices = _strata(survey, schema), []
     totals = left.sum(axis=0)
     random = rng(options.seed, Purpose.SPLIT)
     allotment = np.zeros((len(options.split), *left.shape), dtype=np.int64)
     for k, (name, fraction) in enumerate(options.split):
-        for s, total in enumerate(totals.tolist()):
-            n_held = min(round(fraction * total), int(left[:, s].sum()))
+        held = _shares(fraction, totals, np.maximum(left.sum(axis=0) - 1, 0), random)
+        for s, n_held in enumerate(held.tolist()):
             # spread over the chunks as by drawing without replacement
             allotment[k, :, s] = random.multivariate_hypergeometric(left[:, s], n_held, method="marginals")
         left = left - allotment[k]
-        if not allotment[k].sum():
-            raise ParameterError(f"split {name}={fraction:g} of {survey.n_rows} rows holds out none")
-    return np.cumsum(allotment, axis=0)
+        asked, found = round(fraction * survey.n_rows), int(held.sum())
+        if not found or (asked >= survey.n_rows and len(totals) == 1):
+            part = "the training rows" if found else "it"
+            raise ParameterError(f"split {name}={fraction:g} of {survey.n_rows} rows leaves none for {part}")
+        if found < asked:
+            notices.append(
+                f"split {name}={fraction:g} has {found} of {survey.n_rows} rows, not {asked}: each class keeps a row "
+                "to train on"
+            )
+    return np.cumsum(allotment, axis=0), notices
+
+
+def _shares(
+    fraction: float, totals: NDArray[np.int64], most: NDArray[np.int64], random: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the rows to hold out of each stratum, at most `most`, in all as many as of the whole."""
+    wanted = fraction * totals
+    held = np.minimum(np.rint(wanted).astype(np.int64), most)
+    missing = round(fraction * int(totals.sum())) - int(held.sum())
+    # strata that are too small for a row of their own take turns at random
+    ties = random.permutation(len(totals)) if missing else np.arange(len(totals))
+    while missing:
+        step = 1 if missing > 0 else -1
+        able = np.flatnonzero(held < most if step > 0 else held > 0)
+        if not len(able):
+            break
+        # those that are farthest from their share first
+        chosen = able[np.lexsort((ties[able], step * (held - wanted)[able]))][: abs(missing)]
+        held[chosen] += step
+        missing -= step * len(chosen)
+    return held
 
 
 def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of, option_defaults
@@ -89,6 +90,15 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     return "" if earlier == now else "it was made by another version of distls"
 
 
+def check_no_files(roots: Sequence[Place]) -> None:
+    """Refuse a file in the place of a data set."""
+    for root in roots:
+        if isinstance(root, Path) and root.exists() and not root.is_dir():
+            raise StorageError(
+                f"{root}: a file, and the last name is that of the data set to write; choose another"
+            )
+
+
 def check_free(root: Place) -> None:
     """Refuse to write into anything but a new or empty folder."""
     if is_dataset(root):
@@ -102,6 +112,4 @@ def check_free(root: Place) -> None:
     if root.exists() and (
         not root.is_dir() or any(entry.name not in _UNFINISHED for entry in root.iterdir())
     ):
-        raise StorageError(
-            f"{root}: exists and is not an unfinished ingest; remove it or choose another name"
-        )
+        raise StorageError(f"{root}: exists and is not an unfinished ingest; choose another name")

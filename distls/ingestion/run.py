@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,13 +19,14 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
+from distls.ingestion.dataset_facts import dataset_meta
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
-from distls.ingestion.plan import check_free, check_same_plan, plan_document
+from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
-from distls.ingestion.schema import Schema, Survey, decide_schema
+from distls.ingestion.schema import Schema, Survey, asks_for_numbers, decide_schema, rounding_notices
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import (
     FittedTransforms,
@@ -49,7 +49,7 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
-from distls.workers.ingestion.transforms import needs_moments, stored_width, transforms_digest
+from distls.workers.ingestion.transforms import needs_digits, needs_moments
 from distls.workers.runtime.buffers import release_buffers
 
 Progress = Callable[[int, int, str], None]
@@ -112,6 +112,7 @@ class IngestRun:
 
     def result(self) -> IngestReport:
         """Run the ingest, or the rest of an unfinished one."""
+        check_no_files(self.roots)
         with self.staging.guard(), self._write_lock():
             self._claim_outputs()
             try:
@@ -122,6 +123,8 @@ class IngestRun:
                 schema = decide_schema(survey, self.options, self.like)
                 if asks_for_choice(self.options):
                     self.options, schema = choose_transforms(self.options, survey, schema)
+                if self.like is None and (rounded := survey.rounded()):
+                    survey, schema = self._with_digits(survey, schema, rounded)
                 return self._finish(survey, schema)
             except (BadInputError, MismatchError, ParameterError):
                 # not resumable: the same call would fail again, and a corrected file is another source
@@ -186,7 +189,7 @@ class IngestRun:
     def layout(self) -> RecordLayout:
         """Layout of the row records."""
         return RecordLayout(
-            self.plan.is_dense, self.options.float64, self.plan.weighted, bool(self.options.split)
+            self.plan.is_dense, self._has_digits, self.plan.weighted, bool(self.options.split)
         )
 
     def _survey_columns(self) -> None:
@@ -212,13 +215,32 @@ class IngestRun:
 
     # -- stage 1 -----------------------------------------------------------------------------------------
 
-    def _stage(self) -> Survey:
+    @property
+    def _has_digits(self) -> bool:
+        return self.options.float64 or needs_digits(self.transforms)
+
+    def _with_digits(
+        self, survey: Survey, schema: Schema, rounded: Mapping[int, tuple[float, float]]
+    ) -> tuple[Survey, Schema]:
+        """Stage rows that are to be centred once more, as float64; say where float32 loses values all the same."""
+        centred = self.plan.is_dense and needs_moments(self.transforms)
+        if centred:
+            steps = [dict(s, float64=True) if s["name"] == "standardize" else s for s in self.transforms]
+            self.options = replace(self.options, transform=tuple(steps))
+            survey = self._stage(len(self.plan.items))
+        notices = rounding_notices(rounded, self.plan.feature_names, centred)
+        return survey, replace(schema, notices=(*schema.notices, *notices))
+
+    def _stage(self, first_item: int = 0) -> Survey:
         options = self.options
         spec = StageSpec(
             staging=self.staging,
             reader=self.plan.reader,
             layout=self.layout,
-            read=self.plan.read,
+            read=replace(
+                self.plan.read, float64=self._has_digits, continuous=asks_for_numbers(options, self.like)
+            ),
+            first_item=first_item,
             n_buckets=self.n_buckets,
             shuffle=options.shuffle,
             seed=options.seed,
@@ -248,7 +270,9 @@ class IngestRun:
         if schema.target in ("class", "multilabel"):
             self.staging.write_array("classes", schema.class_values)
         if self.options.split:
-            self.staging.write_array("allotment", allot_split(survey, schema, self.options))
+            allotment, notices = allot_split(survey, schema, self.options)
+            self.staging.write_array("allotment", allotment)
+            schema = replace(schema, notices=(*schema.notices, *notices))
         spec = self._assembly_spec(survey, schema)
         parts = self._parts(survey, schema, 1.0)
         fitted = self._fit(spec, parts[0])
@@ -259,7 +283,11 @@ class IngestRun:
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
         datasets = self._publish(
-            spec, self._meta(schema, fitted, results[0]["codecs"]), fitted, parts, results
+            spec,
+            dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"]),
+            fitted,
+            parts,
+            results,
         )
         return self._report(datasets, survey, schema)
 
@@ -283,6 +311,7 @@ class IngestRun:
             base=schema.base,
             seed=options.seed,
             shuffle=options.shuffle,
+            dtype=options.dtype,
             transforms=self.transforms,
             fitted=(),
             codecs=None,
@@ -351,31 +380,6 @@ class IngestRun:
         names = self.plan.feature_names
         kept = fitted.features.get("kept")
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
-
-    def _meta(self, schema: Schema, fitted: FittedTransforms, codecs: dict[str, str]) -> DatasetMeta:
-        return DatasetMeta(
-            n_rows=0,
-            n_features=stored_width(fitted.steps, schema.n_columns),
-            nnz=0,
-            layout="dense" if self.plan.is_dense else "csr",
-            dtype=self.options.dtype,
-            target=schema.target,
-            classes=list(schema.classes),
-            n_targets=schema.n_targets,
-            weighted=schema.weighted,
-            transforms=[dict(step) for step in fitted.steps],
-            transforms_digest=transforms_digest(fitted.steps, fitted.features),
-            zero_based=schema.zero_based,
-            shuffle_seed=self.options.seed if self.options.shuffle else None,
-            source=self._source(),
-            codecs=dict(sorted(codecs.items())),
-        )
-
-    def _source(self) -> dict[str, Any]:
-        """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
-        described = {"recipe": self.plan.description} if self.plan.description else {}
-        files = [Path(file.path).name for file in self.plan.files]
-        return {"format": self.plan.format, "files": files, **described}
 
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:
         skipped, lines = survey.skipped()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,11 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT, merge_rounded
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
+_SHOWN = 20  # columns named in a notice
 MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
 
 
@@ -87,6 +89,11 @@ class Survey:
         """Sum a count of `Progress` over all items."""
         return sum(summary[count] for summary in self.summaries)
 
+    def rounded(self) -> dict[int, tuple[float, float]]:
+        """Return the extremes of each column in which float32 makes different values equal."""
+        # of chunks that an earlier version has staged nothing is known
+        return merge_rounded([chunk.get("rounded", []) for chunk in self.chunks])
+
     def first_unseen(self) -> str:
         """Return the first value of an unknown category, and its position."""
         item, first = next((n, s["unseen_first"]) for n, s in enumerate(self.summaries) if s["unseen_first"])
@@ -148,7 +155,8 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
             f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least"
         )
     for what, name in (("qid", "qids"), ("tag", "tags"), ("base", "bases")):
-        if rows := survey.total(name):
+        # tags are kept where they are the ids of rows
+        if (rows := survey.total(name)) and survey.plan.read.id_column != what:
             notices.append(f"{what} ignored in {rows} row{'s' * (rows > 1)}")
     if unseen := survey.total("unseen"):
         assert like is not None
@@ -164,6 +172,28 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     _check_log1p(survey, like.meta.transforms if like else options.transform)
     weighted = survey.plan.weighted and (not survey.plan.may_be_unweighted or survey.total("weighted") > 0)
     return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices), narrowed)
+
+
+def asks_for_numbers(options: IngestOptions, like: Like | None) -> bool:
+    """Return whether labels are numbers, of any size, by the options or as those of `like`."""
+    known = None if like is None else like.meta.target
+    return "continuous" in (options.target, known if options.target == "auto" else None)
+
+
+def rounding_notices(
+    rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
+) -> list[str]:
+    """Return a notice of columns in which different values become equal, also where they are centred before."""
+    # centred, whole numbers are kept if few of them would fit between the smallest and the largest
+    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT]
+    if not lost:
+        return []
+    shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
+    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    return [
+        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in float32, such as "
+        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them"
+    ]
 
 
 def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:
@@ -255,7 +285,9 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
     if target not in ("class", "multilabel"):
         return ()
     words = survey.label_words()
-    seen = sorted({value for chunk in survey.chunks for value in chunk["labels"][0]})
+    own = {label_value(label): label for label in survey.plan.labels}
+    words |= {value: label for value, label in own.items() if isinstance(label, str) and str(value) != label}
+    seen = sorted({*own, *(value for chunk in survey.chunks for value in chunk["labels"][0])})
     if like is None or like.meta.target == "none":
         return _named(seen, words)
     # the codes of known classes stay; unseen labels are appended

@@ -133,7 +133,11 @@ class _Survey:
 
     def _too_many(self, name: str) -> str:
         if name in self.declared:
-            return f'column "{name}" has more than {MOST_DECLARED} values; --ignore-columns "{name}" leaves it out'
+            return (
+                f'column "{name}" has more than {MOST_DECLARED} values: write the table as text of Vowpal Wabbit '
+                f'("label |{name} value"), which is hashed and has no limit, or leave it out with --ignore-columns '
+                f'"{name}"'
+            )
         remedies = (
             f'if it holds documents, read them with --text-column "{name}"; else take its values as categories '
             f'with --categorical "{name}", or leave it out with --ignore-columns "{name}"'

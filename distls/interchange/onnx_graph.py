@@ -10,7 +10,7 @@ from distls.evaluation.compatibility import check_probabilities
 from distls.interchange.linear_form import class_array, expected_rows, has_sigmoids, label_threshold
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.transforms import source_width
+from distls.workers.ingestion.transforms import needs_digits, source_width
 
 _OPSET, _IR = 17, 8  # of 2022; later runtimes read them
 _LARGEST = 2**31 - 2**20  # bytes of a message of protocol buffers, some left for the graph
@@ -27,6 +27,10 @@ def to_onnx(model: FittedModel) -> tuple[bytes, str]:
     if model.source.get("format") == "text":
         raise ParameterError(
             f"{model.name}: hashing of text cannot be expressed in ONNX; --to sklearn includes it"
+        )
+    if needs_digits(model.transforms):
+        raise ParameterError(
+            f"{model.name}: float32, as ONNX has rows here, would make values of its columns equal; --to sklearn or npz"
         )
     if model.weights.nbytes > _LARGEST:
         raise ParameterError(

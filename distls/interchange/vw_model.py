@@ -112,7 +112,13 @@ CONSTANT = 11_650_396  # the feature that vw adds to each example: its weight is
 _WEIGHT = re.compile(rb"(?m)^(?:.*:)?([0-9]+):([-+.0-9einfa]+)(?: .*)?$")
 # Options that leave a model linear in the hashed features, and how many values follow them.
 _KNOWN = {"--oaa": 1, "--link": 1, "--binary": 0, "--noconstant": 0, "--quiet": 0, "--hash_seed": 1, "--random_seed": 1,
-          "--min_prediction": 1, "--max_prediction": 1, "--sgd": 0, "--bit_precision": 1}  # fmt: skip
+          "--min_prediction": 1, "--max_prediction": 1, "--bit_precision": 1,
+          # how steps were taken, whatever the rule: the weights are the outcome
+          "--sgd": 0, "--adaptive": 0, "--normalized": 0, "--invariant": 0, "--learning_rate": 1, "-l": 1,
+          "--power_t": 1, "--initial_t": 1, "--decay_learning_rate": 1, "--ftrl": 0, "--ftrl_alpha": 1,
+          "--ftrl_beta": 1, "--coin": 0,
+          "--pistol": 0, "--bfgs": 0, "--conjugate_gradient": 0, "--mem": 1, "--l2": 1, "--passes": 1,
+          "--holdout_off": 0, "--save_resume": 0, "--preserve_performance_counters": 0}  # fmt: skip
 
 
 def read_vw(content: bytes) -> LinearModel:
@@ -181,8 +187,8 @@ def _options(text: str) -> dict[str, str]:
 
 def _refuse(option: str) -> NoReturn:
     raise ValueError(
-        f"it was trained with {option}, which no linear model of hashed features is; --oaa, --binary, --link and "
-        "--noconstant are read"
+        f"it was trained with {option}; models linear in the hashed features are read, with --oaa, --binary, --link "
+        "and --noconstant, and any of the rules of steps"
     )
 
 

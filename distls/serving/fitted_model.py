@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_probabilities
 from distls.evaluation.scores import predictor_of
+from distls.ingestion.adhoc_dataset import row_type
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel
@@ -200,15 +201,14 @@ class FittedModel(LinearModel):
                 yield values
 
 
-def load_model(path: str | Place, *, dtype: str = "float32") -> FittedModel:
+def load_model(path: str | Place, *, dtype: str | None = None) -> FittedModel:
     """Load the model of a run, or a model folder, to predict with.
 
     Parameters
     ----------
     path : path
-    dtype : {"float32", "float64"}
-        Type in which rows are stored before transforms, as at ingest: `distls predict` and `distls ingest` take float32
-        unless ``--dtype float64`` is given.
+    dtype : {"float32", "float64"}, optional
+        Type in which rows are stored before transforms, as at ingest. Default: that of the training data.
 
     Returns
     -------
@@ -224,12 +224,12 @@ def load_model(path: str | Place, *, dtype: str = "float32") -> FittedModel:
     ParameterError
         There is no such `dtype`.
     """
-    if dtype not in ("float32", "float64"):
+    if dtype not in (None, "float32", "float64"):
         raise ParameterError(f"dtype must be one of float32, float64, not {dtype!r}")
     return fitted_model(load_stored(path), str(path), dtype)
 
 
-def fitted_model(model: LinearModel, name: str = "the model", dtype: str = "float32") -> FittedModel:
+def fitted_model(model: LinearModel, name: str = "the model", dtype: str | None = None) -> FittedModel:
     """Return a model that predicts; messages call it `name`."""
     stored = {entry.name: getattr(model, entry.name) for entry in fields(LinearModel)}
-    return FittedModel(**stored, name=name, row_dtype=dtype)
+    return FittedModel(**stored, name=name, row_dtype=dtype or row_type(model))

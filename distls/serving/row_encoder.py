@@ -36,7 +36,7 @@ from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import RowBlock
-from distls.workers.ingestion.transforms import apply_transforms, source_width
+from distls.workers.ingestion.transforms import apply_transforms, in_type, needs_digits, source_width
 
 _BLOCK_BYTES = 2**26  # of rows that are encoded and scored at a time
 _BLOCK_TEXTS = 4096
@@ -55,7 +55,8 @@ class RowEncoder:
         self.like = like_model(model, name)
         self.steps, self.fitted = model.transforms, model.features
         self.width = source_width(model.transforms, model.n_features)
-        self.pack = PackOptions(self.width, 0, float64, skip_errors=False)
+        self.dtype = "float64" if float64 else "float32"
+        self.pack = PackOptions(self.width, 0, float64 or needs_digits(self.steps), skip_errors=False)
         self.source = model.source.get("format", "")
         self._description: Mapping[str, Any] = model.source.get("recipe", {})
         self._tables: dict[tuple[Any, ...], TableOptions] = {}
@@ -104,7 +105,7 @@ class RowEncoder:
         for block in self._row_blocks(x):
             # hashed text is in order already
             rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, "X, row {}".format)
-            yield apply_transforms(self._owned(rows, x), self.steps, self.fitted, "X")
+            yield in_type(apply_transforms(self._owned(rows, x), self.steps, self.fitted, "X"), self.dtype)
 
     def _owned(self, rows: Rows, x: Any) -> Rows:
         """Return rows that transforms may overwrite, dense if they will be centred."""
@@ -123,6 +124,8 @@ class RowEncoder:
             raise BadInputError(f"X is one text; give {self.name} a list of rows")
         if hasattr(x, "__dask_graph__"):
             raise BadInputError("X is a Dask collection; compute its chunks, or map predict over them")
+        if hasattr(x, "collect") and not hasattr(x, "shape"):
+            raise BadInputError("X is a lazy frame; give X.collect()")
         if hasattr(x, "tocsr"):
             return self._sparse_blocks(x)
         if isinstance(x, Sequence) and x and isinstance(x[0], Mapping):

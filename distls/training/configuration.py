@@ -17,7 +17,7 @@ from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.recommendation import AUTO, recommended
 from distls.problem import Problem
-from distls.request import Options, Request
+from distls.request import Options, Request, plain
 from distls.solvers.solver import Solver, State, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
@@ -95,7 +95,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         **asked: Unpack[Options],
     ) -> FitRequest:
         """Validate a fit by metadata alone; parameters and errors as of `distls.fit`."""
-        given: Request[Source] = Request(**asked)
+        given: Request[Source] = Request(**{name: plain(value) for name, value in asked.items()})
         given.check_bounds()
         data = _opened(dataset)
         # Everything is checked before any worker starts or file is written.

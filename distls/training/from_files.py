@@ -18,6 +18,7 @@ from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, in_memory, pass_on
 from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
+from distls.ingestion.request.source_start import absent
 from distls.ingestion.schema import MANY_CLASSES
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO
@@ -188,7 +189,7 @@ def _check(
             raise ParameterError(f"{path}: a data set already; train on it with fit")
         if isinstance(path, Path) and not path.exists():
             # of the test files too, before an hour of training
-            raise ParameterError(f"{path}: no such file")
+            raise ParameterError(f"{path}: {absent(path)}")
 
 
 def _check_classes(data: Place, notices: Sequence[str], options: Mapping[str, Any]) -> None:

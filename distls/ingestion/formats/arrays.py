@@ -21,7 +21,8 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 ARRAY_REFUSES = {
     "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
-    "multilabel": "multilabel is for svmlight text; an array of labels has one a row",
+    "multilabel": "an array file has one label a row; sets of labels are read from svmlight, vw and JSON lines text, "
+    "and taken from arrays in memory",
 }
 
 
@@ -52,6 +53,9 @@ class _ArrayFormat(Format[ArrayOptions]):
         """Read the shapes, find the labels, and cut the files into ranges of rows."""
         if options.unlabelled and read.labels is not None:
             raise ParameterError("unlabelled and labels exclude each other")
+        for file in files:
+            if file.compression != "none" and self.name != "idx":
+                raise BadInputError(f"{file.path}: {self.name} files are read plain; unpack it first")
         headers = tuple(read_header(file, self.name) for file in files)
         _check_same_width(files, headers)
         labels = None if read.labels is None else _label_file(read.labels, sum(h.n_rows for h in headers))

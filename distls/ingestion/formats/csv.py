@@ -54,7 +54,7 @@ class CsvOptions(TableColumns):
 
 
 class CsvFormat(Format[CsvOptions]):
-    """Tables as text, CSV and TSV; plain, gzip or bz2."""
+    """Tables as text, CSV and TSV; plain, gzip, bz2, xz or zstd."""
 
     name = "csv"
     options = CsvOptions

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
+from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.table_columns import are_documents, is_number, is_word
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import CONVERT
@@ -80,7 +81,8 @@ def _lines(start: bytes) -> list[str]:
 
 def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
     """Split lines into fields; quotes do not span lines."""
-    readers = (csv.reader([line], delimiter=separator, skipinitialspace=separator != " ") for line in lines)
+    stripped = (line.strip(" ") if separator == " " else line for line in lines)
+    readers = (csv.reader([line], delimiter=separator, skipinitialspace=True) for line in stripped)
     try:
         return [[field.strip() for field in next(reader, [""])] for reader in readers]
     except csv.Error:
@@ -96,6 +98,9 @@ def read_head(
     separator is found, or two columns have one name; ParameterError if the separator that was asked for cannot be
     one.
     """
+    named = separator_line(start.removeprefix(b"\xef\xbb\xbf")[:16])
+    if named:  # Excel's first line, which is no row
+        start, separator = start.split(b"\n", 1)[1], separator or named
     lines = _lines(start)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (lines and "\0" in lines[0]):
         raise BadInputError(f"{path}: not UTF-8 text; convert it first")

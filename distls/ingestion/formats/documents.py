@@ -226,7 +226,7 @@ def _table(
     if lines:
         return None
     column = known.get("text_column", "")
-    name = re.sub(r"\.(gz|bz2)\Z", "", files[0].path)
+    name = re.sub(r"\.(gz|bz2|xz|zst)\Z", "", files[0].path)
     # of data to be scored nobody says where the documents are
     if not parquet and not asked and not (known and names_documents(name, start, column)):
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,7 @@ _BUILT_IN: tuple[Format[Any], ...] = (
     *(SvmlightFormat(), VwFormat(), DocumentFormat(), CsvFormat(), ParquetFormat(), AnnDataFormat()),
     *(NpzFormat(), NpyFormat(), IdxFormat()),
 )
+_BETWEEN_BLANKS = re.compile(rb"[ \t]*[-+.0-9eE]+([ \t]+[-+.0-9eE]+)+[ \t]*\r?(\n|\Z)")
 _FORMATS = {format.name: format for format in _BUILT_IN}
 
 
@@ -81,17 +84,36 @@ def format_of(
         if found is None or options.format not in ("auto", found.name):
             raise BadInputError(f"{file.path}: a folder; name the files in it")
         return found
+    content = start_of(file)
+    _check_archive(file.path, content)
     if options.format != "auto":
         return _FORMATS[options.format]
-    start = SourceStart(start_of(file), re.sub(r"\.(gz|bz2)\Z", "", file.path), options, like, given)
+    start = SourceStart(content, re.sub(r"\.(gz|bz2|xz|zst)\Z", "", file.path), options, like, given)
     found = recognised(start)
     if found is not None:
         return found
+    if _BETWEEN_BLANKS.match(content):
+        raise BadInputError(f"{file.path}: numbers between blanks: --format csv --separator space reads them")
     first = start.content.split(b"\n", 1)[0][:40].decode("utf-8", "backslashreplace")
     raise BadInputError(
         f'{file.path}: not recognised by its name or its start ("{first}"); '
         f"name its format, one of {', '.join(_FORMATS)}"
     )
+
+
+def _check_archive(path: str, content: bytes) -> None:
+    """Refuse what has to be unpacked or saved as text first."""
+    names: list[str] = []
+    workbook = content.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    if content.startswith(b"PK\x03\x04"):
+        with contextlib.suppress(OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+            workbook = "[Content_Types].xml" in names
+    if names and not workbook and not any(name.endswith(".npy") for name in names):
+        raise BadInputError(f"{path}: a zip archive of {', '.join(names[:5])}; unpack it: unzip {path}")
+    if workbook:
+        raise BadInputError(f"{path}: an Excel workbook; save it as CSV")
 
 
 def recognised(start: SourceStart) -> Format[Any] | None:
@@ -149,6 +171,11 @@ class ReadRequest:
             return ReadRequest(self.format, None, {**self._given, option: column})
         return ReadRequest(self.format, replace(self._read, **{option: column}), {})
 
+    def without(self, *options: str) -> tuple[ReadRequest, list[Any]]:
+        """Return the request without options, and their values, None where they were not given by name."""
+        others = {name: value for name, value in self._given.items() if name not in options}
+        return ReadRequest(self.format, self._read, others), [self._given.get(name) for name in options]
+
     def options_of(self, format: Format[Any], multilabel: bool) -> FormatOptions:
         """Return the options of a format; raise ParameterError for one it does not take."""
         if self._read is not None:
@@ -163,12 +190,12 @@ class ReadRequest:
         options: FormatOptions = format.options(**self._given)
         return options
 
-    def refuse_for_arrays(self, multilabel: bool) -> None:
+    def refuse_for_arrays(self) -> None:
         """Refuse options of files where arrays in memory are given."""
         if self.format != "auto" or self._read is not None or "labels" in self._given:
             what = "read is" if self._read is not None else "format and labels are"
             raise ParameterError(f"{what} for files; arrays in memory were given")
-        self._refuse((), "arrays in memory", ARRAY_REFUSES, multilabel)
+        self._refuse((), "arrays in memory", ARRAY_REFUSES, False)
 
     def _refuse(
         self,

@@ -19,6 +19,7 @@ from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.data_frames import arrow_table, column_labels, frame_source, is_frame
 from distls.workers.ingestion.formats.parquet_files import FrameSource
+from distls.workers.ingestion.records.label_sets import LabelSets
 
 _NAME = "X"  # in messages, as of arrays
 _FORMATS = ("parquet", "text")
@@ -40,6 +41,8 @@ def is_source_frame(source: Any, y: Any, like: Like | None) -> bool:
     if isinstance(source, Mapping) or not is_frame(source):
         return False
     if hasattr(source, "__dask_graph__") and y is not None and not hasattr(y, "divisions"):
+        return False
+    if isinstance(y, LabelSets):
         return False
     return (np.ndim(y) < 2 or np.shape(y)[1] == 1) and (like is None or bool(description_of(like)))
 

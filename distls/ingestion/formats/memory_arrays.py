@@ -13,18 +13,20 @@ from numpy.typing import NDArray
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
-from distls.storage.errors import BadInputError
+from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.memory_arrays import (
     COMPUTED_READER,
     MEMORY_READER,
     ComputedItem,
     MemoryItem,
 )
+from distls.workers.ingestion.records.label_sets import LabelSets, label_sets
 from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 if TYPE_CHECKING:
     from distls.ingestion.formats.dask_arrays import RowChunks
+    from distls.ingestion.formats.format_registry import ReadRequest
 
 _CHUNK_BYTES = 2**27
 _EXPECTED = "expected an array, a sparse matrix, a DataFrame or a dask array of numbers"
@@ -67,6 +69,7 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
         (ArrayHeader(x.shape[0], x.shape[1], sparse),),
         labelled=y is not None,
         weighted=weight is not None,
+        labels=y.known if isinstance(y, LabelSets) else (),
         estimate=float(n_bytes),
         in_process=True,
         identity=[_memory_identity(x, y, weight)],
@@ -87,7 +90,9 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
     rows = chunks.rows
     starts = [0] * len(chunks) if rows is None else np.cumsum([0, *rows[:-1]]).tolist()
     items = tuple(
-        ComputedItem(n, "X" if rows else f"X, chunk {n}", start, partial(_computed, chunks, n))
+        ComputedItem(
+            n, "X" if rows else f"X, chunk {n}", start, partial(_computed, chunks, n, options.multilabel)
+        )
         for n, start in enumerate(starts)
     )
     row_bytes = chunks.n_features * (8 if options.float64 else 4)
@@ -109,7 +114,7 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
     )
 
 
-def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
+def _computed(chunks: RowChunks, number: int, multilabel: bool) -> tuple[Any, Any, Any]:
     """Compute and check one chunk."""
     from scipy.sparse import csr_array
 
@@ -122,6 +127,7 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
         )
     x = csr_array(x.tocsr()) if chunks.sparse else np.asarray(x)
     try:
+        y = label_sets(y, True) if multilabel else y
         return x, _row_values("y", y, x.shape[0]), _row_values("sample_weight", weight, x.shape[0])
     except BadInputError as error:  # name the chunk
         raise BadInputError(f"X, chunk {number}: {error}") from None
@@ -130,7 +136,9 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
 def _row_values(name: str, values: Any, n_rows: int) -> Any:
     if values is None:
         return None
-    values = np.asarray(values)
+    if isinstance(values, LabelSets) and len(values) == n_rows:
+        return values
+    values = np.asarray(values) if not isinstance(values, LabelSets) else np.empty(len(values))
     if len(values) != n_rows or values.ndim not in ((1, 2) if name == "y" else (1,)):
         raise BadInputError(f"{name}: shape {values.shape} does not go with the {n_rows} rows of X")
     if name == "y" and _are_words(values):
@@ -153,10 +161,24 @@ def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
     # arrays have no name or time by which a change would be noticed: their content is compared
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr, x.indices, x.data]
     crc = 0
-    for array in (*parts, y, weight):
+    for array in (*parts, *((y.ends, y.labels) if isinstance(y, LabelSets) else (y,)), weight):
         if array is not None:
             crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", crc)
     return {"path": "arrays in memory", "size": int(x.shape[0]), "crc32": crc}
+
+
+def own_columns(x: Any, y: Any, weight: Any, request: ReadRequest) -> tuple[Any, Any, Any, ReadRequest]:
+    """Return labels and weights that are columns of ``obs`` of an AnnData object, as they may be of one in a file."""
+    if not hasattr(x, "obs") or not hasattr(x, "X"):
+        return x, y, weight, request
+    request, columns = request.without("label_column", "weight_column")
+    for name in filter(None, columns):
+        if name not in x.obs:
+            raise ParameterError(f'X: no column "{name}" of obs; it has {", ".join(map(str, x.obs))}')
+    label, weights = (None if name is None else np.asarray(x.obs[name]) for name in columns)
+    if any(given is not None and own is not None for given, own in ((y, label), (weight, weights))):
+        raise ParameterError("labels and weights are given as arrays or as columns of obs, not both")
+    return x, y if label is None else label, weight if weights is None else weights, request
 
 
 # -- objects that wrap an array --------------------------------------------------------------------------
@@ -167,6 +189,8 @@ def unwrapped(name: str, value: Any) -> Any:
 
     Raises BadInputError if the value, which messages call `name`, holds several arrays or is nothing like an array.
     """
+    if hasattr(value, "tocsr"):  # some sparse matrices are mappings too
+        return value
     kind, home = type(value).__name__, type(value).__module__.partition(".")[0]
     if home == "xarray":
         if kind != "DataArray":

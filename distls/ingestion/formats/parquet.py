@@ -17,7 +17,7 @@ from distls.ingestion.formats.tables import (
 )
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
-from distls.ingestion.request.like import Like
+from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
@@ -73,6 +73,7 @@ class ParquetFormat(Format[ParquetOptions]):
         """Choose the columns by their types and the first row; an item is a row group."""
         heads = read_parquet_heads(files)
         reading = _reading(files, heads, read, options, like)
+        left_out = sorted(name for name in heads[0].index - {*reading.columns} if not _is_unnamed(name))
         items = row_group_items(files, heads)
         survey = None
         # numbers and lists of a fixed length need no survey
@@ -90,6 +91,11 @@ class ParquetFormat(Format[ParquetOptions]):
             weighted=bool(reading.weight),
             estimate=sum(item.n_bytes for item in items) * 2.0,
             survey=survey,
+            notices=tuple(
+                f'column "{name}" is the index of pandas and no feature; --id-column "{name}" keeps it with the rows'
+                for name in left_out
+                if like is None
+            ),
             identity=[file_identity(file) for file in files],
             **table_facts(reading),
         )
@@ -104,7 +110,9 @@ def _reading(
 ) -> TableOptions:
     """Return the options of the reader."""
     path, kinds = files[0].path, heads[0].kinds
-    names = [name for name in kinds if not name.startswith(_PANDAS_INDEX)]
+    named = {read.label_column, read.weight_column, read.id_column, *read.ignore_columns, *read.categorical}
+    index = heads[0].index - named - {*description_of(like).get("columns", ())}
+    names = [name for name in kinds if name not in index and not _is_unnamed(name)]
     if like is None:
         words = [name for name in names if kinds[name] == "text"]
         documents = next((name for name in TEXT_NAMES if name in words), "")
@@ -115,6 +123,10 @@ def _reading(
         check_like_kinds(reading, kinds, path, like)
     _check_types(reading, kinds, path)
     return reading
+
+
+def _is_unnamed(name: str) -> bool:
+    return name.startswith(_PANDAS_INDEX)
 
 
 def read_parquet_heads(files: Sequence[SourceFile]) -> list[ParquetHead]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import ID_COLUMN, FormatOptions, OptionInfo, option, yes_or_no
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
-from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER
+from distls.ingestion.request.source_start import start_of
+from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER, xmc_header
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.record_batch import ReadOptions
 
@@ -45,7 +47,7 @@ class SvmlightOptions(FormatOptions):
 
 
 class SvmlightFormat(Format[SvmlightOptions]):
-    """Text of ``LABEL INDEX:VALUE ...``; plain, gzip or bz2."""
+    """Text of ``LABEL INDEX:VALUE ...``; plain, gzip, bz2, xz or zstd."""
 
     name = "svmlight"
     options = SvmlightOptions
@@ -56,10 +58,10 @@ class SvmlightFormat(Format[SvmlightOptions]):
         """Return whether the name, or the first non-empty line, is that of svmlight."""
         if start.name.endswith(_NAMES):
             return True
-        lines = (
-            line.split(b"#", 1)[0].strip()
-            for line in start.content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        )
+        content = start.content.removeprefix(b"\xef\xbb\xbf")
+        if xmc_header(content):
+            return True
+        lines = (line.split(b"#", 1)[0].strip() for line in content.split(b"\n"))
         line = next(filter(None, lines), b"")
         if not line or not _LINE.fullmatch(line[:4096].rsplit(None, 1)[0] if len(line) > 4096 else line):
             return False
@@ -72,5 +74,9 @@ class SvmlightFormat(Format[SvmlightOptions]):
         """Cut files into ranges of lines."""
         ids = text_ids(read.id_column, "comment", files[0].path, like)
         reading = ReadOptions(one_based=read.zero_based == "no", id_column=ids, **shared_options(options))
-        facts = {"description": {"id_column": ids}} if ids else {}
+        facts: dict[str, Any] = {"description": {"id_column": ids}} if ids else {}
+        if headed := [file.path for file in files if xmc_header(start_of(file, 4096))]:
+            facts["notices"] = (
+                f"{headed[0]}: line 1 has the numbers of rows, features and labels, and is no row",
+            )
         return text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based), **facts)

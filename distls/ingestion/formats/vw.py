@@ -43,7 +43,7 @@ class VwOptions(FormatOptions):
 
 
 class VwFormat(Format[VwOptions]):
-    """Text with a bar before its features; plain, gzip or bz2."""
+    """Text with a bar before its features; plain, gzip, bz2, xz or zstd."""
 
     name = "vw"
     options = VwOptions

@@ -103,7 +103,7 @@ class _Idf(_Plain, tag="idf"):
 
 
 class _Standardize(_Plain, tag="standardize"):
-    pass
+    float64: bool = False  # rows have 64 bits until they are centred
 
 
 class _Scale(_Plain, tag="scale"):
@@ -115,7 +115,7 @@ class _MinCount(_Plain, tag="min_count"):
     kept: Width
 
 
-_FITTED = {_Idf: "idf", _Standardize: "std"}
+_FITTED: dict[type[_Plain], str] = {_Idf: "idf", _Standardize: "std"}
 
 
 def check_transforms(
@@ -125,7 +125,8 @@ def check_transforms(
     step_types = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount]
     steps = convert_json(transforms, step_types, "transforms")
     kinds = [type(step) for step in steps]
-    if any(kinds.count(kind) > 1 for kind in (_MinCount, *_FITTED)):
+    once: tuple[type[_Plain], ...] = (_MinCount, *_FITTED)
+    if any(kinds.count(kind) > 1 for kind in once):
         raise ValueError("a transform that is fitted once is there twice")
     for step in steps:
         if isinstance(step, _MinCount):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distls.request import plain
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.workers.ingestion.transforms import parse_transforms
@@ -95,7 +96,7 @@ class IngestOptions:
             like=None if like is None else str(place_of(like).absolute()),
             split=_parse_splits(split),
             partition_size=int(partition_size),
-            **others,
+            **{name: plain(value) for name, value in others.items()},
         )
 
 

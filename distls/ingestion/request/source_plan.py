@@ -10,6 +10,7 @@ from typing import Any
 
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
+from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
 from distls.workers.ingestion.formats.table_columns import TableOptions
@@ -27,7 +28,7 @@ MOST_COLUMNS = LARGEST_JSON // 51  # with the shortest names that so many can ha
 _MAX_BUCKETS = 2**17
 _BUCKETS_PER_PARTITION = 16
 # Decoded bytes for a byte of source, estimated high: more buckets than needed cost next to nothing.
-_EXPANSION = {"none": 1.0, "gzip": 4.0, "bz2": 5.0}
+_EXPANSION = {"none": 1.0, "mac": 1.0, "gzip": 4.0, "zstd": 4.0, "bz2": 5.0, "xz": 6.0}
 
 
 def check_columns(columns: Sequence[str], features: Sequence[str]) -> None:
@@ -76,6 +77,7 @@ class SourcePlan:
     headers: tuple[ArrayHeader, ...] = ()
     labelled: bool = True
     weighted: bool = False
+    labels: tuple[Label, ...] = ()  # some of the labels, whether or not a row has them
     may_be_unweighted: bool = False  # weights that are all 1 are not stored
     zero_based: str = "auto"  # auto | yes | no; auto: zero if index 0 occurs
     estimate: float = 0.0  # of decoded bytes

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import stat
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from distls.storage.dataset.dataset import is_dataset
 from distls.storage.errors import BadInputError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, line_too_long
+from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, damage_described, line_too_long
+
+_MAGIC = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
 def _no_folder(path: Path) -> bool:
@@ -32,9 +32,9 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise BadInputError(f"{path}: not a regular file; save its content in one")
         with path.open("rb") as file:
-            start = file.read(3)
+            start = file.read(2**16)
     except FileNotFoundError:
-        raise BadInputError(f"{path}: no such file") from None
+        raise BadInputError(f"{path}: {absent(path)}") from None
     except IsADirectoryError:
         if is_dataset(path):
             raise BadInputError(f"{path}: a data set of distls, not a source") from None
@@ -45,21 +45,25 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
         raise BadInputError(f"{path}: permission denied") from None
     if not start:
         raise BadInputError(f"{path}: the file is empty")
-    compression = "gzip" if start[:2] == b"\x1f\x8b" else "bz2" if start == b"BZh" else "none"
+    compression = next((name for name, magic in _MAGIC.items() if start.startswith(magic)), "none")
+    # lines of old Macs, unless it is no text at all
+    if compression == "none" and b"\r" in start and b"\n" not in start and b"\0" not in start:
+        compression = "mac"
     return SourceFile(str(path), found.st_size, found.st_mtime_ns, compression)
+
+
+def absent(path: Path) -> str:
+    """Return the message about a file that is not there."""
+    pattern = any(character in path.name for character in "*?[")
+    return "no such file" + (
+        "; patterns are expanded by shells, and by glob.glob of Python" if pattern else ""
+    )
 
 
 def start_of(file: SourceFile, n_bytes: int = 2**16) -> bytes:
     """Return the first bytes of a file, decompressed; raise BadInputError if its compression is damaged."""
-    try:
-        with file.open() as stream:
-            return stream.read(n_bytes)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInputError(f"{file.path}: damaged or cut short {file.compression} file ({error})") from None
-    except OSError as error:
-        if error.errno is None:
-            raise BadInputError(f"{file.path}: damaged {file.compression} file ({error})") from None
-        raise
+    with damage_described(file), file.open() as stream:
+        return stream.read(n_bytes)
 
 
 def first_lines(file: SourceFile) -> bytes:

@@ -336,7 +336,11 @@ def _plain(stored: Any, start: int = 0, stop: int | None = None) -> NDArray[Any]
     # before memory is allocated for them
     _check_whole(stored)
     if stored.dtype.kind in "fiub":
-        return np.asarray(stored[start:stop], dtype=np.float64)
+        numbers = np.asarray(stored[start:stop])
+        # float64 would not keep these: as in text, they are names
+        if numbers.dtype.kind in "iu" and np.any(np.abs(numbers.astype(np.float64)) >= 2.0**53):
+            return numbers.astype(str)
+        return numbers.astype(np.float64)
     if not _is_hdf5(stored):
         check_counts(stored, start, stop)
     # h5py gives bytes unless it is asked for text

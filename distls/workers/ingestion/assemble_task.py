@@ -35,7 +35,7 @@ from distls.workers.ingestion.parsing.record_kernels import (
     read_labels,
 )
 from distls.workers.ingestion.stage_task import RecordLayout
-from distls.workers.ingestion.transforms import apply_transforms, stored_width
+from distls.workers.ingestion.transforms import apply_transforms, in_type, stored_width
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
 
@@ -58,6 +58,7 @@ class AssemblySpec:
     base: int  # number of the first column in the source
     seed: int
     shuffle: bool
+    dtype: str  # of the partitions; records may have more digits
     transforms: tuple[dict[str, Any], ...]
     fitted: tuple[str, ...]  # names of the fitted arrays
     codecs: dict[str, str] | None  # None: by `compress`; the first partition decides, the others guess
@@ -156,7 +157,7 @@ def _partition(
         key = (item.index,) if item.part == 0 else (item.index, item.part)
         order = rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))
         row_at = row_at[order]
-    x = _transformed(spec, item, _gather(spec, words, row_at, pool))
+    x = in_type(_transformed(spec, item, _gather(spec, words, row_at, pool)), spec.dtype)
     y = _targets(spec, words, row_at)
     # The weight is the first extra word of a record, behind both counts.
     weight = words[row_at + 2].view(np.float32) if spec.weighted else None

@@ -54,6 +54,7 @@ class StageSpec:
     keep_fractions: bool = False  # list fractional labels, which become classes; else only the first
     # record the smallest value and its line, for log1p; the largest magnitude and whether all are counts, for auto
     find_values: bool = False
+    first_item: int = 0  # added to the numbers of items, where they are staged once more
     origins: bool = True  # keep the number of each row in its file, and its id
 
 
@@ -64,7 +65,7 @@ def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
     """
     with spec.staging.guard():
         # All chunks of the item are there.
-        finished = spec.staging.read_item(item.number)
+        finished = spec.staging.read_item(spec.first_item + item.number)
         if finished is not None:
             return finished
         with borrowed_buffers() as pool:
@@ -72,20 +73,21 @@ def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
 
 
 def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any]:
-    chunks = _finished_chunks(spec, item.number)
+    number = spec.first_item + item.number
+    chunks = _finished_chunks(spec, number)
     # The last finished chunk tells where to go on.
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
     run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
     for batch in spec.reader.batches(item, run):
         numbers = _numbers_in_item(batch, chunks, progress) if spec.origins else None
         progress.skipped_since.clear()
-        chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress, pool, numbers))
+        chunks.append(_write_batch(spec, number, len(chunks), batch, progress, pool, numbers))
     for facts in chunks:
         facts.pop("progress")
     progress.skipped_since.clear()
     summary = {**asdict(progress), "chunks": chunks}
     # After all chunks: the item is finished by this document.
-    spec.staging.write_item(item.number, summary)
+    spec.staging.write_item(number, summary)
     return summary
 
 
@@ -122,7 +124,7 @@ def _write_batch(
     """Shuffle a batch into buckets and stage it."""
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
     labels, offsets = _labels_of(batch, n_extra)
-    facts = {"rows": n_rows, **_label_facts(spec, batch, labels, offsets)}
+    facts = {"rows": n_rows, **_label_facts(spec, batch, labels, offsets), "rounded": batch.rounded}
     if spec.find_values:
         facts |= _value_facts(spec, batch)
     table = np.zeros((spec.n_buckets + 1, 3), dtype=np.uint32)

@@ -70,6 +70,18 @@ def needs_counts(steps: Steps) -> bool:
     return any(step["name"] in ("idf", "min_count") for step in steps)
 
 
+def needs_digits(steps: Steps) -> bool:
+    """Return whether rows are float64 until they are transformed, as float32 would not tell their values apart."""
+    return any(step.get("float64", False) for step in steps)
+
+
+def in_type(x: Rows, dtype: str) -> Rows:
+    """Return rows with values of a type."""
+    if isinstance(x, CsrRows):
+        return CsrRows(x.indptr, x.indices, x.data.astype(dtype, copy=False))
+    return DenseRows(x.values.astype(dtype, copy=False))
+
+
 def needs_moments(steps: Steps) -> bool:
     """Return whether fitting needs the mean and the variance of each column."""
     return any(step["name"] == "standardize" for step in steps)

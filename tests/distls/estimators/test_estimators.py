@@ -24,6 +24,7 @@ from distls import (
     DualLinearSVC,
     DualLogisticRegression,
     GeneralizedLeastSquaresClassifier,
+    GeneralizedLeastSquaresRegressor,
     MCIDClassifier,
     SGDQNClassifier,
     SparseMulticlassClassifier,
@@ -38,7 +39,7 @@ from distls.execution.serial import SerialExecutor
 from distls.methods.method import Method, Parameter
 from distls.methods.method_registry import METHODS, method_named
 from distls.methods.parameters import integer
-from distls.storage.errors import MismatchError, ParameterError, WorkerError
+from distls.storage.errors import BadInputError, MismatchError, ParameterError, WorkerError
 
 _ITERATES = (
     "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
@@ -411,3 +412,85 @@ def test_columns_of_other_scales_are_warned_of(made: Any, recwarn: pytest.Warnin
 def test_parameters_of_others_are_answered_with_ours(name: str, hint: str) -> None:
     with pytest.raises(TypeError, match=f"StochasticClassifier has no parameter '{name}'; .*{hint}"):
         StochasticClassifier(**{name: 1})
+
+
+SECONDS = 1_700_000_000 + np.arange(60)[:, None]
+ROWS_OF_INTEGERS = {
+    "int64": lambda x: x,
+    "uint64": lambda x: x.astype(np.uint64),
+    "list": lambda x: x.tolist(),
+    "object": lambda x: x.astype(object),
+    "csr": sp.csr_matrix,
+    "float64": lambda x: x.astype(float),
+}
+
+
+@pytest.mark.slow_cases("uint64", "object", "float64")
+@pytest.mark.parametrize("rows", ROWS_OF_INTEGERS.values(), ids=ROWS_OF_INTEGERS)
+def test_rows_of_integers_are_those_of_floats(rows: Any) -> None:
+    """Fits and predictions keep the digits of every type, one row at a time too."""
+    y, plain = np.arange(60.0), SECONDS.astype(float)
+    regressor = GeneralizedLeastSquaresRegressor(alpha=0).fit(rows(SECONDS), y)
+    assert np.allclose(regressor.predict(plain), y, atol=1e-3)
+    plain = sp.csr_matrix(plain) if sp.issparse(rows(SECONDS)) else plain
+    assert np.array_equal(regressor.predict(rows(SECONDS)), regressor.predict(plain))
+    assert np.array_equal(regressor.predict(rows(SECONDS[30:31])), regressor.predict(plain[30:31]))
+    x = np.column_stack([SECONDS, np.ones_like(SECONDS), SECONDS % 7])
+    classes, wide = (np.arange(60) % 7 > 3).astype(int), x.astype(float)
+    wide = sp.csr_matrix(wide) if sp.issparse(plain) else wide
+    fitted = StochasticClassifier(loss="log", passes=1).fit(rows(x), classes)
+    for method in ("predict", "decision_function", "predict_proba", "predict_log_proba"):
+        assert np.array_equal(getattr(fitted, method)(rows(x)), getattr(fitted, method)(wide))
+    streamed, reference = (
+        StochasticClassifier(loss="log").partial_fit(given, classes, classes=[0, 1])
+        for given in (rows(x), wide)
+    )
+    assert np.array_equal(streamed.coef_, reference.coef_)
+
+
+def test_small_integers_are_stored_as_before() -> None:
+    x, y = np.arange(40).reshape(20, 2) % 9, np.arange(20) % 2
+    fits = [StochasticClassifier(passes=1).fit(rows, y).coef_ for rows in (x, x.astype(np.float32))]
+    assert np.array_equal(*fits)
+
+
+@pytest.mark.slow_cases("half", "generator", "tol")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"passes": np.int64(3)},
+        {"passes": np.float32(3)},
+        {"tol": np.float64(1e-3)},
+        {"random_state": np.int64(3)},
+        {"random_state": None},
+        {"random_state": np.random.RandomState(3)},
+        {"random_state": np.random.default_rng(3)},
+    ],
+    ids=["passes", "half", "tol", "seed", "none", "state", "generator"],
+)
+def test_numbers_and_generators_of_numpy_are_taken(given: dict[str, Any]) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = (X[:, 0] > 0).astype(int)
+    assert StochasticClassifier(loss="log", **given).fit(X, y).score(X, y) > 0.9
+    if given.get("random_state") is not None:
+        with pytest.raises(ParameterError, match="random_state"):
+            StochasticClassifier(random_state="three").fit(X, y)
+
+
+def test_grids_of_numpy_and_one_weight_for_all() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = (X[:, 0] > 0).astype(int)
+    grid = {"passes": np.arange(2, 4), "random_state": np.arange(2)}
+    assert GridSearchCV(StochasticClassifier(loss="log"), grid, cv=2).fit(X, y).best_score_ > 0.9
+    one, each = (DualLogisticRegression().fit(X, y, sample_weight=w).coef_ for w in (2.0, np.full(60, 2.0)))
+    assert np.array_equal(one, each)
+
+
+def test_refusals_speak_of_rows_and_numbers_in_memory() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(BadInputError, match=r"^X: values up to .* divide them$"):
+        StochasticClassifier().fit(X * 1e300, np.arange(30) % 2)
+    with pytest.raises(ParameterError, match=r"scale X and y, or try a larger alpha$"):
+        GeneralizedLeastSquaresRegressor(alpha=0).fit(X, X[:, 0] * 1e200)
+    with pytest.warns(UserWarning, match="null directions"):
+        GeneralizedLeastSquaresRegressor(alpha=0).fit(X[:2], [0.0, 1.0])

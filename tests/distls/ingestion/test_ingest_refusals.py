@@ -197,7 +197,7 @@ def test_refused_sources(tmp_path):
         ({"unlabelled": True, "multilabel": True}, "unlabelled and multilabel exclude each other"),
         ({"labels": "y.npy"}, "labels is for array sources; svmlight text has its own"),
         ({"y": [1]}, "y and sample_weight go with arrays in memory; files were given"),
-        ({"split": {"a": 0.001}}, "split a=0.001 of 20 rows holds out none"),
+        ({"split": {"a": 0.001}}, "split a=0.001 of 20 rows leaves none for it"),
     ],
 )
 def test_refused_options(tmp_path, options, message):

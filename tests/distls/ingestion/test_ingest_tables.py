@@ -193,7 +193,7 @@ def test_labels_are_numbers_words_or_a_target(tmp_path):
     assert classes("1,7\n2,b\n3,7.0\n") == ("class", ["7", "b"])
     assert classes("1,7\n2,0.5\n") == ("continuous", [])
     assert classes("1,07\n2,7\n") == ("class", ["07", "7"])
-    assert classes("1,-1234567890123456\n2,7\n") == ("class", ["-1234567890123456", "7"])
+    assert classes("1,-12345678901234567\n2,7\n") == ("class", ["-12345678901234567", "7"])
     assert classes("1,-0\n2,+0\n3,1e1\n") == ("class", [0, 10])
     assert classes("1,7\n2,0.5\n", target="class") == ("class", [0.5, 7])
 
@@ -415,9 +415,10 @@ def test_a_column_with_too_many_words_is_refused_or_declared(tmp_path, monkeypat
     ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", categorical="n")
     assert open_dataset(tmp_path / "d").meta.n_features == 1000
     monkeypatch.setattr(distls.ingestion.survey, "MOST_DECLARED", 99)
-    with pytest.raises(BadInputError) as caught:
+    with pytest.raises(
+        BadInputError, match=r"more than 99 values.* Vowpal Wabbit .*hashed.* --ignore-columns"
+    ):
         ingest(tmp_path / "a.csv", tmp_path / "e", label_column="y", categorical="n")
-    assert str(caught.value) == 'column "n" has more than 99 values; --ignore-columns "n" leaves it out'
 
 
 def test_skipped_rows_tell_nothing_of_the_columns(tmp_path):

@@ -101,8 +101,8 @@ def test_a_fit_starts_from_it(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         ("Version 9\nbits:4\n", "it has no line Checksum; make it with --readable_model or --invert_hash"),
-        (HEAD.format(" --quadratic fg"), "it was trained with --quadratic, which no linear model of hashed"),
-        (HEAD.format(" --hash_seed 3"), "it was trained with --hash_seed, which no"),
+        (HEAD.format(" --quadratic fg"), "it was trained with --quadratic; models linear in the hashed"),
+        (HEAD.format(" --hash_seed 3"), "it was trained with --hash_seed; models"),
         (HEAD.format("") + "16:1.5\n", "the weight 16:1.5"),
         (HEAD.format("") + "3:nan\n", "the weight 3:nan"),
         (HEAD.format(" --oaa 3") + "3:1.0\n", "the weight 3:1.0"),
@@ -115,3 +115,13 @@ def test_what_is_not_such_a_model_is_refused(tmp_path: Path, content: str, reaso
         distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
     assert str(caught.value).startswith(f"{tmp_path}/m: not a model file of Vowpal Wabbit ({reason}")
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],
+)
+def test_models_are_read_whatever_rule_their_steps_followed(tmp_path: Path, options: str) -> None:
+    (tmp_path / "m").write_text(HEAD.format(f" {options}") + "3:0.5 1 2\n")
+    model = distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
+    assert model.weights[3, 0] == 0.5

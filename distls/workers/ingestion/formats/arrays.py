@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,7 +196,7 @@ def _open_array(file: SourceFile, kind: str) -> IO[bytes]:
     file.check()
     return (
         # A label file may be compressed where the data are not.
-        cast(IO[bytes], gzip.open(file.path, "rb")) if file.compression == "gzip" else open(file.path, "rb")
+        open(file.path, "rb") if file.compression == "none" else file.open()
     )
 
 
@@ -210,6 +210,8 @@ def read_labels_file(file: SourceFile) -> NDArray[Any]:
         try:
             shape, dtype = _stream_header(stream, kind, file.path)
             _check_sizes(shape)
+            if dtype.hasobject:
+                raise ValueError("it is of dtype object: save labels.astype(str), or numbers")
             values = np.frombuffer(_read_up_to(stream, math.prod(shape) * dtype.itemsize), dtype)
             values = values.reshape(shape)
             # Trailing bytes mean that the header is of another array.
@@ -274,7 +276,7 @@ def as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | 
     """Return the labels of rows first, ..., stop - 1 in the form of `RowBlock`."""
     if y is None:
         return None
-    part = np.asarray(y[first:stop], dtype=None if y.dtype.kind == "U" else np.float64)
+    part = np.asarray(y[first:stop], dtype=None if y.dtype.kind in "Uiu" else np.float64)
     return part.reshape(len(part), -1)
 
 
@@ -332,6 +334,10 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
             # A label more or less would shift all that follow.
             if n_labels != item.stop:
                 raise BadInputError(f"{item.file.path}: {key} has {n_labels} labels for {item.stop} rows")
+            if _member_header(archive, key)[1].hasobject:
+                raise BadInputError(
+                    f"{item.file.path}: {key} is of dtype object; save {key}.astype(str), or numbers"
+                )
             y = _small_member(archive, key)
             _check_labels(y, f"{item.file.path}: {key}")
         if names >= _CSR_KEYS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
+from distls.workers.ingestion.parsing.rounding_kernels import no_rounding, take_rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
@@ -26,6 +28,13 @@ from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SEPARATOR_LINE = re.compile(rb'"?[sS][eE][pP]=([\x01-\x7f])"?\r?\n')
+
+
+def separator_line(start: bytes) -> str:
+    """Return the separator that a first line ``sep=;`` names, as Excel writes it; empty if there is none."""
+    found = _SEPARATOR_LINE.match(start)
+    return found.group(1).decode() if found else ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,8 @@ class RowReader:
         self.state[State.LINE] = progress.lines
         self.table = WordTable()
         self.label_words: dict[float, str] = {}
-        self.slots = Slots(np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots))
+        scratch = np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots)
+        self.slots = Slots(*scratch, no_rounding(n_slots - FEATURES))
         self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
         self.records = records_in(BufferPool(), 64)
 
@@ -79,6 +89,9 @@ class RowReader:
         # byte order mark and header are at the start of each file only
         if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
             state[State.POSITION] = 3
+        if block.starts_file and separator_line(block.text[state[State.POSITION] :][:16].tobytes()):
+            state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1
+            state[State.LINE] += 1
         found = not (block.starts_file and self.options.headed)
         # Blank lines before the header are no header.
         while not found and state[State.POSITION] < block.size:
@@ -188,8 +201,8 @@ class RowReader:
     def _n_fields(self, line: bytes) -> int:
         text, separator = line.decode("latin-1").replace("\r", " "), self.options.separator
         try:
-            # As the kernel reads: with spaces after separators, but not where they separate.
-            return len(next(csv.reader([text], delimiter=separator, skipinitialspace=separator != " ")))
+            # As the kernel reads: with spaces after separators.
+            return len(next(csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)))
         except csv.Error:  # a field of more than 128 KiB
             return text.count(separator) + 1
 
@@ -300,8 +313,16 @@ class DelimitedParser(RowReader):
         # The end of the last record closes the table.
         row_at[n_rows] = n_words
         weights = row_weight[:n_rows] if self.options.weight else None
+        # by feature, of which a category has several
+        starts = self.slots.indices[FEATURES:].tolist()
+        rounded = [(starts[found[0]], *found[1:]) for found in take_rounded(self.slots.rounding)]
         return RecordBatch(
-            words[:n_words], row_at[: n_rows + 1], row_line[:n_rows], weights, self.label_words
+            words[:n_words],
+            row_at[: n_rows + 1],
+            row_line[:n_rows],
+            weights,
+            self.label_words,
+            rounded=rounded,
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.ingestion.formats.arrays import as_targets, row_ranges
+from distls.workers.ingestion.records.label_sets import LabelSets
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 from distls.workers.ingestion.records.row_block import RowBlock
@@ -21,7 +22,7 @@ class MemoryItem:
 
     number: int
     x: Any  # shape (n_rows, n_features)
-    y: NDArray[Any] | None  # shape (n_rows,) or (n_rows, n_targets), or None
+    y: NDArray[Any] | LabelSets | None  # shape (n_rows,) or (n_rows, n_targets), or None
     sample_weight: NDArray[Any] | None  # shape (n_rows,), or None
     start: int
     stop: int
@@ -58,7 +59,11 @@ def memory_blocks(
         # Records keep weights as float32.
         weight = None if weights is None else np.asarray(weights[first:stop], dtype=np.float32)
         values, csr = (None, (part.indptr, part.indices, part.data)) if sparse else (part, None)
-        yield RowBlock(first, values, csr, as_targets(item.y, first, stop), weight)
+        if isinstance(item.y, LabelSets):
+            labels, ends = item.y.rows(first, stop)
+            yield RowBlock(first, values, csr, labels[:, None], weight, label_ends=ends)
+        else:
+            yield RowBlock(first, values, csr, as_targets(item.y, first, stop), weight)
 
 
 def computed_blocks(

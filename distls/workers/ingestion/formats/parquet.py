@@ -308,11 +308,18 @@ class _Block:
             labels: NDArray[Any] = np.array(texts, dtype=str)
             empty = labels == ""
         else:
-            labels = self._plain(name)
-            empty = np.isnan(labels)
+            labels, empty = self._label_numbers(_decoded(self.path, self.batch[name], self.arrow))
         for row in np.flatnonzero(empty).tolist():
             self._fault(row, name, "the row has no label")
         return labels[:, None]
+
+    def _label_numbers(self, column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return labels, whole numbers as such, and which are missing."""
+        if not self.arrow.types.is_integer(column.type):
+            numbers = self._as_numbers(column)
+            return numbers, np.isnan(numbers)
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        return self.arrow.compute.fill_null(column, 0).to_numpy(zero_copy_only=False), missing
 
     def _check(self, name: str, values: Doubles, rows: Ints) -> None:
         """Replace missing values and record those that cannot be stored; `rows` has the row of each."""

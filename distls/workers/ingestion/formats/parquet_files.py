@@ -21,6 +21,7 @@ class ParquetHead:
     kinds: dict[str, str]
     lengths: dict[str, int]
     groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
+    index: frozenset[str] = frozenset()  # columns that are row labels of pandas
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,16 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         kinds,
         {} if first is None else list_lengths(first, lists),
         tuple((group.num_rows, group.total_byte_size) for group in groups),
+        _index_columns(schema),
     )
+
+
+def _index_columns(schema: Any) -> frozenset[str]:
+    try:
+        listed = (schema.pandas_metadata or {}).get("index_columns", ())
+        return frozenset(name for name in listed if isinstance(name, str))
+    except (AttributeError, TypeError, ValueError):  # written by anybody
+        return frozenset()
 
 
 def list_lengths(first: Any, names: list[str]) -> dict[str, int]:

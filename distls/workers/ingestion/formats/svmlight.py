@@ -13,6 +13,7 @@ from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_end, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.records.labels import whole_labels
 from distls.workers.ingestion.records.line_ids import LineIds, comment_of
 from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
@@ -20,7 +21,13 @@ from distls.workers.ingestion.records.record_batch import Progress, ReadOptions,
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_XMC_HEADER = re.compile(rb"[0-9]+ [0-9]+ [0-9]+[ \t]*\r?\n[^\n:]*:")
 _INDEX = re.compile(rb"[0-9]+\Z")
+
+
+def xmc_header(start: bytes) -> bool:
+    """Return whether text begins with the numbers of its rows, features and labels, as files of XMC data sets do."""
+    return _XMC_HEADER.match(start) is not None
 
 
 class SvmlightParser:
@@ -47,6 +54,7 @@ class SvmlightParser:
         self._allocate(_BATCH_WORDS)
         self._slow = np.zeros((4096, 3), dtype=np.int64)
         self._state = np.zeros(self.state_size, dtype=np.int64)
+        self._label_words: dict[float, str] = {}
         self._restore()
 
     def _restore(self) -> None:
@@ -68,6 +76,9 @@ class SvmlightParser:
         state, start = self._state, self.progress.offset
         marked = block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK
         state[State.POSITION] = 3 if marked else 0
+        if block.starts_file and xmc_header(block.text[int(state[State.POSITION]) :][:4096].tobytes()):
+            state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1
+            state[State.LINE] += 1
         while True:
             code = self._run_kernel(block)
             if code == Code.SLOW_FULL and not state[State.SLOW]:
@@ -114,22 +125,35 @@ class SvmlightParser:
     def _take_batch(self) -> RecordBatch:
         n_rows, n_words = int(self._state[State.ROWS]), int(self._state[State.WORDS])
         self._row_at[n_rows] = n_words
-        self._state[[State.ROWS, State.WORDS, State.NNZ]] = 0
-        return RecordBatch(self._words[:n_words], self._row_at[: n_rows + 1], self._row_line[:n_rows])
+        index, value = self._state[[State.ROUNDED, State.ROUNDED_VALUE]].tolist()
+        rounded = [(index, float(value), float(value), True)] if value else []
+        self._state[[State.ROWS, State.WORDS, State.NNZ, State.ROUNDED_VALUE]] = 0
+        records = self._words[:n_words], self._row_at[: n_rows + 1], self._row_line[:n_rows]
+        return RecordBatch(*records, label_words=self._label_words, rounded=rounded)
 
     def _convert_slow(self, text: Bytes) -> None:
         """Let Python's float convert the tokens with more digits than the kernel could decide on."""
         n = int(self._state[State.SLOW])
         for start, end, target in self._slow[:n].tolist():
-            value = float(text[start:end].tobytes())
+            token = text[start:end].tobytes()
+            value = float(token)
             # a negative target is a label, which is always a double
             if target < 0:
+                value = self._label_value(token, value)
                 self._words[-target - 1 : -target + 1] = np.array([value]).view(np.uint32)
             elif self.options.float64:
                 self._words[target : target + 2] = np.array([value]).view(np.uint32)
             else:
                 self._words[target : target + 1] = np.array([value], dtype=np.float32).view(np.uint32)
         self._state[State.SLOW] = 0
+
+    def _label_value(self, token: bytes, value: float) -> float:
+        """Return the value of a label in a record: of a whole number that float64 does not keep, that of a word."""
+        if self.options.continuous or not token.lstrip(b"+-").isdigit():
+            return value
+        values, words = whole_labels(np.array([int(token)], dtype=object))
+        self._label_words |= words
+        return float(values[0])
 
     def _refuse(self, code: int, text: Bytes) -> None:
         """Stop at the offending line, or record and skip it."""
@@ -173,7 +197,8 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
-        Code.NO_LABEL: "the row has no label; files without labels are for ingest --unlabelled, and predict",
+        Code.NO_LABEL: "the row has no label (label:weight is not read); files without labels are for ingest "
+        "--unlabelled, and predict",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.QID: "expected qid:NUMBER",
         Code.LARGE_INDEX: f"an index must not exceed {MAX_INDEX}",

@@ -7,7 +7,7 @@ columns as in Vowpal Wabbit's default ``--hash strings``, or are the column numb
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class VwParser(SvmlightParser):
         weights = self._weights[: int(self._state[State.ROWS])]
         batch = super()._take_batch()
         self.progress.weighted |= bool(np.any(weights != 1))
-        return RecordBatch(batch.words, batch.row_at, batch.row_line, weights)
+        return replace(batch, weights=weights)
 
     def _reason(self, code: int, text: Bytes, position: int) -> str:
         found = _TOKEN.match(text[position : position + 4096].tobytes())

@@ -96,7 +96,7 @@ class Answers(NamedTuple):
     values: Doubles
 
 
-NEWLINE, _RETURN, _SPACE, _TAB, _QUOTE = 10, 13, 32, 9, 34
+NEWLINE, _RETURN, SPACE, _TAB, _QUOTE = 10, 13, 32, 9, 34
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 KIND, SLOT, _NA = 0, 1, 2  # of a column
 
@@ -104,13 +104,23 @@ KIND, SLOT, _NA = 0, 1, 2  # of a column
 @inlined
 def is_blank(character: int, separator: int) -> bool:
     """Return whether a character around a field is no part of it."""
-    return (character in (_SPACE, _TAB) and character != separator) or character == _RETURN
+    return (character in (SPACE, _TAB) and character != separator) or character == _RETURN
+
+
+@inlined
+def row_end(text: Bytes, p: int, separator: int) -> int:
+    """Return the newline after `p` if only blanks are before it, also where they separate fields; else `p`."""
+    end = p
+    while text[end] == SPACE or is_blank(text[end], separator):
+        end += 1
+    return end if text[end] == NEWLINE else p
 
 
 @inlined
 def field_bounds(text: Bytes, p: int, separator: int) -> Any:
     """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
-    while is_blank(text[p], separator):
+    # several blanks are one separator
+    while is_blank(text[p], separator) or text[p] == SPACE:
         p += 1
     if text[p] != _QUOTE:
         start = end = p

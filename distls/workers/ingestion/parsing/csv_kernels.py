@@ -18,6 +18,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     KIND,
     NEWLINE,
     SLOT,
+    SPACE,
     Answers,
     Code,
     Kind,
@@ -26,12 +27,13 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     State,
     field_bounds,
     general_number,
-    is_blank,
+    row_end,
     word_in,
 )
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import store_pair
+from distls.workers.ingestion.parsing.rounding_kernels import Rounding, note_row
 from distls.workers.ingestion.parsing.word_table_kernels import Words
 
 
@@ -41,6 +43,7 @@ class Slots(NamedTuple):
     # shape (FEATURES + n feature columns,); feature numbers; the parser fills in those of categories
     indices: Ints
     values: Doubles
+    rounding: Rounding  # of the feature columns
 
 
 class Records(NamedTuple):
@@ -115,6 +118,8 @@ def _parse_row(
             if text[p] == NEWLINE:
                 return Code.FEW, p, 0
             p += 1
+    if rules.separator == SPACE:
+        p = row_end(text, p, SPACE)
     return (Code.DONE if text[p] == NEWLINE else Code.MANY), p, n_unseen
 
 
@@ -131,6 +136,8 @@ def _store_row(records: Records, rules: Rules, slots: Slots, state: Ints) -> Non
         write_double(words, end, slots.values[LABEL] + 0.0)  # minus zero is zero
         end += 2
     start = end
+    if not wide:
+        note_row(slots.rounding, slots.values, FEATURES, row)
     if mode & Mode.DENSE:
         for s in range(FEATURES, n_slots):
             if wide:
@@ -172,9 +179,7 @@ def parse_rows(
     separators = np.uint64(0x0101010101010101) * np.uint64(rules.separator)  # in each of eight bytes
     needed = 4 + rules.n_extra + (len(slots.indices) - FEATURES) * 3  # of a row of doubles with indices
     while p < stop:
-        end = p
-        while is_blank(text[end], rules.separator):
-            end += 1
+        end = row_end(text, p, rules.separator)
         if text[end] != NEWLINE:
             if state[State.WORDS] + needed > len(records.words):
                 state[State.POSITION] = p

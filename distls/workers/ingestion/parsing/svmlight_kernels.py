@@ -23,6 +23,7 @@ from distls.workers.ingestion.parsing.number_kernels import (
     scan_number,
 )
 from distls.workers.ingestion.parsing.record_kernels import is_repeated, store_pair
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT, is_merged
 
 PADDING = 24
 
@@ -68,14 +69,17 @@ class State(IntEnum):
     MAX_INDEX = 9
     MAX_LINE = 10
     LAST_INDEX = 11  # the index before the offending token in its row
-    SIZE = 12
+    ROUNDED = 12  # the index of a whole number that float32 does not keep, and that number; 0: there is none
+    ROUNDED_VALUE = 13
+    SIZE = 14
 
 
 # Entries of the scratch array of a row.
-_NNZ, _FIRST, _LAST, _SLOW, _QIDS, _N_LABELS = range(6)
+_NNZ, _FIRST, _LAST, _SLOW, _QIDS, _N_LABELS, _ROUNDED, _ROUNDED_VALUE = range(8)
 
 _NEWLINE, _SPACE, _HASH, _COLON, _COMMA = 10, 32, 35, 58, 44
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
+_LARGEST_WHOLE = 2.0**53
 _CERTAIN = 1 - 1e-15  # a truncated mantissa is this close to the exact one
 
 
@@ -127,7 +131,7 @@ def _parse_label(text: Bytes, p: int, at: int, row: Ints, slow: Ints) -> Any:
     end, value, exact = scan_number(text, p)
     if end < 0 or np.isinf(value) or not (_ends_token(text[end]) or text[end] == _COMMA):
         return Code.LABEL, p, 0.0
-    if not exact:
+    if not exact or abs(value) >= _LARGEST_WHOLE:
         if row[_SLOW] == len(slow):
             return Code.SLOW_FULL, p, 0.0
         _note_slow(slow, row, p, end, -at - 1)
@@ -233,6 +237,8 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
         if first < 0:
             first = index
         last = index
+        if not wide and abs(value) > KEPT and is_merged(value):
+            row[_ROUNDED], row[_ROUNDED_VALUE] = index, np.int64(value)
         at = store_pair(words, floats, at, index, value, wide)
     row[_NNZ] = (at - start_word) // (3 if wide else 2)
     row[_FIRST], row[_LAST] = first, last
@@ -257,6 +263,7 @@ def _finish_row(state: Ints, row: Ints) -> None:
     state[State.ROWS] += 1
     state[State.SLOW] = row[_SLOW]
     state[State.QIDS] += row[_QIDS]
+    state[State.ROUNDED], state[State.ROUNDED_VALUE] = row[_ROUNDED], row[_ROUNDED_VALUE]
     note_indices(state, row[_FIRST], row[_LAST])
 
 
@@ -285,7 +292,8 @@ def parse_lines(
     state : shape (State.SIZE,); on an error POSITION is the offending token and nothing of its line is kept
     """
     p = state[State.POSITION]
-    row = np.zeros(6, dtype=np.int64)
+    row = np.zeros(8, dtype=np.int64)
+    row[_ROUNDED], row[_ROUNDED_VALUE] = state[State.ROUNDED], state[State.ROUNDED_VALUE]
     while p < stop:
         line_start = p
         p = _skip_blanks(text, p)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
+import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -29,7 +31,7 @@ class SourceFile:
     path: str
     size: int
     mtime_ns: int
-    compression: str = "none"  # none | gzip | bz2
+    compression: str = "none"  # none | gzip | bz2 | xz | zstd; mac: lines end with a carriage return alone
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -54,7 +56,43 @@ class SourceFile:
             return cast(IO[bytes], gzip.open(self.path, "rb"))
         if self.compression == "bz2":
             return bz2.open(self.path, "rb")
+        if self.compression == "xz":
+            return lzma.open(self.path, "rb")
+        if self.compression == "zstd":
+            return _open_zstd(self.path)
+        if self.compression == "mac":
+            return cast(IO[bytes], _MacText(self.path))
         return open(self.path, "rb", buffering=0)
+
+
+def _open_zstd(path: str) -> IO[bytes]:
+    try:
+        from pyarrow import CompressedInputStream
+    except ImportError:
+        raise BadInputError(
+            f"{path}: zstd is read with pyarrow; pip install 'distls[parquet]', or unpack it: zstd -d {path}"
+        ) from None
+    return cast(IO[bytes], CompressedInputStream(path, "zstd"))
+
+
+class _MacText(io.RawIOBase):
+    """The text of a file whose lines end with a carriage return, with newlines in their place."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        n = self._file.readinto(into) or 0
+        text = np.frombuffer(into, dtype=np.uint8, count=n)
+        text[text == ord("\r")] = ord("\n")
+        return n
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 @dataclass(frozen=True)
@@ -165,7 +203,7 @@ def damage_described(file: SourceFile) -> Iterator[None]:
     """Raise BadInputError where the compression of a file is damaged."""
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise BadInputError(f"{file.path}: damaged or cut short {file.compression} file ({error})") from None
     except OSError as error:
         # bz2 reports damage as an OSError without a number

@@ -3,7 +3,7 @@
 A row record has a float64 for each label. A word is represented by the first 53 bits of the BLAKE2b hash of its UTF-8
 bytes, a whole number that is exact in float64; the facts of a chunk map these to words. A label that reads as a number
 is that number, even among words, so that ``7``, ``7.0`` and ``+7`` are one class. Numbers that float64 does not keep,
-with leading zeros or more than 15 digits, are words: they are mostly codes.
+with leading zeros or more than 15 digits (16 up to 2**53), are words: they are mostly codes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.array_types import Doubles
 
+_SIXTEEN = re.compile(r"[+-]?[1-9][0-9]{15}")
+_EXACT = 2**53  # float64 has all whole numbers up to here
 _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -37,7 +41,7 @@ def number_label(value: float) -> int | float:
 
 def _number(text: str) -> float | None:
     if not _NUMBER.fullmatch(text) or not math.isfinite(value := float(text)):
-        return None
+        return float(text) if _SIXTEEN.fullmatch(text) and abs(int(text)) <= _EXACT else None
     # Both zeros are one class.
     return value + 0.0  # -0 is 0
 
@@ -80,6 +84,20 @@ def value_labels(labels: Iterable[str]) -> tuple[Doubles, dict[float, str]]:
     for label, value in value_of.items():
         check_one_name(words.get(value, label), label)
     return np.fromiter(map(value_of.__getitem__, labels), np.float64, len(labels)), words
+
+
+def whole_labels(values: NDArray[Any]) -> tuple[Doubles, dict[float, str]]:
+    """Return the values of whole numbers in records, and those beyond float64, which are words, by value."""
+    found = values.astype(np.float64)
+    beyond = np.abs(found) >= _EXACT
+    # 2**53 itself may be a rounded number
+    beyond[beyond] = [not -_EXACT <= value <= _EXACT for value in values[beyond].tolist()]
+    if not beyond.any():
+        return found, {}
+    names, places = np.unique(values[beyond], return_inverse=True)
+    hashes, words = value_labels(map(str, names.tolist()))
+    found[beyond] = hashes[places]
+    return found, words
 
 
 def check_one_name(first: str, second: str) -> None:

@@ -14,7 +14,15 @@ from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
-from distls.workers.ingestion.records.labels import label_fault, value_labels
+from distls.workers.ingestion.parsing.rounding_kernels import (
+    KEPT,
+    Rounded,
+    no_rounding,
+    note_pairs,
+    note_rows,
+    take_rounded,
+)
+from distls.workers.ingestion.records.labels import label_fault, value_labels, whole_labels
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 from distls.workers.ingestion.records.row_block import RowBlock
 
@@ -29,6 +37,7 @@ class PackOptions:
     n_extra: int  # words to reserve in each record
     float64: bool
     skip_errors: bool  # leave out refused rows instead of stopping at the first
+    continuous: bool = False  # labels are numbers, whatever their size
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -48,6 +57,7 @@ def pack_blocks(
         n_rows = _n_rows(block)
         rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
         dense = block.values is not None
+        rounded = [] if options.float64 else _rounded(block, options)
         # Converted first: a value may become infinite by it.
         block = _converted(block, options)
         bad = _refused_rows(block, options)
@@ -59,10 +69,32 @@ def pack_blocks(
         progress.offset += n_rows
         progress.lines = progress.offset
         if len(rows):
-            block, label_words = _with_label_values(block)
+            block, label_words = _with_label_values(block, options)
             words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
             ids = None if block.ids is None else pack_ids(block.ids)
-            yield RecordBatch(words, row_at, rows, block.weights, label_words, ids)
+            yield RecordBatch(words, row_at, rows, block.weights, label_words, ids, rounded=rounded)
+
+
+def _rounded(block: RowBlock, options: PackOptions) -> list[Rounded]:
+    """Return the columns of a block whose values float32 does not keep apart."""
+    values = block.values if block.csr is None else block.csr[2]
+    assert values is not None
+    # float32 has all values of the smaller types
+    if values.dtype.kind == "b" or values.dtype.itemsize < 4 or values.dtype == np.float32:
+        return []
+    numbers = np.ascontiguousarray(values, dtype=np.float64)
+    # kernels are compiled for arrays that can be written
+    numbers = numbers if numbers.flags.writeable else numbers.copy()
+    if block.csr is None:
+        rounding = no_rounding(numbers.shape[1])
+        note_rows(numbers, rounding)
+        return take_rounded(rounding)
+    if not np.abs(numbers).max(initial=0.0) > KEPT:
+        return []
+    columns, places = np.unique(block.csr[1], return_inverse=True)
+    rounding = no_rounding(len(columns))
+    note_pairs(places, numbers, rounding)
+    return [(int(columns[found[0]]), *found[1:]) for found in take_rounded(rounding)]
 
 
 def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
@@ -132,7 +164,7 @@ def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
             np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}"
         )
     bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {options.dtype}")
-    if block.labels is not None:
+    if block.labels is not None and block.label_ends is None:
         bad |= _faulty_labels(block.labels)
     if block.weights is not None:
         wrong = ~(np.isfinite(block.weights) & (block.weights >= 0))
@@ -150,10 +182,14 @@ def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
     return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
 
 
-def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
+def _with_label_values(block: RowBlock, options: PackOptions) -> tuple[RowBlock, dict[float, str]]:
     """Return the block with numbers as labels, and the words among them by value."""
-    if block.labels is None or block.labels.dtype.kind in "fiub":
+    if block.labels is None or block.labels.dtype.kind in "fb":
         return block, {}
+    if block.labels.dtype.kind in "iu":
+        several = options.continuous or block.labels.shape[1] > 1
+        values, words = (block.labels.astype(np.float64), {}) if several else whole_labels(block.labels)
+        return replace(block, labels=values), words
     values, words = value_labels(block.labels[:, 0].tolist())
     return replace(block, labels=values[:, None]), words
 
@@ -178,18 +214,31 @@ def _report(
 
 
 def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
-    labels = None if block.labels is None else block.labels[keep]
+    labels, label_ends = _labels_of(block, keep)
     weights = None if block.weights is None else block.weights[keep]
     ids = None if block.ids is None else [block.ids[row] for row in keep.tolist()]
     if block.values is not None:
-        return RowBlock(block.first_row, block.values[keep], None, labels, weights, ids)
+        return RowBlock(
+            block.first_row, block.values[keep], None, labels, weights, ids, label_ends=label_ends
+        )
     assert block.csr is not None
     indptr, indices, data = block.csr
     counts = np.diff(indptr)[keep]
     ends = np.concatenate([[0], np.cumsum(counts)])
     # One gather for all values of the kept rows.
     source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
-    return RowBlock(block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids)
+    return RowBlock(
+        block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids,
+        label_ends=label_ends,
+    )  # fmt: skip
+
+
+def _labels_of(block: RowBlock, keep: NDArray[np.integer[Any]]) -> tuple[NDArray[Any] | None, Ints | None]:
+    if block.labels is None or block.label_ends is None:
+        return None if block.labels is None else block.labels[keep], None
+    counts = np.diff(block.label_ends)
+    kept = np.isin(np.repeat(np.arange(len(counts)), counts), keep)
+    return block.labels[kept], np.concatenate([[0], np.cumsum(counts[keep])])
 
 
 def _n_labels(block: RowBlock) -> int:
@@ -199,6 +248,8 @@ def _n_labels(block: RowBlock) -> int:
 def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     values, labels = block.values, block.labels
     assert values is not None
+    if block.label_ends is not None:
+        return _pack_sets(values, block, options)
     n_rows, n_labels = len(values), _n_labels(block)
     values_at = 2 + options.n_extra + 2 * n_labels
     # Words of values: one of float32, two of float64.
@@ -212,10 +263,27 @@ def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     return words.reshape(-1), np.arange(n_rows + 1, dtype=np.int64) * width
 
 
+def _pack_sets(values: NDArray[Any], block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
+    """Return the records of dense rows with any number of labels."""
+    assert block.labels is not None
+    assert block.label_ends is not None
+    counts, own = np.diff(block.label_ends), values.view(np.uint32)
+    row_at = np.concatenate([[0], np.cumsum(2 + options.n_extra + 2 * counts + own.shape[1])])
+    words = np.zeros(int(row_at[-1]), dtype=np.uint32)
+    words[row_at[:-1]], words[row_at[:-1] + 1] = values.shape[1], counts
+    first = row_at[:-1] + 2 + options.n_extra - 2 * block.label_ends[:-1]
+    places = np.repeat(first, counts) + 2 * np.arange(len(block.labels))
+    labels = np.ascontiguousarray(block.labels[:, 0] + 0.0).view(np.uint32).reshape(-1, 2)
+    words[places], words[places + 1] = labels[:, 0], labels[:, 1]
+    words[(row_at[1:] - own.shape[1])[:, None] + np.arange(own.shape[1])] = own
+    return words, row_at
+
+
 def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     assert block.csr is not None
     labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
     offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
+    offsets = offsets if block.label_ends is None else block.label_ends
     return pack_sparse(block.csr, labels, offsets, options.n_extra)
 
 

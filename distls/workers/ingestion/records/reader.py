@@ -97,7 +97,10 @@ class BlockReader(Reader[ItemT, OptionsT]):
 
     def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
         """Yield the item's records from ``run.progress`` on."""
-        packed = PackOptions(run.n_features, run.n_extra, run.options.float64, run.options.skip_errors)
+        options = run.options
+        packed = PackOptions(
+            run.n_features, run.n_extra, options.float64, options.skip_errors, options.continuous
+        )
         # rows are converted and copied once before they are records
-        blocks = self.blocks(item, run.options, run.progress, run.block_bytes // 2)
+        blocks = self.blocks(item, options, run.progress, run.block_bytes // 2)
         return pack_blocks(blocks, packed, run.progress, item.where)

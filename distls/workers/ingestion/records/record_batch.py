@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import RowIds
 from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
+from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
 
 REPORTED_LINES = 10
@@ -22,6 +23,7 @@ class ReadOptions:
     multilabel: bool = False
     one_based: bool = False
     float64: bool = False
+    continuous: bool = False  # labels are numbers; else those that float64 does not keep are names of classes
     skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
     id_column: str = ""  # column or field with the id of a row; empty if there is none
 
@@ -80,3 +82,4 @@ class RecordBatch:
     ids: RowIds | None = None  # where `ReadOptions.id_column` names them
     # of hashed text, if they are kept: column -> its most frequent word, and how often that occurs
     column_words: dict[int, tuple[str, int]] | None = None
+    rounded: list[Rounded] = field(default_factory=list)  # columns whose values float32 does not keep apart

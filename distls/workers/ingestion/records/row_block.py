@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from distls.workers.ingestion.parsing.array_types import Singles
+from distls.workers.ingestion.parsing.array_types import Ints, Singles
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -47,8 +47,9 @@ class RowBlock:
     first_row: int  # number of the first row in its source
     values: NDArray[Any] | None  # shape (n_rows, n_features); None for sparse rows
     csr: Csr | None
-    # shape (n_rows, n_targets), or None; float64; or str, where labels may be words
+    # shape (n_rows, n_targets), or None; float64 or integers; or str, where labels may be words
     labels: NDArray[Any] | None
     weights: Singles | None = None  # shape (n_rows,), or None
     ids: list[str] | None = None
     faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why
+    label_ends: Ints | None = None  # row r has labels[label_ends[r]:label_ends[r + 1]], where they are sets

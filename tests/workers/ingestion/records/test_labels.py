@@ -28,7 +28,7 @@ def test_what_reads_as_a_number_is_one(text, value):
 
 @pytest.mark.parametrize(
     "text",
-    ["cat", "007", "1234567890123456", "nan", "inf", "1e999", "0x10", "1_000", " 7", "7 ", "-", "٧", "1,5"],
+    ["cat", "007", "9007199254740993", "nan", "inf", "1e999", "0x10", "1_000", " 7", "7 ", "-", "٧", "1,5"],
 )
 def test_what_would_lose_something_as_a_number_is_a_word(text):
     values, found = value_labels([text])

@@ -1,0 +1,76 @@
+"""The arguments of estimators as scikit-learn's take them: rows of any type of numbers, weights, seeds, data sets."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import ParameterError
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT
+
+_NARROW: list[Any] = [np.float32, np.float64]
+_SEEDS = 2**31 - 1
+
+
+def number_types(X: Any) -> list[Any]:
+    """Return the types that rows may have, first that of all others: the one in which their values stay different."""
+    types = list(getattr(X, "dtypes", [])) or [getattr(X, "dtype", np.dtype(object))]
+    # of numbers with a fraction nothing is changed, and small ones are in float32 too
+    if all(isinstance(kind, np.dtype) and (kind.kind in "fb" or kind.itemsize < 4) for kind in types):
+        return _NARROW
+    try:
+        numbers = np.asarray(X.tocsr().data if sp.issparse(X) else X, dtype=np.float64)
+    except (TypeError, ValueError):  # what they are is said by those who check them
+        return _NARROW
+    return _NARROW[::-1] if np.abs(numbers).max(initial=0.0, where=np.isfinite(numbers)) > KEPT else _NARROW
+
+
+def lazy_type(X: Any) -> str:
+    """Return the type of numbers in which a dask array or DataFrame is stored, whose values are not known yet."""
+    types = list(getattr(X, "dtypes", [])) or [X.dtype]
+    small = all(kind == np.float32 or getattr(kind, "itemsize", 8) < 4 for kind in types)
+    return "float32" if small else "float64"
+
+
+def weights_of(X: Any, sample_weight: Any) -> Any:
+    """Return the weights of rows; one number is that of each."""
+    if sample_weight is None or np.ndim(sample_weight):
+        return sample_weight
+    return np.full(X.shape[0] if hasattr(X, "shape") else len(X), sample_weight)
+
+
+def seed_of(random_state: Any) -> int:
+    """Return a whole number as it is, and one drawn from a generator, or from that of NumPy for None."""
+    if random_state is None or hasattr(random_state, "randint"):
+        return int(check_random_state(random_state).randint(_SEEDS))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(_SEEDS))
+    try:
+        return operator.index(random_state)
+    except TypeError:
+        raise ParameterError(
+            f"random_state={random_state!r}: a whole number, a RandomState or None is needed"
+        ) from None
+
+
+def dataset_given(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset | None:
+    """Return the dataset that X is or names, None for arrays; raise ParameterError if targets are given beside it."""
+    if not isinstance(X, (str, Path, Dataset)):
+        return None
+    if y is not None or sample_weight is not None:
+        raise ParameterError("a data set has its own labels and weights; do not pass y or sample_weight")
+    return X if isinstance(X, Dataset) else open_dataset(X)
+
+
+def rows_of(X: Any) -> Rows:
+    """Return rows of an array or a CSR matrix as workers read them."""
+    if not sp.issparse(X):
+        return DenseRows(np.ascontiguousarray(X))
+    return CsrRows(X.indptr.astype(np.int64), X.indices.astype(index_dtype(X.shape[1])), X.data)

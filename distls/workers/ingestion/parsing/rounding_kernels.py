@@ -1,0 +1,106 @@
+"""The columns of which float32 does not keep the values: different ones may become equal."""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.ingestion.parsing.array_types import Doubles
+
+KEPT = 2.0**24  # whole numbers up to here are
+_WHOLE = 2.0**63  # beyond, no integer type has them: they were not counted
+_FIRST, _EVERY = 64, 16  # rows of a chunk whose numbers with a fraction tell the range of their column
+_RANGE = 2.0**-10  # of values over their size: few of those that float32 has are left
+# of a column of a chunk: its number, the smallest and the largest value that is rounded, whether one is whole
+Rounded = tuple[int, float, float, bool]
+
+
+class Rounding(NamedTuple):
+    """The values that float32 rounds, by column; shapes (n_columns,)."""
+
+    low: Doubles
+    high: Doubles
+    whole: NDArray[np.bool_]  # one of them is a whole number
+
+
+def no_rounding(n_columns: int) -> Rounding:
+    """Return the state before any value."""
+    return Rounding(np.full(n_columns, np.inf), np.full(n_columns, -np.inf), np.zeros(n_columns, dtype=bool))
+
+
+def take_rounded(rounding: Rounding) -> list[Rounded]:
+    """Return the columns whose values may have become equal, and start anew."""
+    low, high, whole = rounding
+    size = np.maximum(np.abs(low), np.abs(high))
+    with np.errstate(invalid="ignore"):
+        found = np.flatnonzero((low <= high) & (whole | (high - low < _RANGE * size)))
+    columns = [(int(c), float(low[c]), float(high[c]), bool(whole[c])) for c in found]
+    low[:], high[:], whole[:] = np.inf, -np.inf, False
+    return columns
+
+
+def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, tuple[float, float]]:
+    """Return the extremes of each column in which float32 makes different values equal."""
+    found: dict[int, list[Rounded]] = {}
+    for entry in (entry for chunk in chunks for entry in chunk):
+        found.setdefault(entry[0], []).append(entry)
+    merged = {}
+    for column, entries in found.items():
+        low, high = min(entry[1] for entry in entries), max(entry[2] for entry in entries)
+        # a column that is wide in some chunk is wide
+        narrow = len(entries) == len(chunks) and 0 < high - low < _RANGE * max(abs(low), abs(high))
+        if narrow or any(entry[3] for entry in entries):
+            merged[column] = (low, high)
+    return merged
+
+
+# -- kernels -------------------------------------------------------------------------------------------
+
+
+@inlined
+def is_merged(value: float) -> bool:
+    """Return whether float32 takes a whole number for another one."""
+    size = abs(value)
+    return KEPT < size < _WHOLE and size == np.floor(size) and np.float64(np.float32(size)) != size
+
+
+@inlined
+def _note(rounding: Rounding, column: int, value: float) -> None:
+    """Note a value if float32 does not keep it."""
+    if np.float64(np.float32(value)) != value:
+        if value < rounding.low[column]:
+            rounding.low[column] = value
+        if value > rounding.high[column]:
+            rounding.high[column] = value
+        if is_merged(value):
+            rounding.whole[column] = True
+
+
+@inlined
+def note_row(rounding: Rounding, values: Doubles, first: int, row: int) -> None:
+    """Note values[first:] of a row: its whole numbers, and of some rows all numbers, which tell their range."""
+    is_looked_at = row < _FIRST or row % _EVERY == 0
+    # one pass without branches over most rows
+    for k in range(first, len(values)):
+        is_looked_at |= abs(values[k]) > KEPT
+    if is_looked_at:
+        for k in range(first, len(values)):
+            _note(rounding, k - first, values[k])
+
+
+@kernel
+def note_rows(values: NDArray[np.float64], rounding: Rounding) -> None:
+    """Note the values of dense rows."""
+    for r in range(len(values)):
+        note_row(rounding, values[r], 0, r)
+
+
+@kernel
+def note_pairs(indices: NDArray[np.int64], data: Doubles, rounding: Rounding) -> None:
+    """Note the values of sparse rows."""
+    for k in range(len(data)):
+        _note(rounding, indices[k], data[k])

@@ -1,0 +1,139 @@
+"""No two different values of a column, and no two labels, become one without a word, whatever the source."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from distls.evaluation.evaluate import evaluate
+from distls.ingestion.ingest import ingest
+from distls.serving.fitted_model import load_model
+from distls.storage.dataset.dataset import open_dataset
+from distls.training.fitting import fit
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+KINDS = ("array", "frame", "csv", "parquet", "npz", "npy", "svm", "sparse")
+N = 60
+SECONDS = 1_700_000_000 + np.arange(N)
+DAYS = 20_240_101 + np.arange(N) % 30
+JULIAN = 2_460_310.5 + np.arange(N) / 1440
+Y = (np.arange(N) >= N // 2).astype(int)
+
+
+def source(folder, kind, x, y):
+    """Write rows as a source; return it, and the options that read it."""
+    frame = pd.DataFrame(x, columns=[f"c{j}" for j in range(x.shape[1])])
+    if len({column.dtype for _, column in frame.items()}) == 1 and np.all(x == np.floor(x)):
+        frame = frame.astype(np.int64)
+    frame["y"] = y
+    path = folder / f"a.{kind}"
+    if kind in ("array", "sparse"):
+        return (sp.csr_matrix(x) if kind == "sparse" else x), {"y": y}
+    if kind == "frame":
+        return frame, {"label_column": "y"}
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+        return path, {"label_column": "y"}
+    if kind == "parquet":
+        frame.to_parquet(path)
+        return path, {"label_column": "y"}
+    if kind == "npz":
+        np.savez(path, X=x, y=y)
+        return path, {}
+    if kind == "npy":
+        np.save(path, x)
+        np.save(folder / "y.npy", y)
+        return path, {"labels": folder / "y.npy"}
+    rows = (" ".join(f"{j}:{v!r}" for j, v in enumerate(row)) for row in x.tolist())
+    path.write_text("".join(f"{label} {row}\n" for label, row in zip(y.tolist(), rows, strict=True)))
+    return path, {}
+
+
+def distinct(path):
+    return [len(set(column.tolist())) for column in open_dataset(path).read(0).x.values.T]
+
+
+@pytest.mark.slow_cases("frame", "npy", "npz", "parquet")
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_float32_makes_equal_are_named_with_the_remedy(tmp_path, kind):
+    given, options = source(tmp_path, kind, np.column_stack([SECONDS, np.arange(N)]).astype(float), Y)
+    (notice,) = ingest(given, tmp_path / "d", **options).notices
+    assert "equal in float32" in notice
+    assert "--dtype float64" in notice
+    assert ('"c0"' if kind in ("frame", "csv", "parquet") else '"0"') in notice
+    assert ingest(given, tmp_path / "wide", **options, dtype="float64").notices == ()
+
+
+@pytest.mark.slow_cases("days", "julian-[^a]", "seconds-(array|frame|np|parquet)")
+@pytest.mark.parametrize("kind", KINDS[:-2])
+@pytest.mark.parametrize("column", [SECONDS, DAYS, JULIAN], ids=["seconds", "days", "julian"])
+def test_what_is_centred_keeps_its_values_and_predicts_alike_from_every_source(tmp_path, kind, column):
+    x = np.column_stack([column, np.arange(N)]).astype(float)
+    given, options = source(tmp_path, kind, x, Y)
+    assert ingest(given, tmp_path / "d", **options, transform="standardize").notices == ()
+    assert distinct(tmp_path / "d")[0] == len(set(column.tolist()))
+    fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 0.001})
+    model = load_model(tmp_path / "run")
+    kinds = (x, x[:2], pd.DataFrame(x, columns=["c0", "c1"]) if kind in ("frame", "csv") else x)
+    assert all(np.array_equal(model.predict(rows), model.predict(x)[: len(rows)]) for rows in kinds)
+    if column is not DAYS:
+        assert np.array_equal(model.predict(x), Y)
+        # of files too, whose rows are staged again
+        if kind in ("csv", "parquet", "npz"):
+            assert evaluate(tmp_path / "run", given).error == 0.0
+
+
+def test_numbers_of_one_scale_are_read_as_before(tmp_path):
+    x = np.random.default_rng(0).normal(3, 1, (200, 3)).round(4)
+    given, options = source(tmp_path, "csv", x, np.arange(200) % 2)
+    assert ingest(given, tmp_path / "d", **options, transform="standardize").notices == ()
+    assert open_dataset(tmp_path / "d").meta.transforms == [{"name": "standardize"}]
+
+
+def test_an_ingest_that_reads_twice_resumes(tmp_path, monkeypatch):
+    import distls.ingestion.run as run
+
+    given, options = source(tmp_path, "csv", np.column_stack([SECONDS, DAYS]).astype(float), Y)
+    ingest(given, tmp_path / "whole", **options, transform="auto")
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "fit_transforms", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ingest(given, tmp_path / "d", **options, transform="auto")
+    ingest(given, tmp_path / "d", **options, transform="auto")
+    whole, resumed = (open_dataset(tmp_path / name).read(0).x.values for name in ("whole", "d"))
+    assert np.array_equal(whole, resumed)
+
+
+def test_data_of_float64_are_scored_as_such(tmp_path):
+    x = np.column_stack([SECONDS, np.ones(N)]).astype(float)
+    given, options = source(tmp_path, "csv", x, Y)
+    ingest(given, tmp_path / "d", **options, transform="standardize", dtype="float64")
+    fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 0.001})
+    assert evaluate(tmp_path / "run", given).error == 0.0
+    assert np.array_equal(load_model(tmp_path / "run").predict(x), Y)
+
+
+@pytest.mark.slow_cases("beyond", "kept", "edge-(array|npy|npz|sparse)")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "labels",
+    [[2**53, 2**53 + 1, 7], [1234567890123456789, 5, -1234567890123456789], [-(2**53), 3]],
+    ids=["edge", "beyond", "kept"],
+)
+def test_labels_of_any_integer_stay_themselves(tmp_path, kind, labels):
+    y = np.resize(np.array(labels), N)
+    given, options = source(tmp_path, kind, np.arange(2.0 * N).reshape(N, 2) % 7, y)
+    ingest(given, tmp_path / "d", **options)
+    found = open_dataset(tmp_path / "d").meta
+    assert sorted(map(int, found.classes)) == sorted(labels)
+    assert [found.label_counts[found.classes.index(type(found.classes[0])(each))] for each in labels] == [
+        int((y == each).sum()) for each in labels
+    ]
+    if kind == "csv":  # such texts are codes, as those with leading zeros
+        return
+    # numbers to predict are numbers
+    ingest(given, tmp_path / "n", **options, target="continuous")
+    assert open_dataset(tmp_path / "n").meta.target == "continuous"

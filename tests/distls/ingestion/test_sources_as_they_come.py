@@ -1,0 +1,175 @@
+"""Files as other programs write them: packed, with other line ends or first lines; what cannot be read is named."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+
+from distls.ingestion.ingest import ingest
+from distls.serving.fitted_model import load_model
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import BadInputError, ParameterError
+from distls.training.fitting import fit
+
+TABLE = "a,b,y\n" + "".join(f"{i},{i / 4},{i % 2}\n" for i in range(3000))
+SPACED = {"format": "csv", "separator": "space"}
+
+
+def zstd(content):
+    pa = pytest.importorskip("pyarrow")
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as file:
+        file.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def lines(change):
+    return "".join(change(line) for line in TABLE.splitlines()).encode()
+
+
+WRITTEN = {
+    "xz": (lzma.compress(TABLE.encode()), {}),
+    "zstd": (lambda: zstd(TABLE.encode()), {}),
+    "old_mac": (lines("{}\r".format), {}),
+    "excel": (b"sep=,\r\n" + TABLE.encode(), {}),
+    "excel_semicolons": (b"\xef\xbb\xbfsep=;\r\n" + TABLE.replace(",", ";").encode(), {}),
+    "runs_of_blanks": (lines(lambda line: f"  {line.replace(',', '   ')} \r\n"), SPACED),
+}
+
+
+@pytest.mark.slow_cases("excel_semi")
+@pytest.mark.parametrize("name", WRITTEN)
+def test_rows_are_those_of_the_plain_table(tmp_path, name):
+    content, options = WRITTEN[name]
+    (tmp_path / "a.csv").write_text(TABLE)
+    (tmp_path / "b.csv").write_bytes(content() if callable(content) else content)
+    ingest(tmp_path / "a.csv", tmp_path / "a", label_column="y")
+    assert ingest(tmp_path / "b.csv", tmp_path / "b", label_column="y", **options).notices == ()
+    a, b = (open_dataset(tmp_path / name).read(0) for name in "ab")
+    assert np.array_equal(a.x.values, b.x.values)
+    assert np.array_equal(a.y, b.y)
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, zstd], ids=["xz", "zstd"])
+def test_what_was_cut_short_is_refused(tmp_path, pack):
+    (tmp_path / "a.csv").write_bytes(pack(TABLE.encode())[:900])
+    with pytest.raises(BadInputError, match="damaged"):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+
+
+def test_positions_count_the_lines_of_the_file(tmp_path):
+    (tmp_path / "a.csv").write_text("sep=;\na;y\n1;0\nx;1\n2;0\n")
+    with pytest.raises(BadInputError, match=r"a\.csv:4: .*\"x\""):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", like=trained(tmp_path))
+    (tmp_path / "b.csv").write_text("a  y\n1  0\n2  3  1\n")
+    with pytest.raises(BadInputError, match="3 fields where there should be 2"):
+        ingest(tmp_path / "b.csv", tmp_path / "d", label_column="y", **SPACED)
+
+
+def trained(folder):
+    (folder / "t.csv").write_text("a,y\n1,0\n2,1\n")
+    ingest(folder / "t.csv", folder / "trained", label_column="y")
+    return folder / "trained"
+
+
+def test_the_header_of_xmc_files_is_no_row(tmp_path):
+    (tmp_path / "a.txt").write_text("2 3 5\n0,4 0:1\n3 2:3\n")
+    (notice,) = ingest(tmp_path / "a.txt", tmp_path / "d", multilabel=True).notices
+    assert "line 1" in notice
+    assert open_dataset(tmp_path / "d").meta.n_rows == 2
+
+
+def saved(folder, name):
+    """Write a file that cannot be read; return its path, and options."""
+    path = folder / name
+    if name.endswith((".zip", ".xlsx")):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("[Content_Types].xml" if "xlsx" in name else "t.csv", "a,y\n1,0\n")
+        return path, {"label_column": "y"}
+    if name == "o.npz":
+        np.savez(path, X=np.eye(2), y=np.array(["a", "b"], dtype=object))
+    elif name == "p.npy.gz":
+        np.save(folder / "p.npy", np.eye(2))
+        path.write_bytes(gzip.compress((folder / "p.npy").read_bytes()))
+        return path, {"unlabelled": True}
+    else:
+        path.write_text({"w.svm": "1:0.5 1:1\n0:2 2:3\n", "u.data": "1 2 3\n4 5 6\n"}.get(name, ""))
+    return path, {}
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword"),
+    [
+        ("t.csv.zip", "a zip archive of t.csv; unpack it"),
+        ("t.xlsx", "an Excel workbook; save it as CSV"),
+        ("o.npz", r"y is of dtype object; save y.astype\(str\)"),
+        ("p.npy.gz", "read plain; unpack it"),
+        ("w.svm", "label:weight is not read"),
+        ("u.data", "--format csv --separator space"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_the_remedy(tmp_path, name, keyword):
+    path, options = saved(tmp_path, name)
+    with pytest.raises(BadInputError, match=keyword):
+        ingest(path, tmp_path / "d", **options)
+
+
+def test_a_pattern_is_not_expanded(tmp_path):
+    with pytest.raises(BadInputError, match=r"glob\.glob"):
+        ingest(tmp_path / "*.csv", tmp_path / "d")
+
+
+def test_tags_that_are_ids_are_not_said_to_be_ignored(tmp_path):
+    (tmp_path / "a.vw").write_text("1 'r1|a x\n2 'r2|a y\n")
+    assert not any(
+        "tag" in notice for notice in ingest(tmp_path / "a.vw", tmp_path / "d", id_column="tag").notices
+    )
+    assert any("tag" in notice for notice in ingest(tmp_path / "a.vw", tmp_path / "e").notices)
+
+
+def test_the_index_of_pandas_is_no_feature_in_parquet_either(tmp_path):
+    pd = pytest.importorskip("pandas")
+    index = pd.Index([9001, 9002, 9003, 9004], name="customer")
+    frame = pd.DataFrame({"age": [30, 40, 50, 60], "y": [0, 1, 0, 1]}, index=index)
+    frame.to_parquet(tmp_path / "a.parquet")
+    (notice,) = ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y").notices
+    assert '--id-column "customer"' in notice
+    ingest(frame, tmp_path / "f", label_column="y")
+    assert (
+        open_dataset(tmp_path / "d").feature_names()
+        == open_dataset(tmp_path / "f").feature_names()
+        == ["age"]
+    )
+    ids = {"label_column": "y", "id_column": "customer"}
+    assert ingest(tmp_path / "a.parquet", tmp_path / "i", **ids).notices == ()
+    # a model of such a file from before has it as a feature, and reads it
+    frame.reset_index().to_parquet(tmp_path / "b.parquet")
+    ingest(tmp_path / "b.parquet", tmp_path / "old", label_column="y")
+    ingest(tmp_path / "a.parquet", tmp_path / "again", like=tmp_path / "old")
+    assert open_dataset(tmp_path / "again").meta.n_features == 2
+
+
+def test_columns_of_an_anndata_object_are_labels_as_those_of_its_file(tmp_path):
+    anndata, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    obs = pd.DataFrame({"kind": list("abab"), "w": [1.0, 2, 3, 4]}, index=list("wxyz"))
+    cells = anndata.AnnData(np.arange(8.0).reshape(4, 2), obs=obs)
+    ingest(cells, tmp_path / "d", label_column="kind", weight_column="w")
+    assert open_dataset(tmp_path / "d").meta.classes == ["a", "b"]
+    assert open_dataset(tmp_path / "d").meta.weighted
+    with pytest.raises(ParameterError, match="it has kind, w"):
+        ingest(cells, tmp_path / "e", label_column="type")
+
+
+def test_lazy_frames_and_sparse_mappings_are_told_apart(tmp_path):
+    dok_matrix = pytest.importorskip("scipy.sparse").dok_matrix
+    ingest(dok_matrix(np.eye(4)), tmp_path / "d", y=[0, 1, 0, 1])
+    fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 1.0})
+    polars = pytest.importorskip("polars")
+    with pytest.raises(BadInputError, match=r"lazy frame; give X\.collect\(\)"):
+        load_model(tmp_path / "run").predict(polars.LazyFrame({"a": [1.0]}))
+    shutil.rmtree(tmp_path / "d")
