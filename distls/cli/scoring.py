@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from distls.cli.data import ScoreCommand
 from distls.cli.support import (
     PLACE,
-    FormatName,
     Running,
     cli,
     cluster_of,
@@ -23,6 +23,7 @@ from distls.cli.support import (
     note,
     print_json,
     printable,
+    reading_options,
     request_options,
     scored_bytes,
     silent,
@@ -42,15 +43,9 @@ unknown_features_option = click.option(
     show_default=True,
     help="Refuse features of source files that training did not have, or leave them out.",
 )
-format_option = click.option(
-    "--format",
-    default="auto",
-    type=FormatName(),
-    help="Format of source files; default as in `distls ingest`.",
-)
 
 
-@cli.command(short_help="Score a model on labelled data.")
+@cli.command(cls=ScoreCommand, short_help="Score a model on labelled data.")
 @click.argument("run", type=PLACE)
 @data_argument
 @click.option("--json", "as_json", is_flag=True)
@@ -60,9 +55,8 @@ format_option = click.option(
 )
 @click.option("--weighted", is_flag=True, help="Count rows by their sample weights.")
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
-@format_option
+@reading_options
 @unknown_features_option
-@click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
 @cluster_options
 @common_options
 def evaluate(
@@ -101,12 +95,12 @@ def evaluate(
         click.echo(printable("\n".join(lines)))
 
 
-@cli.command(short_help="Calibrate the probabilities of a model on held-out rows.")
+@cli.command(cls=ScoreCommand, short_help="Calibrate the probabilities of a model on held-out rows.")
 @click.argument("run", type=PLACE)
 @data_argument
 @request_options("calibration")
-@format_option
-@click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
+@reading_options
+@unknown_features_option
 @cluster_options
 @common_options
 def calibrate(
@@ -130,7 +124,7 @@ def calibrate(
     click.echo("\n".join(calibration_lines(found.evaluation, found.before)))
 
 
-@cli.command(short_help="Predict rows: the best classes, labels or numbers.")
+@cli.command(cls=ScoreCommand, short_help="Predict rows: the best classes, labels or numbers.")
 @click.argument("run", type=PLACE)
 @click.argument("paths", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC... [OUT]")
 @click.option(
@@ -141,7 +135,7 @@ def calibrate(
     help="Number of best classes or labels per row.",
 )
 @click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
-@format_option
+@reading_options
 @unknown_features_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @click.option(

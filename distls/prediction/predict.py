@@ -18,7 +18,7 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
+from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
@@ -47,12 +47,12 @@ def predict(
     labelled: bool = False,
     format: str = "auto",
     unknown_features: str = "error",
-    id_column: str | int | None = None,
     overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
     progress: Callable[[int, int, str], None] | None = None,
     notify: Notify | None = None,
+    **reading: Any,
 ) -> int:
     """Write the predictions of a model; no (n_rows, n_classes) array is ever held.
 
@@ -76,8 +76,6 @@ def predict(
         Write probabilities instead of scores.
     labelled : bool
         The source files have labels, which are read and not used.
-    id_column : str or int, optional
-        Of the source files, as in `distls.ingest`; default: that of the training data, if they have it.
     format, unknown_features : str
         Of the source files; see `distls.ingest`.
     overwrite : bool
@@ -88,6 +86,9 @@ def predict(
         The same as a client for `executor`.
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
+    **reading
+        Options of `distls.ingest` by which source files are read, such as `id_column`, `separator`, `na` or `on_error`,
+        where they differ from those that were trained on.
 
     Returns
     -------
@@ -105,12 +106,17 @@ def predict(
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
     _check_new(target, overwrite)
-    given = {"labelled": labelled, "format": format != "auto", "id_column": id_column is not None}
-    check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
+    given = {"labelled": labelled, "format": format, "unknown_features": unknown_features, **reading}
+    reading = source_options(dataset, given)
     runner = executor_of(executor, client)
-    reading = {"unlabelled": not labelled, "format": format, "unknown_features": unknown_features}
-    reading |= {"row_numbers": True} | ({} if id_column is None else {"id_column": id_column})
-    options = {**reading, "executor": runner, "progress": progress}
+    labelled = reading.pop("labelled", False) or "label_column" in reading
+    options = {
+        "unlabelled": not labelled,
+        "row_numbers": True,
+        **reading,
+        "executor": runner,
+        "progress": progress,
+    }
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)

@@ -134,7 +134,9 @@ def train(
         fitted = train_request(request, folder, options_of_fit)
         found = None
         if others and fitted.model is not None:
-            reading = {"format": options.get("format", "auto"), "labels": test_labels}
+            reading: dict[str, Any] = {name: options.get(name) for name in ("format", "on_error")} | {
+                "labels": test_labels
+            }
             found = evaluate(folder, _alone(others), executor=executor, notify=notify, **reading)
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again

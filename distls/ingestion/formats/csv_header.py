@@ -3,30 +3,59 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec import structs
 
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.table_columns import are_documents, is_number, is_word
+from distls.workers.ingestion.formats.table_columns import MISSING, Dialect, are_documents, is_number
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import CONVERT
 
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
+_FEW_ROWS = 10  # too few to tell that labels recur
+_COMMAS = Dialect(decimal=",")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")  # or a decimal comma and three digits
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known of a table before it is read: options, and how the data were read that it is like."""
+
+    given: Any  # has the options separator, header, decimal
+    label: str | int | None = None  # the column of labels, by name or position
+    named: frozenset[str] = frozenset()  # columns that options name
+    features: frozenset[str] = frozenset()  # columns that have to be there, where they have names
+    dialect: Dialect | None = None  # of the data that it is like
+    headless: bool = False  # these have positions for names
+    widths: frozenset[int] = frozenset()  # numbers of columns that it may have
+    missing: tuple[str, ...] = MISSING
+
+    def fits(self, first: Sequence[str]) -> tuple[bool, bool]:
+        """Return whether a first line has the names, and whether it has the number, of the columns to be there."""
+        return bool(self.features) and self.features <= set(first), len(first) in self.widths
 
 
 @dataclass(frozen=True)
 class Head:
     """The start of a file."""
 
-    separator: str
-    headed: bool  # the first line names the columns
+    dialect: Dialect
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
     unnamed: bool = False  # the first field of the header is empty
+
+    @property
+    def headed(self) -> bool:
+        """Whether the first line names the columns."""
+        return self.dialect.header
 
     @property
     def index(self) -> str:
@@ -49,7 +78,7 @@ class Head:
         return {
             name
             for c, name in enumerate(self.columns)
-            if any(c < len(row) and is_word(row[c]) for row in self.rows)
+            if any(c < len(row) and self.dialect.is_word(row[c]) for row in self.rows)
         }
 
 
@@ -84,57 +113,103 @@ def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
         return [[line] for line in lines]
 
 
-def read_head(
-    start: bytes, path: str, separator: str | None, header: str | bool | None, known: Sequence[str] = ()
-) -> Head:
-    """Parse the start of the file `path`; `separator` and `header` are as in `CsvOptions`.
+def read_head(start: bytes, path: str, expected: Expected) -> Head:
+    """Parse the start of the file `path`.
 
-    A first line that has all `known` names of columns is a header. Raises BadInputError if it is not text, no
-    separator is found, or two columns have one name; ParameterError if the separator that was asked for cannot be
-    one.
+    Raises BadInputError if it is not text, no separator is found, or two columns have one name; ParameterError if the
+    separator that was asked for cannot be one.
     """
     lines = _lines(start)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (lines and "\0" in lines[0]):
         raise BadInputError(f"{path}: not UTF-8 text; convert it first")
     if not lines:
         raise BadInputError(f"{path}: no rows")
-    separator = _separator(lines, path, separator)
-    rows = _split(lines, separator)
-    headed, certain = _is_headed(rows, header, known)
+    separator, rows = _separated(lines, path, expected)
+    decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
+    dialect = Dialect(separator, False, decimal, expected.missing)
+    headed, certain = _is_headed(rows, dialect, expected)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
-    return Head(separator, headed, certain, columns, rows[1:] if headed else rows, headed and not rows[0][0])
+    rest, unnamed = rows[1:] if headed else rows, headed and not rows[0][0]
+    return Head(structs.replace(dialect, header=headed), certain, columns, rest, unnamed)
 
 
-def read_heads(
-    files: Sequence[SourceFile], separator: str | None, header: str | bool | None, known: Sequence[str]
-) -> tuple[Head, tuple[str, ...]]:
-    """Return the head that all files have, as `read_head` does, and a notice if its first line may mislead."""
+def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, tuple[str, ...]]:
+    """Return the head that all files have, as `read_head` does, and notices of what may be otherwise."""
     path = files[0].path
-    head, *others = (read_head(first_lines(file), file.path, separator, header, known) for file in files)
-    for file, other in zip(files[1:], others, strict=True):
+    head = read_head(first_lines(files[0]), path, expected)
+    if head.headed:
+        # what names columns in one file does so in all
+        expected = replace(expected, features=frozenset(head.columns))
+    for file in files[1:]:
+        other = read_head(first_lines(file), file.path, expected)
         if (other.headed, other.columns) != (head.headed, head.columns):
             raise BadInputError(
                 f"{file.path}: its first line is not like that of {path}; one of them may be a header"
             )
-    if head.certain:
-        return head, ()
-    taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
-    return head, (f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",)
+        if other.dialect.decimal == ",":  # the others may have whole numbers only
+            head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
+    notices = []
+    if not head.certain:
+        taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
+        notices.append(f"the first line of {path} is taken for {taken}; --header {opposite} if it is not")
+    if head.dialect.decimal == "," != expected.given.decimal and expected.dialect is None:
+        notices.append(f"numbers in {path} have a decimal comma; --decimal . if they have not")
+    return head, tuple(notices)
 
 
-def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
-    if given is not None:
-        return checked_separator(given)
-    widths = {separator: [len(row) for row in _split(lines, separator)] for separator in _SEPARATORS}
-    possible = [separator for separator in _SEPARATORS if widths[separator][0] > 1]
+def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str, list[list[str]]]:
+    """Return the separator, and the lines cut into fields."""
+    if expected.given.separator is not None:
+        separator = checked_separator(expected.given.separator)
+        return separator, _split(lines, separator)
+    own = () if expected.dialect is None else (expected.dialect.separator,)
+    rows = {separator: _split(lines, separator) for separator in (*own, *_SEPARATORS)}
+    possible = [separator for separator in rows if len(rows[separator][0]) > 1]
+    if not possible and 1 in expected.widths:
+        unused = (separator for separator in rows if not any(separator in line for line in lines))
+        separator = next(unused, _SEPARATORS[0])
+        return separator, rows[separator]
     if not possible:
         shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         raise BadInputError(
             f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); '
             "name its separator with --separator"
         )
-    # the separator on which most lines agree; among equals, the one with most columns
-    return max(possible, key=lambda s: (widths[s].count(widths[s][0]), widths[s][0]))
+    separator = max(possible, key=lambda s: _fitness(rows[s], expected))
+    if separator == "," and not own:
+        # a comma may be the decimal mark in fields between others
+        separator = next((s for s in possible if s != "," and _has_decimal_commas(rows[s])), separator)
+    return separator, rows[separator]
+
+
+def _fitness(rows: list[list[str]], expected: Expected) -> tuple[Any, ...]:
+    # then the separator on which most lines agree; among equals, the one with most columns
+    width = len(rows[0])
+    return *expected.fits(rows[0]), sum(len(row) == width for row in rows), width
+
+
+def _has_decimal_commas(rows: list[list[str]]) -> bool:
+    """Return whether lines have equally many fields, and those with a comma are numbers."""
+    fields = [field for row in rows for field in row if "," in field]
+    same = len({len(row) for row in rows}) == 1
+    return same and bool(fields) and all(is_number(_COMMAS.plain(field)) for field in fields)
+
+
+def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> str:
+    """Return the decimal mark: a comma if a column has numbers with one, and no other has numbers with a point."""
+    default = "." if known is None else known.decimal
+    if separator == ",":
+        # between quotes; they may as well be thousands
+        return default if known is not None and known.separator == "," else "."
+    found = default
+    for c in range(len(rows[0])):
+        values = [row[c] for row in rows[1:] or rows if c < len(row) and row[c] not in MISSING]
+        if any(is_number(value) and not is_number(_COMMAS.plain(value)) for value in values):
+            return "."
+        commas = [value for value in values if "," in value and not _THOUSANDS.fullmatch(value)]
+        if commas and all(is_number(_COMMAS.plain(value)) for value in values):
+            found = ","
+    return found
 
 
 def checked_separator(text: str) -> str:
@@ -147,22 +222,76 @@ def checked_separator(text: str) -> str:
     return separator
 
 
-def _is_headed(rows: list[list[str]], header: str | bool | None, known: Sequence[str]) -> tuple[bool, bool]:
+def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> tuple[bool, bool]:
     """Return whether the first line names columns, and whether that is certain."""
-    if header is not None:
-        return header == "yes", True
+    if expected.given.header is not None:
+        return expected.given.header == "yes", True
     first, others = rows[0], rows[1:]
-    if known and set(known) <= set(first):
+    if expected.fits(first)[0]:
+        # names that are numbers may be values
+        return True, not all(map(is_number, expected.features))
+    if expected.named & set(first):
         return True, True
+    below = [[row[c] for row in others if c < len(row)] for c in range(len(first))]
     # pandas writes the numbers of the rows under an empty name
-    names = first[1:] if not first[0] and _numbers_rows(others) else first
-    if not names or not all(map(is_word, names)) or len(set(names)) < len(names):
-        return False, True
-    columns = range(len(first) - len(names), len(first))
-    if any(any(is_number(row[c]) for row in others if c < len(row)) for c in columns):
+    start = int(not first[0] and _numbers_rows(others))
+    names = first[start:]
+    if not names or not all(map(dialect.is_word, names)) or len(set(names)) < len(names):
+        return _is_headed_in_part(first, below, dialect, expected.label)
+    if any(is_number(dialect.plain(value)) for column in below[start:] for value in column):
         return True, True
     # words everywhere: values of a category recur, names do not
-    return not any(any(row[c] == first[c] for row in others if c < len(row)) for c in columns), False
+    recur = any(name in column for name, column in zip(names, below[start:], strict=True))
+    return not recur and not expected.headless, expected.headless
+
+
+def _is_headed_in_part(
+    first: list[str], below: list[list[str]], dialect: Dialect, label: str | int | None
+) -> tuple[bool, bool]:
+    """Decide about a first line with numbers, empty or equal fields, as `_is_headed` does."""
+    column = _position(label, len(first))
+    if column is not None:
+        # labels recur, and the name of their column does not
+        field, labels = first[column], below[column]
+        several = len(labels) >= _FEW_ROWS and 5 * len({*labels}) <= len(labels)
+        if field in labels:
+            return False, True
+        if _names_numbers(field, labels, dialect) or (several and _is_name(field, dialect)):
+            return True, False
+    pairs = list(zip(first, below, strict=True))
+    named = any(_names_numbers(field, values, dialect) for field, values in pairs)
+    recur = any(dialect.is_word(field) and field in values for field, values in pairs)
+    # names may be whole numbers, such as years; a fraction above fractions is a value
+    fractions = any(
+        _is_fraction(dialect.plain(field)) and any(_is_fraction(dialect.plain(v)) for v in values)
+        for field, values in pairs
+    )
+    headed = named and not recur and not fractions
+    return headed, not headed
+
+
+def _position(label: str | int | None, width: int) -> int | None:
+    """Return the column of a position as options have it, None for a name."""
+    try:
+        position = -1 if label == "last" else int(label or 0) if label is not None else width
+    except ValueError:
+        return None
+    return position % width if -width <= position < width else None
+
+
+def _is_name(field: str, dialect: Dialect) -> bool:
+    return dialect.is_word(field) and any(map(str.isalpha, field))
+
+
+def _names_numbers(field: str, values: Sequence[str], dialect: Dialect) -> bool:
+    """Return whether a word is above nothing but numbers."""
+    known = [value for value in values if value not in dialect.missing]
+    numbers = bool(known) and all(is_number(dialect.plain(value)) for value in known)
+    return numbers and _is_name(field, dialect)
+
+
+def _is_fraction(text: str) -> bool:
+    return "." in text and is_number(text)
 
 
 def _numbers_rows(rows: Sequence[list[str]]) -> bool:

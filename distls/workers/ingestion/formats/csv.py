@@ -5,15 +5,23 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions, first_columns
+from distls.workers.ingestion.formats.table_columns import Dialect, TableOptions, first_columns
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
-from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
+from distls.workers.ingestion.parsing.csv_field_kernels import (
+    SCRATCH,
+    Answers,
+    Code,
+    Kind,
+    Markers,
+    Mode,
+    Rules,
+    State,
+)
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
@@ -28,14 +36,6 @@ _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class DelimitedOptions(TableOptions):
-    """How separated text is read."""
-
-    separator: str = ","  # one ASCII character
-    headed: bool = False  # the first line of each file names the columns
-
-
 class RowReader:
     """Runs the kernel over the blocks of one item.
 
@@ -46,7 +46,7 @@ class RowReader:
 
     def __init__(
         self,
-        options: DelimitedOptions,
+        options: TableOptions,
         columns: Ints,
         mode: int,
         progress: Progress,
@@ -58,7 +58,16 @@ class RowReader:
         # A field without a value is NaN unless `na` says otherwise, and NaN is refused later.
         na = float(options.na) if options.na else math.nan
         # int: numba treats a member of Mode as another type, and would compile the kernel again
-        self.rules = Rules(ord(options.separator), int(mode), na, n_extra)
+        self.dialect = dialect = options.dialect
+        mode = int(mode) | Mode.COMMA * (dialect.decimal == ",") | Mode.MARKED * bool(dialect.numbers)
+        self.rules = Rules(
+            ord(dialect.separator),
+            int(mode),
+            na,
+            n_extra,
+            _markers(dialect),
+            np.zeros(SCRATCH, dtype=np.uint8),
+        )
         self.columns = columns
         self.progress = progress
         self.locate = locate
@@ -79,7 +88,7 @@ class RowReader:
         # byte order mark and header are at the start of each file only
         if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
             state[State.POSITION] = 3
-        found = not (block.starts_file and self.options.headed)
+        found = not (block.starts_file and self.dialect.header)
         # Blank lines before the header are no header.
         while not found and state[State.POSITION] < block.size:
             start = int(state[State.POSITION])
@@ -123,7 +132,7 @@ class RowReader:
     def answer(self, token: bytes) -> float:
         """Return the value of a field that the kernel could not decide."""
         # Python's own float decides what the kernel's fast path cannot.
-        return float(token)
+        return float(self.dialect.plain(token.decode("latin-1")))
 
     def make_room(self) -> None:
         """Enlarge the table of words."""
@@ -186,7 +195,7 @@ class RowReader:
         return f"{self._field(text)}: {rules[code] if code in rules else self._value_rule(text)}"
 
     def _n_fields(self, line: bytes) -> int:
-        text, separator = line.decode("latin-1").replace("\r", " "), self.options.separator
+        text, separator = line.decode("latin-1").replace("\r", " "), self.dialect.separator
         try:
             # As the kernel reads: with spaces after separators, but not where they separate.
             return len(next(csv.reader([text], delimiter=separator, skipinitialspace=separator != " ")))
@@ -196,16 +205,28 @@ class RowReader:
     def _value_rule(self, text: Bytes) -> str:
         """Return why a field is not a value of its column."""
         column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
-        missing = token.decode("latin-1") in MISSING
+        missing = self.dialect.is_missing(token.decode("utf-8", "replace"))
         if column == self.options.label:
             return "the row has no label" if missing else number_rule(token, "a label")
         if column == self.options.weight:
             return "a sample weight must be a number that is finite and not negative"
         if missing:
             return "the value is missing; --na VALUE says what to read in its place"
+        token = self.dialect.plain(token.decode("latin-1")).encode("latin-1")
         if _is_plain(token):
             return f"the value does not fit into {'float64' if self.options.float64 else 'float32'}"
         return number_rule(token, "a value")
+
+
+def _markers(dialect: Dialect) -> Markers:
+    """Return the texts that stand for no value in the form of the kernel."""
+    texts = [text.encode() for text in dialect.missing if text]
+    sizes = np.zeros(256, dtype=np.uint64)
+    for text in texts:
+        sizes[text[0]] |= np.uint64(1) << np.uint64(min(len(text), 63))
+    joined = b"".join(bytes([len(text)]) + text for text in texts)
+    # a copy: frombuffer is read-only, for which the kernel would be compiled once more
+    return Markers(sizes, np.array(np.frombuffer(joined, dtype=np.uint8)), np.array(dialect.numbers))
 
 
 def _is_plain(token: bytes) -> bool:
@@ -234,7 +255,7 @@ class DelimitedParser(RowReader):
 
     def __init__(
         self,
-        options: DelimitedOptions,
+        options: TableOptions,
         n_extra: int,
         progress: Progress,
         locate: Callable[[int], str],
@@ -305,7 +326,7 @@ class DelimitedParser(RowReader):
         )
 
 
-def _kernel_columns(options: DelimitedOptions) -> Ints:
+def _kernel_columns(options: TableOptions) -> Ints:
     """Return kind, slot and missing category of each column."""
     slots = {feature.name: FEATURES + k for k, feature in enumerate(options.features)}
     category = {feature.name for feature in options.features if feature.categories is not None}
@@ -323,8 +344,8 @@ def _kernel_columns(options: DelimitedOptions) -> Ints:
     return np.array([entry(name) for name in options.columns], dtype=np.int64)
 
 
-def _line_ids(options: DelimitedOptions) -> LineIds:
-    return fields_of(options.separator, options.columns.index(options.id_column))
+def _line_ids(options: TableOptions) -> LineIds:
+    return fields_of(options.dialect.separator, options.columns.index(options.id_column))
 
 
 CSV_READER = TextReader(DelimitedParser, _line_ids)

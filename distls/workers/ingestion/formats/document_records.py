@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import pack_ids
+from distls.workers.ingestion.formats.table_columns import COMMON, Dialect
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.pack_records import pack_sparse
@@ -67,8 +68,7 @@ class DocumentReadOptions(ReadOptions):
     prefixed: bool = False  # lines of text have labels as fastText's, __label__NAME
     # of separated text
     columns: tuple[str, ...] = ()
-    separator: str = ","
-    headed: bool = False
+    dialect: Dialect = COMMON
 
 
 class Document(NamedTuple):
