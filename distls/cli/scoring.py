@@ -27,6 +27,7 @@ from distls.cli.support import (
     request_options,
     scored_bytes,
     silent,
+    unknown_features_option,
 )
 from distls.interchange.export_formats import EXPORT_FORMATS
 from distls.storage.errors import BadInputError, DistlsError
@@ -36,13 +37,6 @@ from distls.storage.filesystem.paths import Place, place_of
 STREAM = "-"  # in place of a file
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
-unknown_features_option = click.option(
-    "--unknown-features",
-    type=click.Choice(["error", "ignore"]),
-    default="error",
-    show_default=True,
-    help="Refuse features of source files that training did not have, or leave them out.",
-)
 
 
 @cli.command(cls=ScoreCommand, short_help="Score a model on labelled data.")

@@ -209,6 +209,15 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+unknown_features_option = click.option(
+    "--unknown-features",
+    type=click.Choice(["error", "ignore"]),
+    default="error",
+    show_default=True,
+    help="Refuse features of files to be scored that training did not have, or leave them out.",
+)
+
+
 def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what is in source files to train on, of whichever format."""
     return _with(

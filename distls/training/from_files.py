@@ -102,7 +102,8 @@ def train(
     notify : callable, optional
         Called with each notice, one line of text. Default: they become a UserWarning each.
     **options
-        Of `distls.ingest`, such as ``label_column="y"`` or ``text_column="text"``; `transform` is ``auto`` here.
+        Of `distls.ingest`, such as ``label_column="y"`` or ``text_column="text"``; `transform` is ``auto`` here, and
+        `unknown_features` is of `test`, which is read like `sources` otherwise.
 
     Raises
     ------
@@ -114,6 +115,8 @@ def train(
     folder, options = place_of(run), {"transform": AUTO, **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
+    scored: Any = {name: options[name] for name in ("format", "on_error") if name in options}
+    scored |= {"labels": test_labels, "unknown_features": options.pop("unknown_features", "error")}
     # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
@@ -134,10 +137,7 @@ def train(
         fitted = train_request(request, folder, options_of_fit)
         found = None
         if others and fitted.model is not None:
-            reading: dict[str, Any] = {name: options.get(name) for name in ("format", "on_error")} | {
-                "labels": test_labels
-            }
-            found = evaluate(folder, _alone(others), executor=executor, notify=notify, **reading)
+            found = evaluate(folder, _alone(others), executor=executor, notify=notify, **scored)
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():

@@ -14,12 +14,11 @@ from distls.ingestion.formats.tables import (
     has_positions,
     is_table,
     like_columns,
-    named_columns,
     table_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import DECIMAL, HEADER, SEPARATOR, TableColumns, option
-from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
+from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
 from distls.storage.errors import MismatchError, ParameterError
@@ -123,14 +122,7 @@ def _reading(
 
 def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Expected:
     """Return what options and data `like` say about a table before it is read."""
-    roles = (read.label_column, read.weight_column, read.id_column, *read.ignore_columns, *read.categorical)
-    expected = Expected(
-        read,
-        read.label_column,
-        named=named_columns(roles),
-        widths=frozenset({1} if options.unlabelled else ()),
-        missing=missing_values(read.na_values, like, typed=False),
-    )
+    expected = Expected.of(read, (*read.ignore_columns, *read.categorical), options.unlabelled, like)
     known = description_of(like)
     if like is None or not is_table(like):
         return expected
@@ -142,7 +134,6 @@ def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Ex
     return replace(
         expected,
         features=frozenset(() if headless else (feature["name"] for feature in known["features"])),
-        dialect=known_dialect(like),
         headless=headless,
         widths=frozenset({len(columns), len(columns) - bool(options.unlabelled and label), n_needed}),
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import structs
 
+from distls.ingestion.formats.tables import named_columns, position_of
+from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.table_columns import MISSING, Dialect, are_documents, is_number
@@ -29,13 +31,22 @@ class Expected:
     """What is known of a table before it is read: options, and how the data were read that it is like."""
 
     given: Any  # has the options separator, header, decimal
-    label: str | int | None = None  # the column of labels, by name or position
+    label: int | None = None  # the position of the labels, where it is known
     named: frozenset[str] = frozenset()  # columns that options name
     features: frozenset[str] = frozenset()  # columns that have to be there, where they have names
     dialect: Dialect | None = None  # of the data that it is like
     headless: bool = False  # these have positions for names
     widths: frozenset[int] = frozenset()  # numbers of columns that it may have
     missing: tuple[str, ...] = MISSING
+
+    @classmethod
+    def of(cls, read: Any, others: Iterable[Any], unlabelled: bool, like: Like | None) -> Expected:
+        """Return what the options say, which are `read` and columns they name besides, and the dialect of `like`."""
+        label = None if read.label_column is None else position_of(read.label_column)
+        named = named_columns((read.label_column, read.weight_column, read.id_column, *others))
+        widths = frozenset({1} if unlabelled else ())
+        missing = missing_values(read.na_values, like, typed=False)
+        return cls(read, label, named, dialect=known_dialect(like), widths=widths, missing=missing)
 
     def fits(self, first: Sequence[str]) -> tuple[bool, bool]:
         """Return whether a first line has the names, and whether it has the number, of the columns to be there."""
@@ -101,7 +112,7 @@ def _lines(start: bytes) -> list[str]:
     lines = text.split("\n", _SAMPLED_LINES)
     if len(lines) > 1:
         lines.pop()  # possibly incomplete, or everything after the sample
-    return [line.replace("\r", " ") for line in lines if line.strip()]
+    return [line.rstrip("\r").replace("\r", " ") for line in lines if line.strip()]
 
 
 def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
@@ -246,37 +257,25 @@ def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> t
 
 
 def _is_headed_in_part(
-    first: list[str], below: list[list[str]], dialect: Dialect, label: str | int | None
+    first: list[str], below: list[list[str]], dialect: Dialect, label: int | None
 ) -> tuple[bool, bool]:
     """Decide about a first line with numbers, empty or equal fields, as `_is_headed` does."""
-    column = _position(label, len(first))
-    if column is not None:
+    if label is not None and -len(first) <= label < len(first):
         # labels recur, and the name of their column does not
-        field, labels = first[column], below[column]
+        field, labels = first[label], below[label]
         several = len(labels) >= _FEW_ROWS and 5 * len({*labels}) <= len(labels)
         if field in labels:
             return False, True
         if _names_numbers(field, labels, dialect) or (several and _is_name(field, dialect)):
             return True, False
-    pairs = list(zip(first, below, strict=True))
-    named = any(_names_numbers(field, values, dialect) for field, values in pairs)
-    recur = any(dialect.is_word(field) and field in values for field, values in pairs)
-    # names may be whole numbers, such as years; a fraction above fractions is a value
-    fractions = any(
-        _is_fraction(dialect.plain(field)) and any(_is_fraction(dialect.plain(v)) for v in values)
-        for field, values in pairs
-    )
-    headed = named and not recur and not fractions
-    return headed, not headed
-
-
-def _position(label: str | int | None, width: int) -> int | None:
-    """Return the column of a position as options have it, None for a name."""
-    try:
-        position = -1 if label == "last" else int(label or 0) if label is not None else width
-    except ValueError:
-        return None
-    return position % width if -width <= position < width else None
+    named, points = False, dialect.decimal
+    for field, values in zip(first, below, strict=True):
+        # names may be whole numbers, such as years; a fraction above fractions is a value, and a word that recurs
+        fraction = is_number(dialect.plain(field)) and points in field and any(points in v for v in values)
+        if fraction or (dialect.is_word(field) and field in values):
+            return False, True
+        named = named or _names_numbers(field, values, dialect)
+    return named, not named
 
 
 def _is_name(field: str, dialect: Dialect) -> bool:
@@ -288,10 +287,6 @@ def _names_numbers(field: str, values: Sequence[str], dialect: Dialect) -> bool:
     known = [value for value in values if value not in dialect.missing]
     numbers = bool(known) and all(is_number(dialect.plain(value)) for value in known)
     return numbers and _is_name(field, dialect)
-
-
-def _is_fraction(text: str) -> bool:
-    return "." in text and is_number(text)
 
 
 def _numbers_rows(rows: Sequence[list[str]]) -> bool:

@@ -53,7 +53,7 @@ class DocumentTable:
             )
         found = next((name for name in names if name in self.columns), None)
         if found is None:
-            remedy = " or --unlabelled" if option == "label_column" else ""
+            remedy = " or ingest --unlabelled" if option == "label_column" else ""
             raise BadInputError(
                 f"{self.path}: no column named {', '.join(names)}; it has {listed(self.columns)}: "
                 f"name one with {flag}{remedy}"
@@ -72,29 +72,23 @@ class DocumentTable:
 def is_document_table(name: str, start: bytes, known: str, dialect: Dialect | None) -> bool:
     """Return whether a file to be read like documents is a table: those of the column `known`, of lines if it is empty.
 
-    A file named as a table is one, or of lines if the documents were lines and its first names no documents. One with
-    another name is one if the documents were in a table (`dialect`), and its lines are like those of one.
+    A file named as a table is one, unless the documents were in none (without `dialect`) and its first line does not
+    name them: such files may have lines of LABEL<TAB>DOCUMENT. One with another name is one if its lines are like
+    theirs.
     """
-    mark = dialect.separator if dialect is not None else ""
     lines = start.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").split("\n")[:_SAMPLED]
-    fields = {
-        cell.strip() for m in {*",\t;|", mark} - {""} for cell in next(csv.reader(lines[:1], delimiter=m), [])
-    }
-    if name.endswith(_TABLE_NAMES):
-        return bool(known) or bool(fields & {*TEXT_NAMES})
+    marks = {*",\t;|", "," if dialect is None else dialect.separator}
+    fields = {cell.strip() for mark in marks for cell in next(csv.reader(lines[:1], delimiter=mark), [])}
     if dialect is None:
-        return False
+        named = bool(fields & {known or TEXT_NAMES[0], *TEXT_NAMES})
+        return named and name.endswith(_TABLE_NAMES)
     # another case is a name that is not there, and no document
     named = known.casefold() in {field.casefold() for field in fields}
-    widths = {line.count(mark) for line in lines[:-1] if line.strip()}
-    return named or (len(lines) > 2 and len(widths) == 1 and widths != {0})
+    widths = {len(row) for row in csv.reader(lines[:-1], delimiter=dialect.separator) if row}
+    return named or name.endswith(_TABLE_NAMES) or (len(lines) > 2 and len(widths) == 1 < max(widths))
 
 
-def open_document_table(
-    files: Sequence[SourceFile],
-    parquet: bool,
-    expected: Expected,
-) -> DocumentTable:
+def open_document_table(files: Sequence[SourceFile], parquet: bool, expected: Expected) -> DocumentTable:
     """Read the heads of tables.
 
     Raises BadInputError if a file cannot be read, or its columns are not those of the first.

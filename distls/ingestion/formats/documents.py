@@ -18,7 +18,7 @@ from distls.ingestion.formats.document_tables import (
     looks_like_labelled_lines,
     open_document_table,
 )
-from distls.ingestion.formats.tables import TEXT_NAMES, known_id, named_columns
+from distls.ingestion.formats.tables import TEXT_NAMES, known_id
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
     DECIMAL,
@@ -168,8 +168,7 @@ class DocumentFormat(Format[DocumentOptions]):
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
         words = _keeps_words(read, hashing, like)
-        missing = missing_values(read.na_values, like, typed=False)
-        table = _table(files, start, read, options.unlabelled, like, missing)
+        table = _table(files, start, read, options.unlabelled, like)
         if table is None:
             fields = _columns(start, path, read, options.unlabelled, known)
             reading = DocumentReadOptions(
@@ -177,7 +176,7 @@ class DocumentFormat(Format[DocumentOptions]):
                 **fields,
                 keep_words=words,
                 prefixed=_has_prefixed_labels(start),
-                dialect=Dialect(missing=missing),
+                dialect=Dialect(missing=missing_values(read.na_values, like, typed=False)),
                 **shared_options(options),
             )
             return text_plan(
@@ -206,7 +205,8 @@ class DocumentFormat(Format[DocumentOptions]):
 def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> bool:
     if read.keep_words and hashing.n_features > _MOST_NAMED:
         raise ParameterError(
-            f"keep_words: {hashing.n_features} columns are too many to be named; --n-features {_MOST_NAMED} at most"
+            f"keep_words: {hashing.n_features} columns are too many to be named; ingest with --n-features of "
+            f"{_MOST_NAMED} at most"
         )
     # names are those of the training data
     return bool(read.keep_words) and like is None
@@ -242,7 +242,6 @@ def _table(
     read: DocumentOptions,
     unlabelled: bool,
     like: Like | None,
-    missing: tuple[str, ...],
 ) -> DocumentTable | None:
     """Return the tables that the files are, None for lines of text."""
     parquet, lines = start.startswith(b"PAR1"), _looks_like_json_lines(start)
@@ -262,17 +261,8 @@ def _table(
         # a column that is not there is an error, no document
         headed = dialect.header if dialect is not None else not column.isdecimal()
         read = replace(read, header="yes" if headed else "no")
-    roles = (read.text_column, read.label_column, read.weight_column, read.id_column)
-    expected = Expected(
-        read,
-        read.label_column,
-        named=named_columns(roles),
-        features=frozenset({column} - {""}),
-        dialect=dialect,
-        widths=frozenset({1} if unlabelled else ()),
-        missing=missing,
-    )
-    return open_document_table(files, parquet, expected)
+    expected = Expected.of(read, (read.text_column,), unlabelled, like)
+    return open_document_table(files, parquet, replace(expected, features=frozenset({column} - {""})))
 
 
 def _table_columns(
@@ -375,7 +365,7 @@ def _found(record: dict[str, Any], path: str, what: str, names: tuple[str, ...])
     found = next((name for name in names if name in record), None)
     if found is None:
         fields = ", ".join(f'"{name}"' for name in list(record)[:10]) or "none that can be read"
-        remedy = " or --unlabelled" if what == "label" else ""
+        remedy = " or ingest --unlabelled" if what == "label" else ""
         raise BadInputError(
             f"{path}: no field named {', '.join(names)}; the first record has {fields}: "
             f"name one with --{what}-column{remedy}"

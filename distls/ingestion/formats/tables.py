@@ -123,24 +123,30 @@ class ColumnFinder:
         """Return the name of the column that `option` refers to."""
         if wanted in self._known:
             return str(wanted)
-        position = -1 if wanted == "last" else _position(wanted)
+        position = position_of(wanted)
         if position is None or not -len(self.names) <= position < len(self.names):
-            numbered = list(self.names) == [str(c) for c in range(len(self.names))]
-            remedy = "; --header yes if its first line names them" if numbered and position is None else ""
+            remedy = self.remedy if position is None else ""
             raise ParameterError(
                 f'{option}: {self.path} has no column "{wanted}"; it has {listed(self.names)}{remedy}'
             )
         return self.names[position]
 
+    @property
+    def remedy(self) -> str:
+        """What may help where no column has a name."""
+        numbered = list(self.names) == [str(c) for c in range(len(self.names))]
+        return "; --header yes if its first line names them" if numbered else ""
+
 
 def named_columns(options: Iterable[str | int | None]) -> frozenset[str]:
     """Return the names among columns as options give them: by name or by position."""
-    return frozenset(c for c in options if isinstance(c, str) and c != "last" and _position(c) is None)
+    return frozenset(c for c in options if isinstance(c, str) and position_of(c) is None)
 
 
-def _position(text: str | int) -> int | None:
+def position_of(wanted: str | int) -> int | None:
+    """Return the position by which an option may name a column, None for a name."""
     try:
-        return int(text)
+        return -1 if wanted == "last" else int(wanted)
     except ValueError:
         return None
 
@@ -160,7 +166,7 @@ def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinde
     if label_column is None:
         raise BadInputError(
             f"{find.path}: name the column of labels with --label-column (or ingest --unlabelled); "
-            f"there are {listed(find.names)}"
+            f"there are {listed(find.names)}{find.remedy}"
             + (
                 f'; if "{find.documents}" holds documents, read them with {_as_text(find)}'
                 if find.documents

@@ -129,7 +129,7 @@ TABLE_REFUSALS = [
      '{a}:2: column "text": "\\xff" is not UTF-8; convert the file first, as with `iconv -f latin1 -t utf8`'),
     ("what,text\na,x\nb,y\n", {},
      '{a}: no column named label, class, category, intent, target, y; it has "what", "text": '
-     "name one with --label-column or --unlabelled"),
+     "name one with --label-column or ingest --unlabelled"),
 ]  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def test_refused_sources(tmp_path):
     )
     assert (
         refusal(tmp_path / "x.npy")
-        == f"{tmp_path}/x.npy: no labels; give their file with --labels, or --unlabelled"
+        == f"{tmp_path}/x.npy: no labels; give their file with --labels, or ingest --unlabelled"
     )
     assert refusal(np.array([[1.0], [1e300]]), y=[0, 1]) == "X, row 1: a value is not finite in float32"
     assert refusal(np.ones((2, 2)), y=[0, np.inf]) == "X, row 1: the label is not finite"

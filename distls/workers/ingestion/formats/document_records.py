@@ -174,8 +174,10 @@ def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[s
     given = _field(record, name, "; documents without labels are for ingest --unlabelled, and predict")
     # A list without --multilabel is a mistake, and not a label.
     if options.multilabel != isinstance(given, list):
-        needed = "must be a list, as --multilabel says" if options.multilabel else "is a list"
-        remedy = "" if options.multilabel else "; several labels in a row are read with --multilabel only"
+        needed = "must be a list of labels" if options.multilabel else "is a list"
+        remedy = (
+            "" if options.multilabel else "; several labels in a row are read with ingest --multilabel only"
+        )
         raise Refused(f'field "{name}" {needed}{remedy}')
     return checked_labels([_label_text(label, name) for label in (given if options.multilabel else [given])])
 

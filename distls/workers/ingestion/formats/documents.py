@@ -130,7 +130,9 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
     labels = _PREFIXED_LABEL.findall(text)
     if len(labels) != 1 and not options.multilabel:
         rule = (
-            "several labels in a row are read with --multilabel only" if labels else "expected __label__NAME"
+            "several labels in a row are read with ingest --multilabel only"
+            if labels
+            else "expected __label__NAME"
         )
         raise Refused(rule)
     return Document(document, checked_labels(labels), 1.0)
