@@ -92,13 +92,6 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     "--shuffle/--no-shuffle", default=None, help="Shuffle rows when writing; default yes if they have labels."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option(
-    "--unknown-features",
-    type=click.Choice(["error", "ignore"]),
-    default="error",
-    show_default=True,
-    help="With --like: refuse features that its data do not have, or leave them out.",
-)
 @click.option("--columns", is_flag=True, help="Add column shards too, as `distls columns` does.")
 @click.option(
     "--row-numbers/--no-row-numbers",

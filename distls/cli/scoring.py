@@ -27,7 +27,6 @@ from distls.cli.support import (
     request_options,
     scored_bytes,
     silent,
-    unknown_features_option,
 )
 from distls.interchange.export_formats import EXPORT_FORMATS
 from distls.storage.errors import BadInputError, DistlsError
@@ -50,7 +49,6 @@ data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, meta
 @click.option("--weighted", is_flag=True, help="Count rows by their sample weights.")
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
 @reading_options
-@unknown_features_option
 @cluster_options
 @common_options
 def evaluate(
@@ -94,7 +92,6 @@ def evaluate(
 @data_argument
 @request_options("calibration")
 @reading_options
-@unknown_features_option
 @cluster_options
 @common_options
 def calibrate(
@@ -130,11 +127,7 @@ def calibrate(
 )
 @click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
 @reading_options
-@unknown_features_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
-@click.option(
-    "--id-column", metavar="COLUMN", help="For source files: write this column; default as in training."
-)
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT once the predictions are complete.")
 @cluster_options
 @common_options

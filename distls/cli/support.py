@@ -206,16 +206,14 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         click.option("--format", default="auto", type=FormatName(), show_default=True),
         click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
+        click.option(
+            "--unknown-features",
+            type=click.Choice(["error", "ignore"]),
+            default="error",
+            show_default=True,
+            help="Refuse features that training (--like) did not have, or leave them out.",
+        ),
     )
-
-
-unknown_features_option = click.option(
-    "--unknown-features",
-    type=click.Choice(["error", "ignore"]),
-    default="error",
-    show_default=True,
-    help="Refuse features of files to be scored that training did not have, or leave them out.",
-)
 
 
 def content_options(command: Callable[..., Any]) -> Callable[..., Any]:

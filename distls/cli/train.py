@@ -21,7 +21,6 @@ from distls.cli.support import (
     request_options,
     silent,
     source_bytes,
-    unknown_features_option,
     watchers,
 )
 from distls.cli.training import conclude
@@ -50,7 +49,6 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
 @click.option("--discard-dataset", is_flag=True, help="Remove that folder once the model is trained.")
 @content_options
-@unknown_features_option
 @click.option(
     "--transform",
     default="auto",

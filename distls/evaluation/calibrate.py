@@ -79,8 +79,6 @@ def calibrate(
     dataset: Scorable,
     kind: CalibrationKind | str | None = None,
     *,
-    format: str = "auto",
-    unknown_features: str = "error",
     executor: Any = None,
     notify: Notify | None = None,
     **reading: Any,
@@ -97,7 +95,7 @@ def calibrate(
         Held-out rows with labels; each counts one.
     kind : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
         Default: "platt" for two classes, "temperature" for more, "micro-f1" for sets of labels; see docs/metrics.md.
-    format, unknown_features, executor, notify, **reading
+    executor, notify, **reading
         As of `distls.evaluate`.
 
     Returns
@@ -114,8 +112,7 @@ def calibrate(
     """
     path = None if isinstance(model, LinearModel) else place_of(model)
     name = "the model" if path is None else str(path)
-    given = {"format": format, "unknown_features": unknown_features, **reading}
-    reading = source_options(dataset, given)
+    reading = source_options(dataset, reading)
     beside = path or place_of(f"{tempfile.gettempdir()}/distls-calibrate")
     runner = executor_of(executor)
     options = {**reading, "executor": runner}

@@ -47,8 +47,6 @@ def evaluate(
     unknown_labels: str = "error",
     costs: str | Path | None = None,
     weighted: bool = False,
-    format: str = "auto",
-    unknown_features: str = "error",
     beside: str | Place | None = None,
     executor: Any = None,
     client: Any = None,
@@ -74,8 +72,6 @@ def evaluate(
     weighted : bool
         Rows count by their sample weights, in all metrics, as with scikit-learn's ``sample_weight``. Default: each row
         counts one, also in a data set with weights.
-    format, unknown_features : str
-        Of the source files; see `distls.ingest`.
     beside : path, optional
         Source files are ingested into a folder next to this one, which every worker must reach. Default: the run
         or model, or for a LinearModel the system's folder for temporary files.
@@ -88,8 +84,8 @@ def evaluate(
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
     **reading
-        Options of `distls.ingest` by which source files are read, such as `label_column`, `separator`, `na` or
-        `on_error`, where they differ from those that were trained on.
+        Options of `distls.ingest` by which source files are read, such as `format`, `label_column`, `separator` or
+        `unknown_features`; default: as the training data were.
 
     Returns
     -------
@@ -108,8 +104,7 @@ def evaluate(
     path = None if isinstance(model, LinearModel) else str(model)
     name = name or path or "the model"
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
-    given = {"format": format, "unknown_features": unknown_features, **reading}
-    reading = source_options(dataset, given)
+    reading = source_options(dataset, reading)
     runner = executor_of(executor, client)
     options = {**reading, "executor": runner, **_of_arrays(dataset, y, sample_weight)}
     place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")

@@ -45,8 +45,6 @@ def predict(
     top: int = 1,
     proba: bool = False,
     labelled: bool = False,
-    format: str = "auto",
-    unknown_features: str = "error",
     overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
@@ -76,8 +74,6 @@ def predict(
         Write probabilities instead of scores.
     labelled : bool
         The source files have labels, which are read and not used.
-    format, unknown_features : str
-        Of the source files; see `distls.ingest`.
     overwrite : bool
         Replace predictions that are there under this name, once the new ones are complete.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
@@ -87,8 +83,8 @@ def predict(
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
     **reading
-        Options of `distls.ingest` by which source files are read, such as `id_column`, `separator`, `na` or `on_error`,
-        where they differ from those that were trained on.
+        Options of `distls.ingest` by which source files are read, such as `format`, `label_column`, `separator` or
+        `unknown_features`; default: as the training data were.
 
     Returns
     -------
@@ -106,17 +102,11 @@ def predict(
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
     _check_new(target, overwrite)
-    given = {"labelled": labelled, "format": format, "unknown_features": unknown_features, **reading}
-    reading = source_options(dataset, given)
+    reading = source_options(dataset, {"labelled": labelled, **reading})
     runner = executor_of(executor, client)
     labelled = reading.pop("labelled", False) or "label_column" in reading
-    options = {
-        "unlabelled": not labelled,
-        "row_numbers": True,
-        **reading,
-        "executor": runner,
-        "progress": progress,
-    }
+    own = {"unlabelled": not labelled, "row_numbers": True, "executor": runner, "progress": progress}
+    options = {**own, **reading}
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)

@@ -48,9 +48,9 @@ class Expected:
         missing = missing_values(read.na_values, like, typed=False)
         return cls(read, label, named, dialect=known_dialect(like), widths=widths, missing=missing)
 
-    def fits(self, first: Sequence[str]) -> tuple[bool, bool]:
-        """Return whether a first line has the names, and whether it has the number, of the columns to be there."""
-        return bool(self.features) and self.features <= set(first), len(first) in self.widths
+    def has_names(self, first: Sequence[str]) -> bool:
+        """Return whether a first line has the names of the columns that have to be there."""
+        return bool(self.features) and self.features <= set(first)
 
 
 @dataclass(frozen=True)
@@ -186,17 +186,18 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
             f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); '
             "name its separator with --separator"
         )
-    separator = max(possible, key=lambda s: _fitness(rows[s], expected))
+
+    def fitness(mark: str) -> tuple[Any, ...]:
+        # the expected columns; then the mark on which most lines agree, among equals the one with most columns
+        first, width = rows[mark][0], len(rows[mark][0])
+        agreeing = sum(len(row) == width for row in rows[mark])
+        return expected.has_names(first), width in expected.widths, agreeing, width
+
+    separator = max(possible, key=fitness)
     if separator == "," and not own:
         # a comma may be the decimal mark in fields between others
         separator = next((s for s in possible if s != "," and _has_decimal_commas(rows[s])), separator)
     return separator, rows[separator]
-
-
-def _fitness(rows: list[list[str]], expected: Expected) -> tuple[Any, ...]:
-    # then the separator on which most lines agree; among equals, the one with most columns
-    width = len(rows[0])
-    return *expected.fits(rows[0]), sum(len(row) == width for row in rows), width
 
 
 def _has_decimal_commas(rows: list[list[str]]) -> bool:
@@ -238,7 +239,7 @@ def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> t
     if expected.given.header is not None:
         return expected.given.header == "yes", True
     first, others = rows[0], rows[1:]
-    if expected.fits(first)[0]:
+    if expected.has_names(first):
         # names that are numbers may be values
         return True, not all(map(is_number, expected.features))
     if expected.named & set(first):

@@ -170,9 +170,9 @@ def test_refused_options(tmp_path, options, message):
     ("transform", "message"),
     [
         ("", "{d}: partition 0: values up to 1e+300: the sum of their squares is beyond float64; divide them: "
-         "--transform scale=1e+300"),
+         "ingest with --transform scale=1e+300"),
         ("l2norm", "{d}: partition 0: l2norm of values up to 1e+300: their squares are beyond float64; divide first: "
-         "--transform scale=1e+300,l2norm"),
+         "ingest with --transform scale=1e+300,l2norm"),
         ("standardize", "standardize: the variance of column 0 is beyond float64; scale the data"),
     ],
 )  # fmt: skip
