@@ -152,7 +152,7 @@ class Ways:
         table = pacsv.read_csv(
             pa.py_buffer(self.block.text[: self.block.size]),
             pacsv.ReadOptions(use_threads=False, block_size=piece, column_names=columns),
-            pacsv.ParseOptions(delimiter=self.options.separator),
+            pacsv.ParseOptions(delimiter=self.options.dialect.separator),
             pacsv.ConvertOptions(column_types=types, null_values=MISSING, strings_can_be_null=True),
         )
         return list(table.to_batches())

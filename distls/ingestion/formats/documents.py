@@ -76,6 +76,10 @@ def _ngram_range(given: str | int | Sequence[int]) -> tuple[int, int]:
     return shortest, longest
 
 
+def _hashed(text: str, **facts: Any) -> OptionInfo:
+    return OptionInfo(f"Raw text: {text}", fitted=True, **facts)
+
+
 @dataclass(frozen=True)
 class DocumentOptions(LabelColumn):
     """Options of raw text, which is hashed as scikit-learn's HashingVectorizer does it, without a norm.
@@ -110,27 +114,16 @@ class DocumentOptions(LabelColumn):
     )
     id_column: str | int | None = option(None, ID_COLUMN)
     ngrams: str | Sequence[int] | None = option(
-        None,
-        OptionInfo(
-            "Raw text: words or characters in a run; default 1,1.", "MIN,MAX", fitted=True, parse=_ngram_range
-        ),
+        None, _hashed("runs of words or characters; default 1,1.", metavar="MIN,MAX", parse=_ngram_range)
     )
-    analyzer: str | None = option(
-        None, OptionInfo("Raw text; default word.", fitted=True, choices=("word", "char", "char_wb"))
-    )
-    lowercase: bool | None = option(
-        None, OptionInfo("Raw text; default yes.", fitted=True, flag="--lowercase/--no-lowercase")
-    )
+    analyzer: str | None = option(None, _hashed("default word.", choices=("word", "char", "char_wb")))
+    lowercase: bool | None = option(None, _hashed("default yes.", flag="--lowercase/--no-lowercase"))
     alternate_sign: bool | None = option(
-        None,
-        OptionInfo("Raw text: alternate the sign of hashed features.", fitted=True, flag="--alternate-sign"),
+        None, _hashed("alternate the sign of hashed features.", flag="--alternate-sign")
     )
-    binary: bool | None = option(
-        None, OptionInfo("Raw text: ones instead of counts.", fitted=True, flag="--binary")
-    )
+    binary: bool | None = option(None, _hashed("ones instead of counts.", flag="--binary"))
     keep_words: bool | None = option(
-        None,
-        OptionInfo("Raw text: name columns by their most frequent word.", fitted=True, flag="--keep-words"),
+        None, _hashed("name columns by their most frequent word.", flag="--keep-words")
     )
     separator: str | None = option(None, SEPARATOR)
     header: str | bool | None = option(None, HEADER)

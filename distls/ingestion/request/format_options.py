@@ -89,17 +89,16 @@ def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]
 
 def marker_list(given: str | float | Sequence[str | float]) -> tuple[str, ...]:
     """Turn a line of CSV such as ``"-,-999"``, a number or a sequence into texts that stand for no value."""
-    named = (
+    several = (
         column_list(given)
-        if isinstance(given, (str, int))
-        else (given,)
-        if isinstance(given, float)
+        if isinstance(given, str)
+        else [given]
+        if isinstance(given, (int, float))
         else given
     )
-    markers = tuple(str(marker).strip() for marker in named)
-    for marker in markers:
-        if len(marker) > LONGEST_MARKER:
-            raise ParameterError(f"na_values have at most {LONGEST_MARKER} characters, not {len(marker)}")
+    markers = tuple(str(marker).strip() for marker in several)
+    if any(len(marker) > LONGEST_MARKER for marker in markers):
+        raise ParameterError(f"na_values have at most {LONGEST_MARKER} characters")
     return markers
 
 

@@ -104,10 +104,8 @@ def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> t
     if known is not None and written:
         usual = known.missing
     elif like is not None:
-        features = description_of(like).get("features", ())
-        taken = {*map(str, like.meta.classes)}.union(
-            *(feature.get("categories") or () for feature in features)
-        )
+        columns = description_of(like).get("features", ())
+        taken = {*map(str, like.meta.classes)}.union(*(column.get("categories") or () for column in columns))
         usual = (*usual, *(known.missing if known is not None else ()))
         usual = tuple(text for text in usual if text not in taken)
     return tuple(dict.fromkeys((*usual, *given)))

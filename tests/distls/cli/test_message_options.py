@@ -12,70 +12,51 @@ import click
 from distls.cli import cli
 
 ROOT = Path(__file__).resolve().parents[3]
-READERS = {"ingest", "train", "evaluate", "predict", "calibrate"}
-FITS = {"fit", "resume", "train"}
+READERS, FITS = {"ingest", "train", "evaluate", "predict", "calibrate"}, {"fit", "resume", "train"}
 NEW = {"ingest", "train"}  # of data that are not read like others
-# Module or folder -> commands whose messages it has; the longest entry counts. Others belong to one command.
+# Module or folder -> commands that print its messages; the longest entry counts.
 PRINTED_BY = {
-    "distls/": set(),
-    "distls/cli/": set(),
-    "distls/ingestion/": READERS,
-    "distls/ingestion/survey.py": NEW,
-    "distls/ingestion/schema.py": NEW,
-    "distls/ingestion/formats/vw.py": NEW,
-    "distls/workers/ingestion/": READERS,
-    "distls/training/": FITS,
-    "distls/training/from_files.py": {"train"},
-    "distls/methods/": FITS | {"plan"},
-    "distls/solvers/": FITS,
-    "distls/evaluation/": READERS | FITS,
-    "distls/evaluation/evaluate.py": {"evaluate"},
-    "distls/evaluation/calibrate.py": {"calibrate"},
-    "distls/prediction/": {"predict"},
-    "distls/interchange/": {"export"},
-    "distls/interchange/import_model.py": {"import"},
-    "distls/memory_plan.py": FITS,
+    "distls/": set(), "distls/ingestion/": READERS, "distls/ingestion/survey.py": NEW,
+    "distls/ingestion/schema.py": NEW, "distls/ingestion/formats/vw.py": NEW, "distls/workers/ingestion/": READERS, "distls/training/": FITS,
+    "distls/training/from_files.py": {"train"}, "distls/methods/": FITS | {"plan"}, "distls/solvers/": FITS,
+    "distls/evaluation/": READERS | FITS, "distls/evaluation/evaluate.py": {"evaluate"},
+    "distls/evaluation/calibrate.py": {"calibrate"}, "distls/prediction/": {"predict"}, "distls/memory_plan.py": FITS,
+    "distls/interchange/": {"export"}, "distls/interchange/import_model.py": {"import"},
     "distls/storage/dataset/partitions.py": READERS,
-}
-# Of other programs, and of CSS.
-FOREIGN = {"distls/interchange/vw_model.py", "distls/workers/losses/", "distls/reporting/page_tables.py"}
+}  # fmt: skip
+FOREIGN = ("distls/interchange/vw_model.py", "distls/workers/losses/", "distls/reporting/page_tables.py")
 
 
 def commands() -> dict[str, set[str]]:
     """Return the options of every command."""
-    context = click.Context(cli)
     return {
-        name: {flag for parameter in cli.get_command(context, name).params for flag in parameter.opts}
-        | {flag for parameter in cli.get_command(context, name).params for flag in parameter.secondary_opts}
-        for name in cli.list_commands(context)
+        name: {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+        for name, command in cli.commands.items()
+        if isinstance(command, click.Command)
     }
 
 
 def texts(path: Path) -> Iterator[str]:
-    """Yield the string literals of a module, docstrings excepted, and f-strings with ``{}`` for their values."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
-            yield node.value
-        elif isinstance(node, ast.JoinedStr):
-            yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    """Yield the string literals of a module but its docstrings, f-strings with ``{}`` for their values."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        parts = node.values if isinstance(node, ast.JoinedStr) else [] if id(node) in inside else [node]
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
 
 
 def mentions() -> Iterator[tuple[str, str, str]]:
-    """Yield (module, text, option) for each option that a text other than its declaration has."""
+    """Yield (module, text, option) for each option in a text of several words."""
     for path in sorted((ROOT / "distls").rglob("*.py")):
         module = path.relative_to(ROOT).as_posix()
-        if any(module.startswith(name) for name in FOREIGN):
-            continue
-        for text in texts(path):
+        for text in () if module.startswith(FOREIGN) else texts(path):
             for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text) if " " in text else ():
                 yield module, text, option
 
 
-def is_named(text: str, option: str, known: dict[str, set[str]]) -> bool:
-    """Return whether a text says of which command an option is, before or after it."""
+def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
+    """Return whether a text names a command with the option, before it, or after it as in "--na of ingest"."""
     before, _, after = text.partition(option)
     said = re.findall(r"\b(" + "|".join(known) + r")\b", before)
     said += re.findall(r" (?:of|to|at the) (?:distls )?(\w+)", after.partition(";")[0])
@@ -83,14 +64,12 @@ def is_named(text: str, option: str, known: dict[str, set[str]]) -> bool:
 
 
 def test_every_option_that_is_named_is_one_of_the_command_that_names_it() -> None:
-    known = commands()
-    wrong = []
+    known, wrong = commands(), []
+    assert len({option for *_, option in mentions()}) > 50
     for module, text, option in mentions():
-        place = max((name for name in PRINTED_BY if module.startswith(name)), key=len)
-        theirs = PRINTED_BY[place]
-        if option != "--help" and not any(option in flags for flags in known.values()):
-            wrong.append(f"{module}: {option} is of no command: {text}")
-        elif not all(option in known[name] for name in theirs) and not is_named(text, option, known):
-            lacking = ", ".join(sorted(name for name in theirs if option not in known[name]))
-            wrong.append(f"{module}: {option} is not of {lacking}: {text}")
+        theirs = PRINTED_BY[max((name for name in PRINTED_BY if module.startswith(name)), key=len)]
+        lacking = sorted(name for name in theirs if option not in known[name])
+        unknown = option != "--help" and not any(option in flags for flags in known.values())
+        if unknown or (lacking and not says_of_which(text, option, known)):
+            wrong.append(f"{module}: {option} is not of {', '.join(lacking) or 'any command'}: {text}")
     assert not wrong, "\n".join(wrong)

@@ -60,14 +60,8 @@ class RowReader:
         # int: numba treats a member of Mode as another type, and would compile the kernel again
         self.dialect = dialect = options.dialect
         mode = int(mode) | Mode.COMMA * (dialect.decimal == ",") | Mode.MARKED * bool(dialect.numbers)
-        self.rules = Rules(
-            ord(dialect.separator),
-            int(mode),
-            na,
-            n_extra,
-            _markers(dialect),
-            np.zeros(SCRATCH, dtype=np.uint8),
-        )
+        markers, scratch = _markers(dialect), np.zeros(SCRATCH, dtype=np.uint8)
+        self.rules = Rules(ord(dialect.separator), int(mode), na, n_extra, markers, scratch)
         self.columns = columns
         self.progress = progress
         self.locate = locate
@@ -220,7 +214,7 @@ class RowReader:
 
 def _markers(dialect: Dialect) -> Markers:
     """Return the texts that stand for no value in the form of the kernel."""
-    texts = [text.encode() for text in dialect.missing if text]
+    texts = [text.encode("utf-8", "surrogatepass") for text in dialect.missing if text]
     sizes = np.zeros(256, dtype=np.uint64)
     for text in texts:
         sizes[text[0]] |= np.uint64(1) << np.uint64(min(len(text), 63))

@@ -19,6 +19,8 @@ MISSING: tuple[str, ...] = (
     "", "?", "\\N", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "-NaN", "-nan", "<NA>", "#NA", "#N/A",
     "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN",
 )  # fmt: skip
+# One ASCII character, as `checked_separator` in the driver asks for.
+SEPARATORS = r"^[\x01-\x09\x0b\x0c\x0e-!#-*,/:-@\[-`{-\x7f]\Z"
 LONGEST_MARKER = 60  # characters, so that UTF-8 has at most 255 bytes
 
 _TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 and 0
@@ -33,7 +35,7 @@ _COMMA_NUMBER = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]*)(,[0-9]*)?([eE
 class Dialect(msgspec.Struct, frozen=True):
     """How the values of a table are written; the recipe of a source has it as JSON."""
 
-    separator: Annotated[str, msgspec.Meta(pattern=r"^[\x00-\x7f]\Z")] = ","
+    separator: Annotated[str, msgspec.Meta(pattern=SEPARATORS)] = ","
     header: bool = False  # the first line of each file names the columns
     decimal: Literal[".", ","] = "."  # with a comma, points may stand between thousands
     missing: tuple[Annotated[str, msgspec.Meta(max_length=LONGEST_MARKER)], ...] = MISSING
