@@ -8,9 +8,9 @@ from typing import Any
 from distls.ingestion.adhoc_dataset import in_memory
 from distls.ingestion.formats.csv import CsvOptions
 from distls.ingestion.formats.csv_header import Expected, read_head
-from distls.ingestion.formats.document_tables import LABEL_NAMES
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of
 from distls.ingestion.formats.frames import frame_columns
+from distls.ingestion.formats.tables import LABEL_NAMES
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_start import first_lines, source_file
 from distls.workers.ingestion.formats.data_frames import is_frame

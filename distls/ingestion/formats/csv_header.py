@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from distls.ingestion.formats.tables import named_columns, position_of
+from distls.ingestion.formats.tables import LABEL_NAMES, named_columns, position_of
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
@@ -72,7 +72,7 @@ class Head:
     def index(self) -> str:
         """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
         # of two columns it may be the only feature
-        return "0" if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
+        return self.columns[0] if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
 
     @property
     def documents(self) -> str:
@@ -249,7 +249,7 @@ def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> t
     start = int(not first[0] and _numbers_rows(others))
     names = first[start:]
     if not names or not all(map(dialect.is_word, names)) or len(set(names)) < len(names):
-        return _is_headed_in_part(first, below, dialect, expected.label)
+        return _is_headed_in_part(first, below, dialect, expected)
     if any(is_number(dialect.plain(value)) for column in below[start:] for value in column):
         return True, True
     # words everywhere: values of a category recur, names do not
@@ -258,9 +258,12 @@ def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> t
 
 
 def _is_headed_in_part(
-    first: list[str], below: list[list[str]], dialect: Dialect, label: int | None
+    first: list[str], below: list[list[str]], dialect: Dialect, expected: Expected
 ) -> tuple[bool, bool]:
     """Decide about a first line with numbers, empty or equal fields, as `_is_headed` does."""
+    label = expected.label
+    if label is None:
+        label = next((c for c, field in enumerate(first) if field in LABEL_NAMES), None)
     if label is not None and -len(first) <= label < len(first):
         # labels recur, and the name of their column does not
         field, labels = first[label], below[label]
@@ -269,6 +272,9 @@ def _is_headed_in_part(
             return False, True
         if _names_numbers(field, labels, dialect) or (several and _is_name(field, dialect)):
             return True, False
+    if len(first) > 2 and not expected.headless and first == [str(c) for c in range(len(first))]:
+        # the names that pandas gives to columns of an array
+        return True, False
     named, points = False, dialect.decimal
     for field, values in zip(first, below, strict=True):
         # names may be whole numbers, such as years; a fraction above fractions is a value, and a word that recurs
@@ -297,8 +303,9 @@ def _numbers_rows(rows: Sequence[list[str]]) -> bool:
 
 
 def _names(fields: list[str], path: str) -> tuple[str, ...]:
-    """Return the column names; a column without a name gets its position."""
-    names = tuple(field or str(c) for c, field in enumerate(fields))
+    """Return the column names; a column without a name gets its position, or if that is a name one as of pandas."""
+    taken = {*fields}
+    names = tuple(f or (str(c) if str(c) not in taken else f"Unnamed: {c}") for c, f in enumerate(fields))
     known: set[str] = set()  # a linear search would take a minute for 100,000 columns
     for c, name in enumerate(names):
         if any("\ud800" <= character <= "\udfff" for character in name):

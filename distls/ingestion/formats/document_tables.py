@@ -17,8 +17,6 @@ from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 
-# Names of fields and columns of labels, in the order in which they are tried.
-LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _TABLE_NAMES = (".csv", ".tsv")
 # Of lines of a label, a tab and a document, which resemble a table of two columns.
 _SAMPLED = 200

@@ -12,13 +12,12 @@ import msgspec
 
 from distls.ingestion.formats.csv_header import Expected
 from distls.ingestion.formats.document_tables import (
-    LABEL_NAMES,
     DocumentTable,
     is_document_table,
     looks_like_labelled_lines,
     open_document_table,
 )
-from distls.ingestion.formats.tables import TEXT_NAMES, known_id
+from distls.ingestion.formats.tables import LABEL_NAMES, TEXT_NAMES, known_id
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
     DECIMAL,

@@ -132,6 +132,8 @@ def test_models_of_earlier_versions_keep_their_categories(tmp_path):
         (["2019", "2020", "cls"], [[*row[:2], f"c{row[2]}"] for row in NUMBERS], -1),
         (["450.5", "451.0", "y"], [[f"{k}.5", f"{k}.1", k % 2] for k in range(30)], 2),
         (["a", "", "y"], NUMBERS, "last"),
+        (["0", "1", "2"], [[*row[:2], 3 + int(row[2])] for row in NUMBERS], "last"),
+        (["", "0", "1", "y"], [[k, *row] for k, row in enumerate(NUMBERS)], "last"),
         ([], [[*row[:2], f"c{row[2]}"] for row in NUMBERS], "last"),
         ([], [["u", "1", "c1"], *([*row[:2], f"c{row[2]}"] for row in NUMBERS)], "last"),
         ([], [[f"{k}.5", f"{k}.1", f"s{k // 15}"] for k in range(30)], "last"),
