@@ -109,7 +109,7 @@ def test_separators_that_are_given(tmp_path, separator, given):
         (",b\n1,2\n", ["0", "b"], False),  # an empty field is a missing value, or a name that is left out
         ("0,1,y\n5,1,2\n6,2,3\n", ["0", "1", "y"], False),  # numbers for names
         ("5,,y\n5,1,y\n6,2,z\n", None, True),
-        ("0.5,7,y\n0.1,8,2\n", None, True),  # a fraction above fractions
+        ("0.5,7,w\n0.1,8,2\n", None, True),  # a fraction above fractions
     ],
 )
 def test_headers_are_found_out(tmp_path, text, names, certain):
