@@ -94,14 +94,38 @@ NUMBER = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.lists(NUMBER, min_size=3, max_size=3), min_size=1, max_size=5), st.sampled_from(",;\t| "))
-@example([["9007199254740993.00000000000000000000001", "1", "2"]], ",")
-@example([["0.500000014901161193847656250000000001", "-0", "+7."]], ",")
-def test_every_number_is_pythons_float(rows, separator):
-    text = "".join(separator.join(row) + "\r\n" for row in rows).encode()
-    found, labels, *_ = parse(text, table("aby", dialect=Dialect(separator), float64=True))
+@given(
+    st.lists(st.lists(NUMBER, min_size=3, max_size=3), min_size=1, max_size=5),
+    st.sampled_from([",.", ";.", "\t.", "|.", " .", ";,", "\t,"]),
+)
+@example([["9007199254740993.00000000000000000000001", "1", "2"]], ",.")
+@example([["0.500000014901161193847656250000000001", "-0", "+7."]], ";,")
+def test_every_number_is_pythons_float(rows, marks):
+    separator, decimal = marks
+    text = "".join(separator.join(row).replace(".", decimal) + "\r\n" for row in rows).encode()
+    dialect = Dialect(separator, decimal=decimal)
+    found, labels, *_ = parse(text, table("aby", dialect=dialect, float64=True))
     assert found == [[float(field) for field in row[:2]] for row in rows]
     assert labels == [float(row[2]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.234,5", 1234.5),
+        ("-1.234.567", -1234567),
+        ("1.5", None),
+        ("1234.567", None),
+        ("1.23,4", None),
+        ("1,2,3", None),
+    ],
+)
+def test_points_with_a_decimal_comma_are_between_thousands(text, value):
+    options = table("ay", dialect=Dialect(";", decimal=","))
+    if value is None:
+        assert refusal(f"{text};0\n".encode(), options).endswith("a value must be a decimal number")
+    else:
+        assert parse(f"{text};0\n".encode(), options)[0] == [[value]]
 
 
 @settings(max_examples=100, deadline=None)
