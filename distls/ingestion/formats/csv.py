@@ -114,7 +114,7 @@ def _reading(
         names = head.columns, head.words
         reading = choose_columns(*names, path, read, options, head.dialect, head.documents)
         return reading, (*notices, *doubt)
-    reading = like_columns(head.columns, head.headed, path, read, options, like, head.dialect)
+    reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
     reading = replace(reading, label_words=like.meta.target != "continuous")
     return reading, (*notices, *doubt) if doubt else ()

@@ -64,11 +64,6 @@ class Head:
     unnamed: bool = False  # the first field of the header is empty
 
     @property
-    def headed(self) -> bool:
-        """Whether the first line names the columns."""
-        return self.dialect.header
-
-    @property
     def index(self) -> str:
         """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
         # of two columns it may be the only feature
@@ -148,12 +143,12 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
     """Return the head that all files have, as `read_head` does, and notices of what may be otherwise."""
     path = files[0].path
     head = read_head(first_lines(files[0]), path, expected)
-    if head.headed:
+    if head.dialect.header:
         # what names columns in one file does so in all
         expected = replace(expected, features=frozenset(head.columns))
     for file in files[1:]:
         other = read_head(first_lines(file), file.path, expected)
-        if (other.headed, other.columns) != (head.headed, head.columns):
+        if (other.dialect.header, other.columns) != (head.dialect.header, head.columns):
             raise BadInputError(
                 f"{file.path}: its first line is not like that of {path}; one of them may be a header"
             )
@@ -161,7 +156,7 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
             head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
     notices = []
     if not head.certain:
-        taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
+        taken, opposite = ("names of columns", "no") if head.dialect.header else ("a row", "yes")
         notices.append(f"the first line of {path} is taken for {taken}; --header {opposite} if it is not")
     if head.dialect.decimal == "," != expected.given.decimal and expected.dialect is None:
         notices.append(f"numbers in {path} have a decimal comma; --decimal . if they have not")
@@ -270,7 +265,7 @@ def _is_headed_in_part(
         several = len(labels) >= _FEW_ROWS and 5 * len({*labels}) <= len(labels)
         if field in labels:
             return False, True
-        if _names_numbers(field, labels, dialect) or (several and _is_name(field, dialect)):
+        if _is_name(field, labels, dialect, several):
             return True, False
     if len(first) > 2 and not expected.headless and first == [str(c) for c in range(len(first))]:
         # the names that pandas gives to columns of an array
@@ -281,19 +276,15 @@ def _is_headed_in_part(
         fraction = is_number(dialect.plain(field)) and points in field and any(points in v for v in values)
         if fraction or (dialect.is_word(field) and field in values):
             return False, True
-        named = named or _names_numbers(field, values, dialect)
+        named = named or _is_name(field, values, dialect)
     return named, not named
 
 
-def _is_name(field: str, dialect: Dialect) -> bool:
-    return dialect.is_word(field) and any(map(str.isalpha, field))
-
-
-def _names_numbers(field: str, values: Sequence[str], dialect: Dialect) -> bool:
-    """Return whether a word is above nothing but numbers."""
+def _is_name(field: str, values: Sequence[str], dialect: Dialect, recurring: bool = False) -> bool:
+    """Return whether a word is above nothing but numbers, or above `recurring` values."""
     known = [value for value in values if value not in dialect.missing]
-    numbers = bool(known) and all(is_number(dialect.plain(value)) for value in known)
-    return numbers and _is_name(field, dialect)
+    fitting = recurring or (bool(known) and all(is_number(dialect.plain(value)) for value in known))
+    return fitting and dialect.is_word(field) and any(map(str.isalpha, field))
 
 
 def _numbers_rows(rows: Sequence[list[str]]) -> bool:

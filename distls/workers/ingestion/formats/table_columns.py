@@ -50,9 +50,8 @@ class Dialect(msgspec.Struct, frozen=True):
 
     def is_missing(self, text: str) -> bool:
         """Return whether a text stands for no value."""
-        return text in self.missing or (
-            bool(self.numbers) and is_number(self.plain(text)) and float(self.plain(text)) in self.numbers
-        )
+        number = self.plain(text)
+        return text in self.missing or (is_number(number) and float(number) in self.numbers)
 
     def is_word(self, text: str) -> bool:
         """Return whether a text makes its column a category: neither number, boolean, infinity, nor missing."""
