@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,11 @@ class DocumentReadOptions(ReadOptions):
     # of separated text
     columns: tuple[str, ...] = ()
     dialect: Dialect = COMMON
+
+    @cached_property
+    def missing(self) -> frozenset[str]:
+        """Texts that stand for no value, looked up for every label."""
+        return frozenset(self.dialect.missing)
 
 
 class Document(NamedTuple):

@@ -139,9 +139,10 @@ def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Re
     if options.label_column:
         label = fields[options.label_column]
         # what stands for no value is an empty label, which is refused
-        label = "" if label in options.dialect.missing else label
-        parts = [part.strip() for part in label.split(",")] if label else []
-        fields[options.label_column] = parts if options.multilabel else label
+        label = "" if label in options.missing else label
+        if options.multilabel:
+            label = [part.strip() for part in label.split(",")] if label else []
+        fields[options.label_column] = label
     if options.weight_column:
         fields[options.weight_column] = _number(options.dialect.plain(fields[options.weight_column]))
     return fields

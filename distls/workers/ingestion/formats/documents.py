@@ -113,7 +113,7 @@ def _read_plain(raw: bytes, options: DocumentReadOptions) -> Document | None:
         raise Refused("expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict")
     label = label.strip()
     # what stands for no value is an empty label, which is refused
-    labels = ["" if label in options.dialect.missing else label]
+    labels = ["" if label in options.missing else label]
     if options.multilabel:
         labels = label.split(",") if label.strip() else []
     return Document(document, checked_labels([label.strip() for label in labels]), 1.0)
