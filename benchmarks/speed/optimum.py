@@ -1,4 +1,4 @@
-"""How soon the optimum is reached: `sdca` beside Snap ML, LIBLINEAR and scikit-learn, in one run.
+"""How soon the optimum is reached: `sdca` and `newton` beside Snap ML, LIBLINEAR and scikit-learn, in one run.
 
     pip install '.[bench]' snapml liblinear-official
     python -m benchmarks.speed.optimum [--directory FOLDER] [--rows N] [--part binary,hinge,multi,many,lanes]
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import json
 import tempfile
 import time
@@ -38,6 +39,7 @@ from distls.reporting.costs import round_seconds
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.generation import generate
 from distls.training.callbacks import History
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.rounds.block_stream import DatasetRef, stream
 
 TARGETS = (1e-2, 1e-3, 1e-6)
@@ -60,13 +62,13 @@ def arrays_of(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
     return sp.vstack([x for x, _ in parts], format="csr"), np.concatenate([y for _, y in parts])
 
 
-def sdca_curve(
-    dataset: Path, loss: str, alpha: float, executor: Executor, **options: Any
+def curve_of(
+    method: str, dataset: Path, loss: str, alpha: float, executor: Executor, **options: Any
 ) -> tuple[Curve, Curve]:
     """Return seconds and objective after each half pass, and the passes and relative gaps."""
-    history, passes = History(), options.pop("passes", 20)
+    history, passes = History(), options.pop("passes", 20 if method == "sdca" else 60)
     distls.fit(
-        "sdca", dataset, params={"loss": loss, "alpha": alpha, **options}, passes=passes, eval_every=0.45,
+        method, dataset, params={"loss": loss, "alpha": alpha, **options}, passes=passes, eval_every=0.45,
         executor=executor, callbacks=[history],
     )  # fmt: skip
     judged = [record for record in history.records if "objective" in record]
@@ -209,11 +211,13 @@ def compare(
     """Report distls's curve and that of each rival; `factor` is distls's objective over the rivals'."""
     best = optimum_of(dataset, loss, alpha, executor, rtol) / factor
     x, y = arrays_of(dataset)
-    curve, gaps = sdca_curve(dataset, loss, alpha, executor)
-    curve = [(seconds, value / factor) for seconds, value in curve]
-    report.add(
-        loss=loss, alpha=alpha, system="distls sdca", optimum=best, **reached(curve, best), gap=gaps[-1][1]
-    )
+    for method in ("sdca", "newton") if loss_named(loss).smooth else ("sdca",):
+        curve, gaps = curve_of(method, dataset, loss, alpha, executor)
+        curve = [(seconds, value / factor) for seconds, value in curve]
+        report.add(
+            loss=loss, alpha=alpha, system=f"distls {method}", optimum=best, **reached(curve, best),
+            gap=gaps[-1][1],
+        )  # fmt: skip
     for rival in rivals:
         found = list(rival(x, y, alpha))
         for name, seconds, value in found:
@@ -224,15 +228,17 @@ def compare(
         )  # fmt: skip
 
 
-def by_lanes(report: Report, dataset: Path, executor: Executor) -> None:
+def by_lanes(report: Report, dataset: Path, alpha: float, executor: Executor) -> None:
     """Report passes to relative gaps of 1e-3 and 1e-5, and bytes between processes, by lanes."""
-    for lanes in (1, 2, 4, 8, 32, 128):
+    for method, lanes in itertools.product(("sdca", "newton"), (1, 2, 4, 8, 32, 128)):
         if lanes > len(open_dataset(str(dataset))):
             continue
-        _, gaps = sdca_curve(dataset, "ovr_log", 1e-6, executor, lanes=lanes, passes=40)
-        plan = plan_fit("sdca", str(dataset), {"loss": "ovr_log", "alpha": 1e-6, "lanes": lanes}, probe=False)
+        _, gaps = curve_of(method, dataset, "ovr_log", alpha, executor, lanes=lanes, passes=60)
+        params = {"loss": "ovr_log", "alpha": alpha, "lanes": lanes}
+        plan = plan_fit(method, str(dataset), params, probe=False)
         passes = {f"{t:g}": next((at for at, gap in gaps if gap <= t), None) for t in (1e-3, 1e-5)}
-        report.add(lanes=lanes, **passes, network=plan.network_bytes_per_round * plan.rounds_per_pass)
+        network = plan.network_bytes_per_round * plan.rounds_per_pass
+        report.add(method=method, alpha=alpha, lanes=lanes, **passes, network=network)
 
 
 def prepared(folder: Path, rows: int) -> tuple[Path, Path, Path]:
@@ -290,8 +296,8 @@ def main() -> None:
                     if loss in given.losses.split(","):
                         rivals = [rival] if module in has else []
                         compare(report, data, loss, alpha, executor, rivals, rtol=rtol)
-        if "lanes" in parts:
-            by_lanes(report, small, executor)
+            if "lanes" in parts:
+                by_lanes(report, small, alpha, executor)
 
 
 if __name__ == "__main__":

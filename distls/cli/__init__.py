@@ -5,7 +5,6 @@ Imports of the machinery stand inside the commands: this package loads with ever
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import NoReturn
 
@@ -24,8 +23,7 @@ def main() -> NoReturn:
     except SystemExit as end:
         refuse_interrupts()
         if end.code == INTERRUPTED:
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
+            sys.stdout.flush()
             # the interpreter would wait for threads, which may be doing anything
             leave(INTERRUPTED)
         raise

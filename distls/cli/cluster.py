@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distls.cli.support import OK, cli, debug_option, say, tls_options, worker_options
+from distls.cli.output import OK, say, show
+from distls.cli.support import cli, debug_option, tls_options, worker_options
 
 if TYPE_CHECKING:
     from distls.execution.dask.tls import Certificates
@@ -76,7 +77,7 @@ def cluster(
         )
         ending.callback(made.close)
         try:
-            click.echo(f"{made.address}\n{_options_for(made.address, certificates)}")
+            show([made.address, _options_for(made.address, certificates)], needed=False)
             made.wait()
             return say(f"the cluster at {made.address} was shut down by a client", OK)
         except KeyboardInterrupt:

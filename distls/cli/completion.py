@@ -8,6 +8,7 @@ from importlib import metadata
 import click
 from click.shell_completion import get_completion_class
 
+from distls.cli.output import show
 from distls.cli.support import cli
 
 
@@ -20,7 +21,7 @@ def completion(shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(cli, {}, "distls", "_DISTLS_COMPLETE").source())
+    show(kind(cli, {}, "distls", "_DISTLS_COMPLETE").source().split("\n"))
 
 
 @cli.command(short_help="Print the manual page of distls and all its commands.")
@@ -29,7 +30,7 @@ def man() -> None:
 
     distls man > ~/.local/share/man/man1/distls.1
     """
-    click.echo("\n".join(manual_lines()))
+    show(manual_lines())
 
 
 def manual_lines() -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distls.cli.output import note, show
 from distls.cli.support import (
     PLACE,
     Running,
@@ -17,9 +18,7 @@ from distls.cli.support import (
     content_options,
     debug_option,
     fitted_bytes,
-    note,
     print_json,
-    printable,
     source_bytes,
 )
 from distls.storage.filesystem.paths import Place
@@ -133,7 +132,7 @@ def _describe_dataset(path: Place) -> None:
     from distls.cli.report import dataset_line
     from distls.storage.dataset.dataset import open_dataset
 
-    click.echo(dataset_line(open_dataset(path)))
+    show([dataset_line(open_dataset(path))], needed=False)
 
 
 @cli.command(short_help="Write a synthetic data set and its test rows.")
@@ -186,14 +185,14 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
     budget = None if cluster.scheduler else cluster.for_data(n_bytes).budget()
     there = check_columns(open_dataset(dataset), shard_size, budget)
     if there is not None:
-        click.echo(f"{columns_line(there)}, there already")
+        show([f"{columns_line(there)}, there already"], needed=False)
         return
     with Running(cluster, n_bytes, quiet) as (executor, budget), work_progress(quiet) as progress:
         made = add_columns(
             dataset, shard_size=shard_size, executor=executor, memory=budget, progress=progress
         ).columns
     assert made is not None
-    click.echo(columns_line(made))
+    show([columns_line(made)], needed=False)
 
 
 @cli.command()
@@ -209,4 +208,4 @@ def info(path: Place, as_json: bool, every: bool, debug: bool) -> None:
     if as_json:
         print_json(described)
     else:
-        click.echo(printable("\n".join(info_lines(described))))
+        show(info_lines(described))

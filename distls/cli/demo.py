@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from distls.cli.progress import fit_progress, work_progress
+from distls.cli.progress import fit_progress, live_console, work_progress
 from distls.cli.report import dataset_line, plan_lines
 from distls.clock import parts_text
 from distls.evaluation.evaluate import evaluate
@@ -25,6 +25,7 @@ from distls.methods.default_losses import OF_WIDE_CLASSES
 from distls.planning.fit_plan import plan_fit
 from distls.reporting.costs import round_seconds
 from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import printable
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 from distls.training.fitting import fit
@@ -38,7 +39,7 @@ _MEMORY_LIMIT = 350 * 2**20
 
 def run_demo(rows: int, directory: Path | None, workers: int | None) -> int:
     """Run the demonstration with `rows` training rows in a folder (None: a temporary one); return the exit code."""
-    console = Console(stderr=True, highlight=False)
+    console = live_console()
     options = ClusterOptions(workers=workers, memory_limit=_MEMORY_LIMIT)
     with _place(directory) as place:
         return _demonstrate(console, rows, place, options, kept=directory is not None)
@@ -64,7 +65,7 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
     facts = {"test error": trained.pop("test error"), **facts, **trained}
     _show(console, {**facts, "in all": f"{time.perf_counter() - started:.0f} s"})
     end = (
-        f"everything is in {place}"
+        printable(f"everything is in {place}")
         if kept
         else "--directory keeps the files; `distls --help` has the commands"
     )
@@ -85,7 +86,7 @@ def _prepare(console: Console, rows: int, place: Path, options: ClusterOptions) 
         with work_progress(quiet=False) as progress:
             ingest([str(text)], place / "train", n_features=47_236, executor=executor, progress=progress)
         seconds = time.perf_counter() - started
-    console.print(dataset_line(open_dataset(place / "train")))
+    console.print(printable(dataset_line(open_dataset(place / "train"))))
     return {"ingest": f"{size / seconds / 1e6:.0f} MB/s of text, parsed, shuffled, compressed, checksummed"}
 
 

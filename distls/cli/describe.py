@@ -11,7 +11,7 @@ from distls.methods.method_registry import METHODS
 from distls.reporting.strongest_features import largest_places
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
-from distls.storage.errors import FormatError
+from distls.storage.errors import FormatError, printable
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import LinearModel, load_model, used_rows
@@ -210,9 +210,9 @@ def _classes(name: str, features: Mapping[str, Any], count: int) -> list[str]:
 
 
 def _field(name: str, value: Any, indent: str) -> list[str]:
-    title = f"{indent}{_text(name):{max(_WIDTH - len(indent), 1)}}"
+    title = f"{indent}{printable(name):{max(_WIDTH - len(indent), 1)}}"
     if isinstance(value, Mapping) and value:
-        flat = ", ".join(f"{_text(key)}={_value(each)}" for key, each in value.items())
+        flat = ", ".join(f"{printable(key)}={_value(each)}" for key, each in value.items())
         if all(_is_plain(each) for each in value.values()) and len(flat) <= _SHORT:
             return [f"{title} {flat}"]
         return [title.rstrip(), *_table(value, indent + "  ")]
@@ -250,9 +250,9 @@ def _is_plain(value: Any) -> bool:
 def _value(value: Any) -> str:
     """Return a value on one line."""
     if isinstance(value, str):
-        return _text(value)
+        return printable(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{_text(str(key))}={_value(each)}" for key, each in value.items()) or "none"
+        return ", ".join(f"{printable(str(key))}={_value(each)}" for key, each in value.items()) or "none"
     if isinstance(value, Sequence):
         return _listed(value)
     if value is None:
@@ -267,12 +267,7 @@ def _listed(values: Sequence[Any]) -> str:
         return "none"
     # the pairs of top features: a name or a number, and its weight
     if len(values) == 2 and isinstance(values[1], float) and not isinstance(values[0], float):
-        return f"{_text(str(values[0]))} {values[1]:.3g}"
+        return f"{printable(str(values[0]))} {values[1]:.3g}"
     shown = ", ".join(_value(each) if not isinstance(each, int) else str(each) for each in values[:_SHOWN])
     more = f", and {len(values) - _SHOWN:,} more; --json has all" if len(values) > _SHOWN else ""
     return shown + more
-
-
-def _text(text: str) -> str:
-    """Return text on one line: a line break in a name would look like another field."""
-    return text.replace("\n", "\\n").replace("\r", "\\r")

@@ -15,6 +15,8 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from distls.cli.output import let_go
+
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
@@ -71,7 +73,7 @@ class Interrupts:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            self._let_go_of_terminals()
+            let_go(*self._terminals)  # they are gone
         if self._raised:
             return
         self._first = self._first or time.monotonic()
@@ -80,13 +82,6 @@ class Interrupts:
             return
         self._raised = True
         raise KeyboardInterrupt
-
-    def _let_go_of_terminals(self) -> None:
-        """Redirect output to /dev/null: writing to a terminal that is gone raises an error."""
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for number in self._terminals:
-            os.dup2(nowhere, number)
-        os.close(nowhere)
 
     def _raise_again(self, lost: UnraisableHookArgs) -> None:
         """Repeat an interrupt that was raised in a finalizer, where Python prints and drops exceptions."""

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from distls.execution.memory_budget import human
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status
+from distls.storage.errors import printable
 from distls.training.callbacks import LineProgress, measures_text
 
 Report = Callable[[int, int, str], None]
@@ -23,18 +24,24 @@ def fit_progress() -> Callback:
     return BarProgress() if sys.stderr.isatty() else LineProgress()
 
 
+def live_console() -> Console:
+    """Return the terminal, in which names are text and no markup."""
+    stream = getattr(sys.stderr, "obeyed", sys.stderr)
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
 class BarProgress:
     """A live bar: passes, running loss and error, objective, certificate, bytes read."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[passes]} passes"),
-            TextColumn("[dim]{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", style="dim", markup=False),
             TimeElapsedColumn(),
-            console=console or Console(stderr=True),
+            console=console or live_console(),
         )
         self._tasks: dict[str, TaskID] = {}  # of the fits side by side
         self._bytes: dict[str, int] = {}
@@ -45,7 +52,7 @@ class BarProgress:
         self._running += 1
         self._bytes[start.what] = 0
         self._tasks[start.what] = self._bar.add_task(
-            " ".join(part for part in (start.method, start.dataset, start.what) if part),
+            printable(" ".join(part for part in (start.method, start.dataset, start.what) if part)),
             total=start.max_passes,
             completed=int(start.passes),
             passes="0",
@@ -86,7 +93,7 @@ def work_progress(quiet: bool) -> Iterator[Report | None]:
         BarColumn(bar_width=40),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=live_console(),
     )
     tasks: dict[str, TaskID] = {}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from distls.cli.output import OK, say, show
 from distls.cli.support import (
-    OK,
     PLACE,
     Running,
     cli,
@@ -15,11 +16,9 @@ from distls.cli.support import (
     cluster_options,
     debug_option,
     print_json,
-    printable,
-    say,
     scored_bytes,
 )
-from distls.storage.errors import ParameterError
+from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import as_format_error
 
@@ -34,7 +33,7 @@ data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score 
 @click.argument("run", type=PLACE)
 @html_option
 @data_option
-@click.option("--no-data", is_flag=True, help="Do not score the model on the run's evaluation data.")
+@click.option("--own-data/--no-data", default=None, help="Open the data sets that the run names; default no.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option(
     "--live", is_flag=True, help="Serve the page to this machine until Ctrl-C, while the run trains."
@@ -46,7 +45,7 @@ def report(
     run: Place,
     page: Place | None,
     data: Place | None,
-    no_data: bool,
+    own_data: bool | None,
     as_json: bool,
     live: bool,
     port: int,
@@ -56,16 +55,16 @@ def report(
     """Show a run's rounds, costs and result: as text, as JSON, or as a page with plots that needs no network."""
     if (page is not None) + as_json + live > 1:
         raise ParameterError("--html, --json and --live: one of them")
-    if data is not None and (no_data or live):
+    if data is not None and (own_data is False or live):
         raise ParameterError(f"--data and {'--live' if live else '--no-data'}: one of them")
     if live:
-        return _serve(run, port)
+        return _serve(run, port, bool(own_data))
     if page is None and not as_json:
         _print_text(run, data)
         return OK
     if page is not None:
         check_page(page)
-    made = _made(run, data, not no_data, options, debug)
+    made = _made(run, data, bool(own_data), options, debug)
     if page is None:
         with as_format_error(str(run)):
             print_json(made.to_json())
@@ -74,17 +73,17 @@ def report(
     from distls.reporting.run_page import render_report
 
     write_page(page, render_report(made))
-    click.echo(printable(f"report in {page}"))
+    show([f"report in {page}"], needed=False)
     return OK
 
 
-def _serve(run: Place, port: int) -> int:
+def _serve(run: Place, port: int, own_data: bool) -> int:
     """Serve a page that follows the run, until Ctrl-C."""
     from distls.reporting.live import LiveReport
 
-    served = LiveReport(run, port)
+    served = LiveReport(run, port, own_data=own_data)
     try:
-        click.echo(served.address)
+        show([served.address], needed=False)
         served.serve()
     except KeyboardInterrupt:
         return say(f"{served.address} ends", OK)
@@ -98,7 +97,7 @@ def _print_text(run: Place, data: Place | None) -> None:
 
     if data is not None:
         raise ParameterError("--data is for --html and --json; `distls evaluate` scores a model in text")
-    click.echo(printable("\n".join(run_lines(run))))
+    show(run_lines(run))
 
 
 def check_page(page: Place) -> None:
@@ -110,7 +109,7 @@ def check_page(page: Place) -> None:
     check_target(page)
 
 
-def _made(run: Place, data: Place | None, judged: bool, options: dict[str, Any], debug: bool) -> Report:
+def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any], debug: bool) -> Report:
     """Return the report; a cluster is started for large data only."""
     from distls.reporting.run_record import read_run
     from distls.reporting.run_report import make_report
@@ -119,13 +118,15 @@ def _made(run: Place, data: Place | None, judged: bool, options: dict[str, Any],
 
     cluster = cluster_of(options, debug)
     read = data
-    if read is None and judged:
-        asked = read_run(run).eval_path
-        read = None if asked is None or not is_dataset(place_of(asked)) else place_of(asked)
+    if read is None and own_data:
+        # what cannot be opened is a remark of the report
+        with contextlib.suppress(DistlsError, OSError):
+            asked = read_run(run).eval_path
+            read = None if asked is None or not is_dataset(place_of(asked)) else place_of(asked)
     if read is None:
-        return make_report(run, data, judged=judged)
+        return make_report(run, data, own_data=own_data)
     with Running(cluster, scored_bytes([read]), quiet=True) as (executor, _):
-        return make_report(run, data, executor=executor, judged=judged)
+        return make_report(run, data, executor=executor, own_data=own_data)
 
 
 @cli.command(short_help="Compare runs: curves, parameters, weights, predictions.")
@@ -162,10 +163,10 @@ def compare(
     if as_json:
         print_json(made.to_json())
     elif page is None:
-        click.echo(printable("\n".join(comparison_lines(made))))
+        show(comparison_lines(made))
     else:
         from distls.reporting.comparison_page import render_comparison
         from distls.reporting.page import write_page
 
         write_page(page, render_comparison(made))
-        click.echo(printable(f"comparison in {page}"))
+        show([f"comparison in {page}"], needed=False)

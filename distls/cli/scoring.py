@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from distls.cli.data import ScoreCommand
+from distls.cli.output import OK, check_stdout, note, say, show, show_table, silent
 from distls.cli.support import (
     PLACE,
     Running,
@@ -20,13 +21,10 @@ from distls.cli.support import (
     cluster_options,
     common_options,
     debug_option,
-    note,
     print_json,
-    printable,
     reading_options,
     request_options,
     scored_bytes,
-    silent,
 )
 from distls.interchange.export_formats import EXPORT_FORMATS
 from distls.storage.errors import BadInputError, DistlsError
@@ -84,7 +82,7 @@ def evaluate(
         lines = evaluation_lines(result, every=every)
         if result.objective is not None:
             lines.append(objective_line({"objective": result.objective, "certificate": result.certificate}))
-        click.echo(printable("\n".join(lines)))
+        show(lines)
 
 
 @cli.command(cls=ScoreCommand, short_help="Calibrate the probabilities of a model on held-out rows.")
@@ -112,7 +110,7 @@ def calibrate(
     with Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
         notify = silent if quiet else note
         found = run_calibrate(run, data, calibration, executor=executor, notify=notify, **options)
-    click.echo("\n".join(calibration_lines(found.evaluation, found.before)))
+    show(calibration_lines(found.evaluation, found.before), needed=False)
 
 
 @cli.command(cls=ScoreCommand, short_help="Predict rows: the best classes, labels or numbers.")
@@ -157,7 +155,7 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
             **options,
         )
     if not quiet and written == out:
-        click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
+        say(f"{n_rows:,} rows predicted into {out}", OK)
 
 
 @cli.command(short_help="Write a model in the format of another program.")
@@ -225,10 +223,8 @@ def to_stdout(out: Place) -> Iterator[Place]:
     if str(out) != STREAM:
         yield out
         return
+    check_stdout()
     with temporary_folder("distls-stdout-", None) as folder:
         copy = folder / "predictions.csv"
         yield copy
-        sys.stdout.flush()
-        with copy.open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        show_table(copy)

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
+from distls.cli.output import FAILED, OK, guard_streams, say, show, unwritten
 from distls.request import OPTIONS, Option
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.filesystem.paths import Place, place_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from distls.execution import ClusterOptions
     from distls.solvers.events import Callback
 
-OK, FAILED, USAGE = 0, 1, 2
+USAGE = 2
 
 
 class Commands(click.Group):
@@ -32,6 +33,14 @@ class Commands(click.Group):
 
     The work is done in `invoke`, so that it holds under ``dask distls`` too.
     """
+
+    def make_context(self, *given: Any, **options: Any) -> click.Context:
+        """Parse the command line; before anything else is done the standard streams are made usable."""
+        guard_streams()
+        try:
+            return super().make_context(*given, **options)
+        except click.exceptions.Exit as end:  # --help and --version have printed
+            raise click.exceptions.Exit(end.exit_code or unwritten()) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its number, if it returns one, is the exit code."""
@@ -48,8 +57,8 @@ class Commands(click.Group):
             return super().invoke(ctx) or OK
         except (KeyboardInterrupt, click.exceptions.Abort):
             return say("interrupted", INTERRUPTED)
-        except BrokenPipeError:
-            return FAILED
+        except click.exceptions.Exit as end:  # --help of a command, among others
+            return end.exit_code or unwritten()
         except (DistlsError, OSError, MemoryError) as error:
             if _debugging(ctx):
                 raise  # with its traceback
@@ -65,26 +74,6 @@ def _debugging(ctx: click.Context) -> bool:
 def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
     ctx.meta["distls.debug"] = value
     return value
-
-
-def say(text: str, code: int) -> int:
-    """Print one line on stderr and return `code`."""
-    click.echo(printable(text.replace("\n", " ")), err=True)
-    return code
-
-
-def printable(text: str) -> str:
-    """Return text with control characters escaped: names in it may come from untrusted data."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-
-
-def note(text: str) -> None:
-    """Print a notice on stderr."""
-    click.echo(printable(f"note: {text}"), err=True)
-
-
-def silent(_text: str) -> None:
-    """Print nothing."""
 
 
 @click.group("distls", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -309,7 +298,8 @@ def watchers(quiet: bool) -> tuple[Callback, ...]:
 
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout."""
-    click.echo(json.dumps(value, indent=2, allow_nan=False))
+    # JSON has an escape of its own for the one control character that it may leave as it is
+    show(json.dumps(value, indent=2, allow_nan=False).replace("\x7f", "\\u007f").split("\n"))
 
 
 class Running:

@@ -8,6 +8,7 @@ import click
 
 from distls.cli.data import IngestCommand
 from distls.cli.method_names import METHOD, MethodCommand, parameter_option
+from distls.cli.output import note, show, silent
 from distls.cli.support import (
     PLACE,
     Running,
@@ -16,10 +17,7 @@ from distls.cli.support import (
     cluster_options,
     common_options,
     content_options,
-    note,
-    printable,
     request_options,
-    silent,
     source_bytes,
     watchers,
 )
@@ -94,7 +92,7 @@ def train(
         )
     code = conclude(found.fit, model, quiet)
     if found.dataset is not None:
-        click.echo(printable(f"data set in {found.dataset}"))
+        show([f"data set in {found.dataset}"], needed=False)
     if found.evaluation is not None:
-        click.echo(printable("\n".join(evaluation_lines(found.evaluation))))
+        show(evaluation_lines(found.evaluation), needed=False)
     return code

@@ -11,9 +11,8 @@ from click.core import ParameterSource
 
 from distls.cli.interrupts import INTERRUPTED
 from distls.cli.method_names import METHOD, MethodCommand, method_or_path, parameter_option
+from distls.cli.output import FAILED, OK, note, say, show
 from distls.cli.support import (
-    FAILED,
-    OK,
     PLACE,
     Running,
     Size,
@@ -23,11 +22,8 @@ from distls.cli.support import (
     cluster_options,
     common_options,
     debug_option,
-    note,
     print_json,
-    printable,
     request_options,
-    say,
     watchers,
 )
 from distls.storage.errors import ParameterError
@@ -47,22 +43,23 @@ def methods(method: str | None) -> None:
     from distls.methods.method_registry import METHODS, WHICH_TO_TAKE, method_named
 
     if method is None:
-        for each in METHODS.values():
-            click.echo(f"{each.name:12} {each.summary}")
-        click.echo(f"\n{WHICH_TO_TAKE}")
+        show(
+            [*(f"{each.name:12} {each.summary}" for each in METHODS.values()), "", *WHICH_TO_TAKE.split("\n")]
+        )
         return
     chosen = method_named(method)
-    click.echo(f"{chosen.name}: {chosen.summary}\npaper: {chosen.paper}\n")
+    lines = [f"{chosen.name}: {chosen.summary}", f"paper: {chosen.paper}", ""]
     if chosen.aliases:
-        click.echo("short loss names: " + ", ".join(f"{a} = {b}" for a, b in chosen.aliases.items()) + "\n")
+        lines += ["short loss names: " + ", ".join(f"{a} = {b}" for a, b in chosen.aliases.items()), ""]
     if chosen.continuous:
         defaults = ", ".join(
             f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.continuous.items()
         )
-        click.echo(f"on continuous targets (regression), unless the first is given: {defaults}\n")
+        lines += [f"on continuous targets (regression), unless the first is given: {defaults}", ""]
     for parameter in chosen.parameters:
         default = "" if parameter.default is None else f" [{parameter.default}]"
-        click.echo(f"  {parameter.name:14} {parameter.description}{default}")
+        lines.append(f"  {parameter.name:14} {parameter.description}{default}")
+    show(lines)
 
 
 def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, tuple[Place, ...]]:
@@ -141,7 +138,7 @@ def plan(
     if as_json:
         print_json(made.to_json())
     else:
-        click.echo("\n".join(lines))
+        show(lines)
 
 
 def _reason_lines(method: str, dataset: Place, params: dict[str, Any]) -> list[str]:
@@ -235,7 +232,7 @@ def _write_report(run: Place, page: Place, executor: Executor) -> None:
     """Write the page of a run that has ended."""
     from distls.reporting.run_report import write_report
 
-    write_report(run, page, executor=executor)
+    write_report(run, page, executor=executor, own_data=True)  # the user has named them
     note(f"report in {page}")
 
 
@@ -278,7 +275,7 @@ def conclude(result: FitResult, run: Place, quiet: bool) -> int:
     if not quiet:
         for text in result.warnings:
             say(f"warning: {text}", OK)
-    click.echo(printable("\n".join(result_lines(result))))
+    show(result_lines(result), needed=False)
     return OK
 
 

@@ -144,12 +144,9 @@ class Evaluator:
         the hinges this is also the duality gap at the dual point that G defines. For other penalties see `_gap`. With
         an intercept the bound would require minimising over it, so the gradient's norm is reported instead.
         """
-        problem, predictor = self._problem, fitted.predictor
-        if fitted.known is not None:
-            # A copy: the loop adds to it.
-            return copy.deepcopy(fitted.known)
-        if fitted.duals is not None:
-            return await self._proven(predictor, fitted.duals)
+        problem, predictor, known = self._problem, fitted.predictor, await self._known(fitted)
+        if known is not None:
+            return known
         if fitted.alpha is not None:
             problem = replace(problem, alpha=fitted.alpha)
         if fitted.debias is not None:
@@ -184,6 +181,14 @@ class Evaluator:
             "certificate_rounding": rounding,
         }
         return values if self._search is None else await self._searched(values, fitted, self._search)
+
+    async def _known(self, fitted: Fitted) -> dict[str, Any] | None:
+        """Return what the method, or its dual point, has to say of its own fit; None where that is nothing."""
+        if callable(fitted.known):
+            return await Wanted(fitted.known)
+        if fitted.known is not None:
+            return copy.deepcopy(fitted.known)  # the loop adds to it
+        return None if fitted.duals is None else await self._proven(fitted.predictor, fitted.duals)
 
     async def _searched(self, values: dict[str, Any], fitted: Fitted, search: BoundSearch) -> dict[str, Any]:
         """Return an evaluation with the better bound that a search finds, where there is one of F - F* at all."""

@@ -35,6 +35,15 @@ def are_sources(data: Scorable) -> bool:
     return path.is_file() or (path.suffix in _SOURCE_FOLDERS and path.is_dir() and not is_dataset(path))
 
 
+def sources_of(data: Scorable) -> list[Place]:
+    """Return the paths that are read."""
+    if isinstance(data, Dataset):
+        return [data.path]
+    if isinstance(data, (str, Path, StorePath)):
+        return [place_of(data)]
+    return [] if in_memory(data) else [place_of(each) for each in data]
+
+
 def check_there(path: str | Place) -> None:
     """Raise FormatError for a path of this machine that is neither a file nor a folder."""
     place = place_of(path)
@@ -93,8 +102,7 @@ def _named_as_given(temporary: Place, data: Scorable) -> Iterator[None]:
     try:
         yield
     except DistlsError as error:
-        alone = isinstance(data, (str, Path, StorePath))
-        files: list[object] = ["X"] if in_memory(data) else [data] if alone else list(data)  # type: ignore[arg-type]
+        files: list[object] = [*sources_of(data)] or ["X"]
         shown = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
         if str(temporary) not in str(error):
             raise

@@ -12,13 +12,15 @@ from distls.methods.dual_ascent import DUAL_ASCENT_METHODS
 from distls.methods.least_squares import LEAST_SQUARES_METHODS
 from distls.methods.method import Method
 from distls.methods.stochastic import FOBOS, STOCHASTIC_METHODS
+from distls.methods.truncated_newton import TRUNCATED_NEWTON_METHODS
 from distls.storage.errors import ParameterError
 
 METHODS: dict[str, Method] = {}
 
 WHICH_TO_TAKE = """\
-Which to choose: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), bcd
-for a model of few features, gls for few (a few thousand), dense or correlated features."""
+Which to choose: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), newton
+for the optimum on many workers, bcd for a model of few features, gls for few (a few thousand), dense or correlated
+features."""
 
 
 def register_method(method: Method) -> None:
@@ -30,6 +32,7 @@ def register_method(method: Method) -> None:
 for _method in (
     *STOCHASTIC_METHODS,
     *DUAL_ASCENT_METHODS,
+    *TRUNCATED_NEWTON_METHODS,
     *COORDINATE_DESCENT_METHODS,
     FOBOS,
     *LEAST_SQUARES_METHODS,

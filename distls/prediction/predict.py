@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import itertools
 import re
@@ -18,9 +19,9 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options
+from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options, sources_of
 from distls.model_check import check_model
-from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
@@ -34,6 +35,7 @@ from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
 
+Progress = Callable[[int, int, str], None]
 _REMEDY = "nothing was written under that name; make room and predict again"
 
 
@@ -48,7 +50,7 @@ def predict(
     overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
     notify: Notify | None = None,
     **reading: Any,
 ) -> int:
@@ -101,7 +103,7 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
-    _check_new(target, overwrite)
+    _check_new(target, overwrite, dataset)
     reading = source_options(dataset, {"labelled": labelled, **reading})
     runner = executor_of(executor, client)
     labelled = reading.pop("labelled", False) or "label_column" in reading
@@ -110,7 +112,8 @@ def predict(
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)
-        _write(fitted, data, target, top, proba, runner, progress)
+        complete = functools.partial(_check_new, target, overwrite, dataset)
+        _write(fitted, data, target, top, proba, runner, progress, complete)
         return data.meta.n_rows
 
 
@@ -132,7 +135,8 @@ def _write(
     top: int,
     proba: bool,
     executor: Executor,
-    progress: Callable[[int, int, str], None] | None,
+    progress: Progress | None,
+    complete: Callable[[], None],
 ) -> None:
     shown = origin_columns(data)
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
@@ -142,7 +146,7 @@ def _write(
     predictor = predictor_of(fitted)
     blocks = executor.map(task, range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written
-    counted = _counted(blocks, len(data), progress)
+    counted = _counted(blocks, len(data), progress, complete)
     with os_errors_described(f"cannot write {target}", _REMEDY):
         if target.suffix == ".csv":
             header = _header(fitted, top, proba) + ([] if shown is None else shown.names)
@@ -157,8 +161,15 @@ def _sweep(target: Place) -> None:
         return
     half = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{8}}\.partial")
     for path in target.parent.iterdir():
-        if half.fullmatch(path.name):
+        if half.fullmatch(path.name) and _is_left(path):
             remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _is_left(path: Path) -> bool:
+    """Return whether something under a temporary name is of predictions, or of source files ingested for them."""
+    if path.is_symlink():
+        return False
+    return are_predictions(path, whole=False) or (path / STAGING).is_dir() or is_dataset(path)
 
 
 def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:
@@ -176,27 +187,31 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
         check_probabilities(model, name, "--proba")
 
 
-def _check_new(out: Place, overwrite: bool) -> None:
-    """Refuse a name that is taken, unless by predictions that may be replaced."""
+def _check_new(out: Place, overwrite: bool, data: Scorable) -> None:
+    """Refuse a name that is taken, unless by predictions that may be replaced and are not read themselves."""
     if not out.exists():
         return
     if not overwrite:
         raise MismatchError(
             f"{out} exists already; remove it, choose another name, or give --overwrite (overwrite=True)"
         )
-    if not (are_predictions(out) if out.suffix == ".zarr" else out.is_file()):
+    there = [source for source in sources_of(data) if isinstance(source, Path) and source.exists()]
+    if isinstance(out, Path) and any(map(out.samefile, there)):  # through links too
+        raise MismatchError(f"{out}: the data that are predicted, which are only read; choose another name")
+    if not are_predictions(out):
         raise MismatchError(
             f"{out}: not predictions of distls, which alone are overwritten; choose another name"
         )
 
 
 def _counted(
-    blocks: Iterator[Predicted], total: int, progress: Callable[[int, int, str], None] | None
+    blocks: Iterator[Predicted], total: int, progress: Progress | None, complete: Callable[[], None]
 ) -> Iterator[Predicted]:
     for done, block in enumerate(blocks, 1):
         if progress:
             progress(done, total, "predicting")
         yield block
+    complete()
 
 
 def _header(model: LinearModel, top: int, proba: bool) -> list[str]:

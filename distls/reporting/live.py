@@ -21,11 +21,11 @@ _LOOPBACK = "127.0.0.1"
 class LiveReport:
     """A server of one page, which only this machine can reach."""
 
-    def __init__(self, run: Place, port: int = 0) -> None:
+    def __init__(self, run: Place, port: int = 0, *, own_data: bool = False) -> None:
         """Listen; raises FormatError for what is no run, BadInputError without Bokeh, OSError for a port in use."""
         check_bokeh()
         read_run(run)
-        self._run, self._ended = run, ""
+        self._run, self._own_data, self._ended = run, own_data, ""
         self._server = HTTPServer((_LOOPBACK, port), _handler(self.page))
         self.address = f"http://{_LOOPBACK}:{self._server.server_port}/"
 
@@ -47,7 +47,7 @@ class LiveReport:
             return self._ended
         try:
             running = read_run(self._run).status["status"] == "RUNNING"
-            made = make_report(self._run, judged=not running)
+            made = make_report(self._run, own_data=self._own_data and not running)
             page = render_report(made, refresh=_SECONDS if running else None)
         except (DistlsError, OSError) as error:
             return str(tag("p", error))

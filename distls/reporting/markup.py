@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 
 from distls.facts import Fact
+from distls.storage.errors import printable
 
 _VOID = frozenset({"br", "meta"})
 
@@ -17,16 +18,15 @@ class Markup(str):
 
 
 def plain(value: object) -> Markup:
-    """Return a value as text in HTML: escaped, control characters visible."""
+    """Return a value as text in HTML: escaped, control characters and line breaks visible."""
     if isinstance(value, Markup):
         return value
-    text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(value))
-    return Markup(html.escape(text, quote=True))
+    return Markup(html.escape(printable(str(value)), quote=True))
 
 
-def joined(parts: Iterable[object]) -> Markup:
+def joined(parts: Iterable[object], between: str = "") -> Markup:
     """Return several pieces of text or HTML one after the other."""
-    return Markup("".join(plain(part) for part in parts))
+    return Markup(between.join(plain(part) for part in parts))
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:

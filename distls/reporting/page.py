@@ -8,12 +8,14 @@ import json
 from collections.abc import Sequence
 from importlib import metadata
 from importlib.resources import files
+from pathlib import Path
 
 from distls.reporting.markup import Markup, joined, plain, tag
 from distls.reporting.plots import Drawn
 from distls.storage.errors import MismatchError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, text_file
-from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import first_bytes
 
 _MARK = "<!-- a report of distls; it may be overwritten by another -->"
 
@@ -110,16 +112,10 @@ def _policy(scripts: Sequence[str]) -> Markup:
 
 def check_target(out: Place) -> None:
     """Raise MismatchError or StorageError unless a page can be written there: as a new file, or over an older page."""
-    if isinstance(out, StorePath):
-        return
-    if not out.parent.is_dir():
+    if isinstance(out, Path) and not out.parent.is_dir():
         raise StorageError(f"{out}: there is no folder {out.parent}; make it first")
-    if not out.exists():
+    if not out.exists() or _MARK.encode() in first_bytes(out, 200):
         return
-    if out.is_file():
-        with out.open("rb") as file:
-            if _MARK.encode() in file.read(200):
-                return
     raise MismatchError(f"{out} exists and is no report of distls; choose another name")
 
 

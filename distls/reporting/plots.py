@@ -9,7 +9,7 @@ from typing import Any
 
 from distls.reporting.costs import SHARES, memory_of, round_seconds, seconds_of
 from distls.reporting.run_record import thinned
-from distls.storage.errors import BadInputError
+from distls.storage.errors import BadInputError, printable
 
 Record = dict[str, Any]
 
@@ -74,7 +74,7 @@ def _hover(made: Any, renderer: Any, tooltips: list[tuple[str, str]]) -> None:
 def curve_of(name: str, events: Sequence[Record], x: str, y: str, scale: float = 1.0) -> Curve:
     """Return the curve of a field of the rounds, where both are finite; at most some hundred points."""
     had = [event for event in events if _finite(event.get(x)) and _finite(event.get(y))]
-    return Curve(name, [(event[x], scale * event[y]) for event in thinned(had, _MOST_POINTS)])
+    return Curve(printable(name), [(event[x], scale * event[y]) for event in thinned(had, _MOST_POINTS)])
 
 
 def _finite(value: Any) -> bool:

@@ -347,7 +347,7 @@ def _provenance(report: Report) -> list[object]:
         tag("h3", "The command that repeats it"),
         tag("pre", fit_command(record.config, "NEW-RUN")),
         tag("h3", "Parameters"),
-        tag("pre", "\n".join(f"{name}={shown_value(value)}" for name, value in shown.items())),
+        tag("pre", joined([f"{name}={shown_value(value)}" for name, value in shown.items()], "\n")),
     ]
 
 

@@ -20,7 +20,7 @@ class Report:
     """A run, and its model on labelled data."""
 
     record: RunRecord
-    training: Dataset | None  # None where it is no longer there, or another one
+    training: Dataset | None  # None unless asked for, where it is no longer there, or another one
     judged: Judgement | None
     remarks: list[str] = field(default_factory=list)
 
@@ -53,28 +53,27 @@ def make_report(
     data: str | Place | None = None,
     *,
     executor: Executor | None = None,
-    judged: bool = True,
+    own_data: bool = False,
 ) -> Report:
-    """Read a run, and score its model on a data set, by default that of `eval_data` or `select` if it is still there.
+    """Read a run, and score its model on the data set `data`, if one is given.
 
-    Without `judged` it is scored on nothing. Raises FormatError if `run` is no run, MismatchError if the model cannot
-    score the data.
+    With `own_data` what the run's files name is opened too: its training data are described, and if `data` is None
+    the model is scored on those of `eval_data` or `select`, if they are still there. A run of somebody else may name
+    any path or URL. Raises FormatError if `run` is no run, MismatchError if the model cannot score the data.
     """
     record = read_run(run)
     remarks: list[str] = []
-    training = _training(record, remarks)
-    if record.model is None:
-        if data is not None:
-            raise MismatchError(f"{run}: no model yet; `distls resume {run}` continues the run")
-        judged = False
-    if not judged:
-        return Report(record, training, None, remarks)
-    assert record.model is not None
-    if data is not None:
+    training = _training(record, remarks) if own_data else None
+    if record.model is None and data is not None:
+        raise MismatchError(f"{run}: no model yet; `distls resume {run}` continues the run")
+    if record.model is not None and data is not None:
         found = judge(record.model, open_dataset(place_of(data)), str(run), executor)
         return Report(record, training, found, remarks)
-    if record.eval_path is None:
+    if record.model is None or record.eval_path is None:
         return Report(record, training, None, remarks)
+    if not own_data:
+        said = f"the model was not evaluated: the run names {record.eval_path}, which --own-data would read"
+        return Report(record, None, None, [said])
     try:
         found = judge(record.model, open_dataset(record.eval_path), str(run), executor)
     except (DistlsError, OSError) as error:
@@ -102,6 +101,7 @@ def write_report(
     data: str | Place | None = None,
     *,
     executor: Executor | None = None,
+    own_data: bool = False,
 ) -> None:
     """Write the report of a run, as of `make_report`, as one HTML file that needs no network.
 
@@ -114,4 +114,4 @@ def write_report(
 
     check_bokeh()
     check_target(place_of(out))
-    write_page(place_of(out), render_report(make_report(run, data, executor=executor)))
+    write_page(place_of(out), render_report(make_report(run, data, executor=executor, own_data=own_data)))

@@ -64,8 +64,8 @@ class Fitted:
     # The problem that it minimises, where that is no longer the one the method was given
     debias: DebiasProblem | None = None
     duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
-    # Objective and certificate as a record has them, where the method has computed them itself
-    known: Record | None = None
+    # Objective and certificate as a record has them, where the method computes them itself, perhaps by a read
+    known: Record | Callable[[Executor], Record] | None = None
     improved_weights: ImproveFn | None = (
         None  # Where the method can look for weights that have a better dual point
     )

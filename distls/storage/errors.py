@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Return one line of text with escapes in place of line breaks and of what a terminal or a browser obeys.
+
+    Every name and content of a file passes it on its way out: into messages, results on stdout, pages.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class DistlsError(Exception):
     """Base of all errors that distls raises on purpose; its text is one line."""
 
     def __str__(self) -> str:
-        # names from files may hold line breaks, or what a terminal obeys
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+        return printable(super().__str__())
 
 
 class ParameterError(DistlsError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import TextIO
 from distls.facts import percent
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, State, Status
+from distls.storage.errors import printable
 from distls.training.fit_facts import judged_fact, objective_fact
 from distls.training.run_folder import Run
 
@@ -80,7 +82,7 @@ class LineProgress(SilentCallback):
     def __init__(
         self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic, every: float = 1.0
     ) -> None:
-        self._stream = stream or sys.stderr
+        self._stream = stream or sys.stderr  # None where it was closed before the start
         self._clock, self._every = clock, every
         self._rounds, self._last = 0, clock()
         self._held: dict[str, Record] = {}  # the newest round of each fit, if it was not printed
@@ -97,10 +99,9 @@ class LineProgress(SilentCallback):
             else ""
         )
         which = f", {start.what}" if start.what else ""
-        print(
+        self._say(
             f"{start.method} ({start.loss}){which}: {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "
-            f"worker threads {start.n_slots}{limit}{idle}",
-            file=self._stream,
+            f"worker threads {start.n_slots}{limit}{idle}"
         )
 
     def on_round(self, event: RoundEvent) -> None:
@@ -119,8 +120,14 @@ class LineProgress(SilentCallback):
 
     def _print(self, what: str) -> None:
         name = f"{what}: " if self._named else ""
-        print(f"{name}{describe_round(self._held.pop(what))}", file=self._stream, flush=True)
+        self._say(f"{name}{describe_round(self._held.pop(what))}")
         self._last = self._clock()
+
+    def _say(self, text: str) -> None:
+        # a log that is full, closed or without a reader costs no round
+        if self._stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                print(printable(text), file=self._stream, flush=True)
 
 
 def describe_round(record: Record) -> str:

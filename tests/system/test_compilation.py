@@ -70,6 +70,8 @@ def test_who_compiles_has_the_bits_of_who_loads(tmp_path: Path, update: str) -> 
 
 @pytest.mark.slow
 def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path: Path) -> None:
+    """Fault: Damaged kernels of every process | before a fit with two workers | one note of each process; they are
+    compiled again | bits"""
     x, y = labelled_rows(300, 20, 3)
     write_dataset(tmp_path / "data", x, y)
     cache = tmp_path / "cache"

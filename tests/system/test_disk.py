@@ -90,6 +90,7 @@ LARGE = "a file grew past the allowed size"
 
 @pytest.mark.parametrize("share", [0.3, 0.9, 1.3, 1.7])
 def test_ingest_stops_and_resumes(disk: Disk, text: Path, tmp_path: Path, share: float) -> None:
+    """Fault: Disk full in `ingest` | at four points | one line; with more room the same ingest continues | bits"""
     arguments = ("--n-features", WIDE, "--partition-size", "32KiB", "--compress", "none", *SERIAL)
     assert distls("ingest", text, tmp_path / "whole", *arguments).code == 0
     whole = open_dataset(tmp_path / "whole")
@@ -179,6 +180,7 @@ def test_text_that_does_not_fit_is_one_line(disk: Disk, train: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_predict_writes_all_or_nothing(disk: Disk, train: Path, tmp_path: Path, ending: str) -> None:
+    """Fault: Disk full in `predict` | CSV and zarr | one line; no file | bits"""
     fit("mcid", train, tmp_path / "run", passes=1, eval_every=0)
     out = disk.path / f"p.{ending}"
     arguments = ("predict", tmp_path / "run", train, out, "--top", 4, *SERIAL)

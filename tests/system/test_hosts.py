@@ -95,6 +95,8 @@ class Fit:
 def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
     hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path
 ) -> None:
+    """Fault: A host's link is slow (40 of 100 Mbit/s) and is cut for 2 s | network namespaces: shaped for the whole
+    fit; the bridge's port set down in a round, then up | longer rounds; no worker lost | bits"""
     slow, cut = hosts.workers[:2]
     hosts.shape(slow, "40mbit")
     try:
@@ -117,6 +119,9 @@ def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
 def test_a_cut_link_loses_a_worker_and_nothing_else(
     hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path, mended: bool
 ) -> None:
+    """Fault: A host is cut off until the fit has continued without it; permanently | the bridge's port set down in a
+    round | one round waits for Dask's `comm.timeouts.tcp` (30 s; 11 s in the test), then continues on other
+    workers; the host's worker ends | bits"""
     lost = hosts.workers[2]
     training = Fit(hosts, data, tmp_path / "run")
     training.when(training.all_work)

@@ -185,6 +185,8 @@ def _check_resumed(stalled: Stalled, run: Path, undisturbed: str) -> None:
 def test_a_round_that_does_not_end(
     stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str, number: int
 ) -> None:
+    """Fault: Ctrl-C, SIGTERM, SIGHUP in a round that never ends | all tasks of a local cluster | one line that names
+    `distls resume`; a checkpoint, exit code 3 | bits"""
     run = tmp_path / "run"
     stalled.start(*_fit(data, run, "--workers", 2))
     stalled.when(lambda: _rounds(run) >= 3)
@@ -202,6 +204,8 @@ def test_a_round_that_does_not_end(
 def test_a_round_that_does_not_end_on_a_running_cluster(
     stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
 ) -> None:
+    """Fault: SIGTERM in a round that never ends, with `--scheduler` | all tasks of a running cluster | one line that
+    names `distls resume`; a checkpoint, exit code 3 | bits"""
     run, contact = tmp_path / "run", tmp_path / "scheduler.json"
     where = ["--scheduler-file", str(contact), "--no-dashboard"]
     servers = [
@@ -253,6 +257,8 @@ def test_what_is_to_be_stuck_is_there(phase: str) -> None:
 def test_what_is_stuck_before_the_first_round(
     stalled: Stalled, data: Path, tmp_path: Path, phase: str
 ) -> None:
+    """Fault: SIGTERM while the driver is stuck before the first round | start of the cluster, preparation | one line
+    after 9 s, exit code 3"""
     stalled.hold()
     stalled.start(*_fit(data, tmp_path / "run", "--workers", 1), faults=STUCK[phase])
     stalled.when_reached()
@@ -265,7 +271,11 @@ def test_what_is_stuck_before_the_first_round(
 def test_what_is_stuck_loses_nothing_that_was_saved(
     stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str, phase: str, numbers: tuple[int, ...]
 ) -> None:
-    """A second signal is obeyed at once; a single one when the driver has had its time."""
+    """A second signal is obeyed at once; a single one when the driver has had its time.
+
+    Fault: SIGTERM, or a second Ctrl-C, while the driver is stuck | in a kernel, in the write of a checkpoint |
+    one line, exit code 3; the checkpoints there were | bits
+    """
     run = tmp_path / "run"
     executor = ("--executor", "serial", "--checkpoint-seconds", 0)
     if len(numbers) > 1:
@@ -287,6 +297,7 @@ def test_what_is_stuck_loses_nothing_that_was_saved(
 def test_a_cluster_that_does_not_close(
     stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
 ) -> None:
+    """Fault: SIGTERM, and the cluster does not close | the client's close | one line after 9 s, exit code 3 | bits"""
     run = tmp_path / "run"
     stalled.start(*_fit(data, run, "--workers", 1), faults=STUCK["close"])
     stalled.when(lambda: _rounds(run) >= 3)
@@ -316,6 +327,8 @@ def _work(command: str, data: Path, place: Path) -> list[object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["ingest", "columns", "generate", "predict", "evaluate", "demo"])
 def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, command: str) -> None:
+    """Fault: Ctrl-C in ingest, columns, generate, predict, evaluate, demo | workers' tasks | one line, exit code 3;
+    nothing partial of predictions"""
     if command in ("predict", "evaluate"):
         fit("mcid", data, tmp_path / "run", passes=1, eval_every=0)
     before = {path.name for path in tmp_path.iterdir()}
@@ -331,7 +344,10 @@ def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, co
 
 @pytest.mark.slow
 def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str) -> None:
-    """The last whole round is saved, although nobody can be told."""
+    """The last whole round is saved, although nobody can be told.
+
+    Fault: The terminal is closed | in a fit | exit code 3, a checkpoint | bits
+    """
     run = tmp_path / "run"
     arguments = [str(each) for each in _fit(data, run, "--workers", 1) if each != "--quiet"]
     number, terminal = os.forkpty()
@@ -353,6 +369,7 @@ def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path,
 
 @pytest.mark.slow
 def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data: Path, tmp_path: Path) -> None:
+    """Fault: Modules in the current folder named like installed ones | `distls`, `distributed`, `numpy` | nothing"""
     for name in ("distls", "distributed", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w').close()\n")
     program = "from distls.cli import main; main()"

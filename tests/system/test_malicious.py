@@ -310,6 +310,7 @@ DATASETS = {
 @pytest.mark.slow_cases("absurd rows", "column numbers")
 @pytest.mark.parametrize("attack", sorted(DATASETS))
 def test_datasets(at, attack):
+    """Fault: A malicious data set | metadata, table, chunks, links | one line, exit code 1; no model, no predictions"""
     change, message = DATASETS[attack]
     change(at / "data")
     # the plan of a fit knows before a chunk is looked at what terabytes are
@@ -485,6 +486,7 @@ MODELS = {
 
 @pytest.mark.parametrize("attack", sorted(MODELS))
 def test_models(at, attack):
+    """Fault: A malicious model | bundle, arrays, recipe, links | one line, exit code 1"""
     change, message = MODELS[attack]
     change(at / MODEL)
     assert message in refused("evaluate", at / "run", at / "data", *SERIAL[:2])
@@ -574,6 +576,8 @@ RUNS = {
 
 @pytest.mark.parametrize("attack", sorted(RUNS))
 def test_runs(at, attack):
+    """Fault: A malicious run or checkpoint | configuration, status, state, links, lock | one line, exit code 1;
+    nothing written through a link"""
     change, message = RUNS[attack]
     secret = (at.parent / "secret" / "file").read_text()
     change(at / "sgd")
@@ -696,6 +700,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("attack", sorted(SOURCES))
 def test_arrays_as_sources(tmp_path, attack):
+    """Fault: A malicious source | npy, npz, IDX | one line, exit code 1; no output folder"""
     name, make = SOURCES[attack]
     make(tmp_path / name)
     np.save(tmp_path / "labels.npy", np.arange(2))
@@ -940,7 +945,11 @@ def use(root, what):
     bit=st.integers(0, 9),
 )
 def test_changed_values_and_bits(fuzzed, kind, place, value, flip, bit):
-    """Any value of a description replaced, checksums made right but of a checkpoint; or any bit turned."""
+    """Any value of a description replaced, checksums made right but of a checkpoint; or any bit turned.
+
+    Fault: Any bit or value of a description changed | data set, columns, array, model, configuration, status,
+    checkpoint; 40 changes of each; 280 changes | used as before, or one line
+    """
     name, what = FUZZED[kind]
     path = fuzzed / name if name else checkpoint(fuzzed / "sgd") / "bundle.json"
     before = path.read_bytes()

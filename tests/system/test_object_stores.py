@@ -168,6 +168,8 @@ def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: 
 def test_the_same_bits_from_a_store_that_fails(
     faults: Faults, text: Path, on_disk: Tour, what: dict[str, Any], tmp_path: Path
 ) -> None:
+    """Fault: Every 7th request answered 500; slow reads; every 5th answer and 6th upload cut in the middle | ingest,
+    fit, evaluate, predict | nothing; everything complete | bits"""
     for name, value in what.items():
         setattr(faults, name, value)
     found = tour(f"{BUCKET}/{tmp_path.name}", text, None, {"mcid": METHODS["mcid"]})
@@ -213,6 +215,8 @@ def sha256(done: FitResult) -> str:
 def test_a_killed_driver_goes_on_from_its_checkpoint(
     faults: Faults, data: str, undisturbed: str, command: Callable[..., Any]
 ) -> None:
+    """Fault: SIGKILL of the driver of a run in a store | after a checkpoint, a half-written one added | a run that
+    `resume` continues; the half is removed | bits"""
     run = place_of(f"{BUCKET}/killed")
     serial = ("--executor", "serial", "--quiet", "--checkpoint-seconds", "0")
     faults.slow = 0.05  # it must not end before it is killed
@@ -235,6 +239,8 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(
 def test_a_store_that_is_gone_ends_the_fit_in_one_line(
     faults: Faults, data: str, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Fault: A store that becomes unreachable | from the fifth round of a fit | one line with the URL; a run that
+    `resume` continues | bits"""
     monkeypatch.setenv("DISTLS_STORE_RETRY_SECONDS", "1")
     forget_clients()
     run = f"{BUCKET}/gone"
@@ -269,6 +275,8 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(
 
 @pytest.mark.slow
 def test_an_ingest_goes_on(faults: Faults, text: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault: An ingest that is ended between two objects | at its 40th write | one line; repeating the ingest
+    continues it | bits"""
     write_parts, calls = StorePath.write_parts, iter(range(10**6))
 
     def stop(place: StorePath, *parts: Any) -> None:
@@ -288,6 +296,8 @@ def test_an_ingest_goes_on(faults: Faults, text: Path, data: str, monkeypatch: p
 
 
 def test_a_changed_object_is_refused(faults: Faults, text: Path) -> None:
+    """Fault: An object changed, truncated, deleted | an array of a partition, one after the other; 3 changes | one
+    line naming partition and array"""
     ingest([str(text)], f"{BUCKET}/changed", partition_size=PARTITION)
     changed = open_dataset(f"{BUCKET}/changed")
     chunk = place_of(f"{BUCKET}/changed/rows/00000001/indices/c/0")

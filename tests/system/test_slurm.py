@@ -215,6 +215,9 @@ def _requeue(slurm: Slurm, _place: Path, job: int) -> int:
 def test_a_job_that_was_ended_is_continued(
     slurm: Slurm, train: Path, place: Path, interrupt: Callable[[Slurm, Path, int], int], protocol: str
 ) -> None:
+    """Fault: SLURM warns a job that its time is nearly over; requeues it, as after the loss of a node | a real
+    SLURM, after the third round | exit code 3, a checkpoint; the job starts again; both resume with no round
+    missing or repeated | bits"""
     (place / "train").symlink_to(train)
     (place / "settings").mkdir()
     shutil.copy(DEPLOY / "distls.yaml", place / "settings")

@@ -145,6 +145,7 @@ def _arguments(documents: Path, run: Path, *options: object) -> list[object]:
 def test_same_bits_and_nothing_readable_on_the_way(
     standing: Standing, command: Callable[..., Any], documents: Path, tmp_path: Path
 ) -> None:
+    """Fault: An eavesdropper on the connection | between driver and scheduler | nothing | bits"""
     model = fit("mcid", documents, params={"loss": "hinge", "alpha": 1e-4}, passes=PASSES, eval_every=0).model
     assert model is not None
     recorder = Recorder(standing.address)
@@ -172,6 +173,8 @@ def test_strangers_are_refused(
     tmp_path: Path,
     strangers: list[str],
 ) -> None:
+    """Fault: Clients without encryption, with another authority, with another certificate | at a scheduler with TLS,
+    all three at once; 3 clients | one line, exit code 1; no run"""
     tcp = standing.address.replace("tls:", "tcp:")
     plain = command(*_arguments(documents, tmp_path / "plain", "--scheduler", tcp))
     other = command(*_arguments(documents, tmp_path / "other", "--scheduler", standing.address, *strangers))
@@ -192,6 +195,8 @@ def test_strangers_are_refused(
 
 @pytest.mark.slow
 def test_workers_of_strangers_are_refused(standing: Standing, tmp_path: Path, strangers: list[str]) -> None:
+    """Fault: Workers without encryption, with another authority | at a scheduler with TLS, both at once; 2 workers |
+    the worker ends; the cluster keeps its own"""
     tcp = standing.address.replace("tls:", "tcp:")
     certificate = ["--tls-ca-file", strangers[1], *strangers[2:]]
     quiet = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
@@ -249,6 +254,8 @@ def _speaks_tls_only(port: int, certificates: Certificates) -> bool:
 def test_open_to_other_machines_is_open_by_tls_only(
     command: Callable[..., Any], tmp_path: Path, number: int
 ) -> None:
+    """Fault: The ports are scanned | all ports that `distls cluster --host 0.0.0.0 --tls` opens; ended by SIGINT,
+    SIGTERM | TLS only; one line, exit code 0, no key remains"""
     folder = tmp_path / "tls"
     made = Standing(
         command(

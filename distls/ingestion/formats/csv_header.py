@@ -12,6 +12,7 @@ from msgspec import structs
 
 from distls.ingestion.formats.tables import LABEL_NAMES, named_columns, position_of
 from distls.ingestion.request.like import Like, known_dialect, missing_values
+from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.table_columns import MISSING, Dialect, are_documents, is_number
@@ -21,6 +22,7 @@ from distls.workers.ingestion.records.messages import CONVERT
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
+_QUOTED = re.compile('"[^"]*"')
 _FEW_ROWS = 10  # too few to tell that labels recur
 _COMMAS = Dialect(decimal=",")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")  # or a decimal comma and three digits
@@ -165,12 +167,14 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
 
 def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str, list[list[str]]]:
     """Return the separator, and the lines cut into fields."""
-    if expected.given.separator is not None:
-        separator = checked_separator(expected.given.separator)
-        return separator, _split(lines, separator)
+    given = expected.given.separator
     own = () if expected.dialect is None else (expected.dialect.separator,)
-    rows = {separator: _split(lines, separator) for separator in (*own, *_SEPARATORS)}
-    possible = [separator for separator in rows if len(rows[separator][0]) > 1]
+    marks = dict.fromkeys((*own, *_SEPARATORS) if given is None else (checked_separator(given),))
+    # before they are taken apart: a line of 64 MiB may have as many fields
+    rows = {m: _split(lines, m) for m in marks if _count_fields(lines[0], m) <= MOST_COLUMNS}
+    possible = [separator for separator in rows if len(rows[separator][0]) > 1 or given is not None]
+    if not possible and len(rows) < len(marks):
+        raise too_many_columns(max(_count_fields(lines[0], mark) for mark in marks), f"{path}: ")
     if not possible and 1 in expected.widths:
         unused = (separator for separator in rows if not any(separator in line for line in lines))
         separator = next(unused, _SEPARATORS[0])
@@ -189,7 +193,7 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
         return expected.has_names(first), width in expected.widths, agreeing, width
 
     separator = max(possible, key=fitness)
-    if separator == "," and not own:
+    if separator == "," and not own and given is None:
         # a comma may be the decimal mark in fields between others
         separator = next((s for s in possible if s != "," and _has_decimal_commas(rows[s])), separator)
     return separator, rows[separator]
@@ -217,6 +221,10 @@ def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> st
         if commas and all(is_number(_COMMAS.plain(value)) for value in values):
             found = ","
     return found
+
+
+def _count_fields(line: str, separator: str) -> int:
+    return (line if '"' not in line else _QUOTED.sub("", line)).count(separator) + 1
 
 
 def checked_separator(text: str) -> str:

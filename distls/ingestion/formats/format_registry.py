@@ -88,9 +88,8 @@ def format_of(
     if found is not None:
         return found
     first = start.content.split(b"\n", 1)[0][:40].decode("utf-8", "backslashreplace")
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
     raise BadInputError(
-        f'{file.path}: not recognised by its name or its start ("{shown}"); '
+        f'{file.path}: not recognised by its name or its start ("{first}"); '
         f"name its format, one of {', '.join(_FORMATS)}"
     )
 

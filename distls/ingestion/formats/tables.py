@@ -11,7 +11,7 @@ import msgspec
 from distls.ingestion.request.format_options import TableColumns
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import shared_options
+from distls.ingestion.request.source_plan import check_columns, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
@@ -33,7 +33,8 @@ TABLE_REFUSES = {
 
 
 def table_facts(read: TableOptions) -> dict[str, Any]:
-    """Return the fields of a `SourcePlan` that follow from the columns of a table."""
+    """Return the fields of a `SourcePlan` that follow from the columns of a table; refuse too many of them."""
+    check_columns(read.columns, [feature.name for feature in read.features])
     written = bool(read.dialect.missing)  # typed values have no dialect, unless some stand for none
     return {
         "headers": (ArrayHeader(-1, first_columns(read.features)[-1], sparse=not read.dense),),

@@ -11,7 +11,7 @@ from pathlib import Path
 from distls.storage.dataset.dataset import is_dataset
 from distls.storage.errors import BadInputError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile
+from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, line_too_long
 
 
 def _no_folder(path: Path) -> bool:
@@ -63,13 +63,16 @@ def start_of(file: SourceFile, n_bytes: int = 2**16) -> bytes:
 
 
 def first_lines(file: SourceFile) -> bytes:
-    """Return the start of a file with at least two whole lines."""
+    """Return the start of a file with at least two whole lines; raise BadInputError if the first is too long."""
     n_bytes = 2**16
     while True:
         start = start_of(file, n_bytes)
         if len(start) < n_bytes or start.count(b"\n") > 1 or n_bytes > MAX_LINE:
-            return start if len(start) == n_bytes or start.endswith(b"\n") else start + b"\n"
-        n_bytes *= 4
+            break
+        n_bytes = min(4 * n_bytes, MAX_LINE + 1)
+    if len(start) > MAX_LINE and b"\n" not in start:
+        raise line_too_long(file.path, 1)
+    return start if len(start) == n_bytes or start.endswith(b"\n") else start + b"\n"
 
 
 def whole_lines(start: bytes) -> bytes:

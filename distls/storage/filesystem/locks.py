@@ -18,6 +18,7 @@ from distls.storage.filesystem.paths import Place, StorePath
 
 DATASET_LOCK = ".lock"  # in a dataset that is being written
 
+_SIGNED = b'{"process": '  # how a lock begins, unless it is empty
 # errors of file systems without locks, where this process is assumed to be alone
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -72,6 +73,7 @@ def _acquired(path: Path, what: str) -> BinaryIO:
             _lock(file, path, what)
             # The holder may have removed the file between opening and locking: then the lock is on no name.
             if _is_there(file, path):
+                _check_ours(file, path)
                 _sign(file)
                 return file
         except BaseException:
@@ -108,6 +110,13 @@ def _is_there(file: BinaryIO, path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False
+
+
+def _check_ours(file: BinaryIO, path: Path) -> None:
+    """Refuse a file of another program under that name, which would be emptied and removed."""
+    file.seek(0)
+    if not _SIGNED.startswith(file.read(len(_SIGNED))):
+        raise StorageError(f"{path}: not a lock of distls; move that file elsewhere")
 
 
 def _sign(file: BinaryIO) -> None:

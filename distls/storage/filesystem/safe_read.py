@@ -135,6 +135,16 @@ def read_bytes(path: Place, within: Place | None = None, *, limit: int | None = 
     return read_with_retries(read, path)
 
 
+def first_bytes(path: Place, count: int) -> bytes:
+    """Return the start of a file, by which it is judged; nothing of what is no file: a pipe would wait."""
+    if not path.is_file():
+        return b""
+    if isinstance(path, StorePath):
+        return bytes(path.read_range(0, count))
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def _check_size(path: Any, size: int, limit: int | None) -> None:
     if limit is not None and size > limit:
         raise FormatError(

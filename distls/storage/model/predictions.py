@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 import shutil
 import tempfile
 import uuid
@@ -17,14 +20,48 @@ from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.dataset.row_origins import OriginFacts, RowSources
 from distls.storage.filesystem.atomic import replace_directory
 from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import first_bytes, read_json
 
+_ORIGINS = ("source_row", "source_file", "id_text", "id_ends")
 _CHUNK_ROWS = 65_536
 _CHUNK_BYTES = 2**20
 
 
-def are_predictions(path: Place) -> bool:
-    """Return whether `path` is a group of predictions, not a data set or a group of another program."""
-    return any((path / name / "zarr.json").is_file() for name in ("prediction", "score"))
+_START_BYTES = 2**16  # of a CSV file that is judged
+# Columns, in their order, and line ends as only we write them.
+_HEADER = re.compile(
+    r"row,(prediction(,prediction_\d+)*|(labels,)?label,(score|probability)(,label_\d+,(score|probability)_\d+)*)"
+    r"(,source_file)?(,source_row)?(,id)?\r\n"
+)
+_MEMBERS = {"zarr.json", "prediction", "label", "score", "labels", *_ORIGINS}
+
+
+def are_predictions(path: Place, *, whole: bool = True) -> bool:
+    """Return whether a file or group is one of predictions, by its content: nothing else is ever replaced or removed.
+
+    Not `whole`, it may be what a killed process has left of one.
+    """
+    if path.is_dir():
+        return _is_group(path, whole)
+    start = first_bytes(path, _START_BYTES)
+    text = start.decode("utf-8", "replace")
+    if not _HEADER.match(text):
+        return not (whole or start)
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    if len(start) == _START_BYTES or not whole:
+        rows = rows[:-1]  # the last one may be cut
+    return all((len(row), row[0]) == (len(header), str(number)) for number, row in enumerate(rows))
+
+
+def _is_group(path: Place, whole: bool) -> bool:
+    names = {member.name for member in path.iterdir()}
+    if names - _MEMBERS or not whole:
+        return not names - _MEMBERS
+    try:
+        found = read_json(path / "zarr.json", dict[str, Any], path)["attributes"].keys() - {"files"}
+    except (OSError, ValueError, LookupError, AttributeError):
+        return False
+    return {"prediction"} <= names if not found else {"label", "score"} <= names and found == {"classes"}
 
 
 class PredictionArrays:

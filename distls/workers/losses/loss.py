@@ -139,6 +139,15 @@ class Loss(_NoFields):
         """
         raise ValueError(f"{self.name} has no conjugate")
 
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return the second derivatives in each score, shape (n, k), from the gradients."""
+        raise ValueError(f"{self.name} has no second derivatives")
+
+    def curvature_product(self, gradients: Floats, directions: Floats) -> Floats:
+        """Return each row's matrix of second derivatives times a direction (n, k), from the gradients."""
+        # of a sum over the outputs the matrix is diagonal
+        return self.curvature(gradients) * directions
+
     def score_step(self, k: int, n_rows: int) -> float:
         """Return the size in k scores of AdaGrad's steps on so many rows."""
         return 0.5 * math.sqrt(k)  # docs/decisions/0011

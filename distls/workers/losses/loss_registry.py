@@ -115,6 +115,10 @@ _CAPABILITIES: dict[str, tuple[Callable[[Loss, bool], bool], str]] = {
     "curvature": (lambda loss, _: has_row_function(loss, "row_curvature"), "it has no second derivatives"),
     "coordinate_descent": (_has(*_DESCENT), "it has no derivatives in a column of scores"),
     "dual": (lambda loss, _: has_row_function(loss, "dual_step"), "it has no dual step"),
+    "second_order": (
+        lambda loss, _: type(loss).curvature is not Loss.curvature,
+        "it has no matrix of second derivatives",
+    ),
     "smooth": (lambda loss, _: loss.smooth, "its gradient is not Lipschitz continuous"),
     "separable": (lambda loss, _: loss.separable, "it is no sum over the outputs"),
     "single_output": (lambda loss, _: loss.single_output is not None, "it has no form of one output"),
@@ -136,8 +140,8 @@ def losses_with(*, target: Target | None = None, **required: bool) -> tuple[str,
         Whether it has the property: ``slopes`` (`row_gradient`), ``curvature`` (`row_curvature`),
         ``coordinate_descent`` (`add_score_gradient`, `add_score_curvature` and `score_change`; with
         ``target="multilabel"`` those of sets of labels), ``dual`` (`dual_step`, with the conjugate),
-        ``single_output``, ``binary``, ``probabilities``, and ``smooth``, ``separable``, ``stochastic``, ``quadratic``
-        as `Loss` has them.
+        ``single_output``, ``binary``, ``probabilities``, ``second_order`` (`Loss.curvature`), and ``smooth``,
+        ``separable``, ``stochastic``, ``quadratic`` as `Loss` has them.
     """
     return tuple(name for name in _losses if not lacks(name, target=target, **required))
 

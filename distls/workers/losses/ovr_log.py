@@ -91,6 +91,11 @@ class OvrLog(Loss):
         np.negative(np.logaddexp(0.0, -scores), out=scores)
         return softmax_in_place(scores)
 
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return the derivatives of the sigmoids."""
+        size = np.abs(gradients)
+        return np.asarray(size * (1.0 - size))
+
     def lipschitz(self, k: int) -> float:
         """Return 1/4, the largest derivative of the sigmoid."""
         return 0.25

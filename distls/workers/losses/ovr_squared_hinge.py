@@ -51,6 +51,10 @@ class OvrSquaredHinge(Loss):
         """Return ``sum_c a_c^2 / 2 - t_c a_c``."""
         return np.asarray((0.5 * np.square(duals) - class_signs(y, duals.shape[1]) * duals).sum(axis=1))
 
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return 1 within the margin, where the gradient is not zero (Mangasarian's generalised Hessian)."""
+        return np.asarray(gradients != 0.0, np.float64)
+
     def lipschitz(self, k: int) -> float:
         """Return 1."""
         return 1.0

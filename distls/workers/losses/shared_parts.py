@@ -92,6 +92,10 @@ class SingleOutput(Loss):
         """Return the conjugate of the single output's loss, half of that of both."""
         return self.both.conjugate(duals, y)
 
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return the second derivative of the single output's loss."""
+        return self.both.curvature(gradients)
+
     def lipschitz(self, k: int) -> float:
         """Return that of the form with two outputs."""
         return self.both.lipschitz(k)

@@ -69,6 +69,17 @@ class Softmax(Loss):
         masses = np.maximum(masses, 0.0)  # by rounding less than zero, where others have all mass
         return np.asarray(xlogy(masses, masses).sum(axis=1))
 
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return ``p (1 - p)``."""
+        size = np.abs(gradients)  # 1 - p of the row's class, p of the others
+        return np.asarray(size * (1.0 - size))
+
+    def curvature_product(self, gradients: Floats, directions: Floats) -> Floats:
+        """Return ``(diag(p) - p p^T) v`` of each row."""
+        p = np.where(gradients < 0.0, 1.0 + gradients, gradients)
+        moved = p * directions
+        return np.asarray(moved - p * moved.sum(axis=1, keepdims=True))
+
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by their softmax, and return them."""
         return softmax_in_place(scores)

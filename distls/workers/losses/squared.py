@@ -63,6 +63,10 @@ class Squared(Loss):
             return np.asarray(values - duals[np.arange(len(y)), y])
         return np.asarray(values - (duals * y).sum(axis=1))
 
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return 1."""
+        return np.ones_like(gradients, np.float64)
+
     def lipschitz(self, k: int) -> float:
         """Return 1."""
         return 1.0

@@ -295,7 +295,7 @@ def test_parameters_have_six_digits_and_the_files_all(data: Dataset, tmp_path: P
     text = "\n".join(run_lines(tmp_path / "r"))
     assert "alpha=1e-06," in text
     assert str(alpha) not in text
-    page = str(render_report(make_report(tmp_path / "r", judged=False)))
+    page = str(render_report(make_report(tmp_path / "r")))
     assert "\nalpha=1e-06" in page
     # the command repeats the run, to the bit
     assert f"-p alpha={alpha}" in page

@@ -69,6 +69,8 @@ def test_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
 
 
 def test_lost_duals_are_said_to_be_lost(data: Dataset, tmp_path: Path) -> None:
+    """Fault: Duals (RUN/state of `sdca`) removed after the fit | `distls evaluate` on the training data | the
+    scores, and a note that objective and gap are not recomputed"""
     fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
     for file in (tmp_path / "run" / "state").glob("*.npy"):
         file.unlink()

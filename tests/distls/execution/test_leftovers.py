@@ -59,6 +59,8 @@ def temporary() -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_the_folders_of_a_killed_driver_are_swept_at_the_next_start(tmp_path: Path, temporary: Path) -> None:
+    """Fault: What a killed driver leaves among temporary files | Dask's scratch, sockets | nothing; swept at the
+    next start, what is in use is not"""
     (tmp_path / "script.py").write_text(_CLUSTER)
     killed = _start(tmp_path / "script.py", temporary)
     family = psutil.Process(killed.pid).children(recursive=True)

@@ -103,6 +103,8 @@ def _of_server(_item: object) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", ["small", "large"])
 def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, shared: str) -> None:
+    """Fault: SIGKILL of all workers at once, with the process that they are forked from | in a task that shares
+    little, and much | nothing"""
     executor = start_local(2)
     try:
         workers = list(executor.each_worker(_pid, None).values())
@@ -142,6 +144,8 @@ def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None
 def test_workers_that_cannot_be_started_again_are_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Fault: Workers that cannot be started again | after the SIGKILL of all, no memory for processes | one line at
+    once; `resume` continues"""
     executor = start_local(2)
 
     def refused(*_: object) -> None:
@@ -162,7 +166,10 @@ def test_workers_that_cannot_be_started_again_are_not_waited_for(
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("call", ["map", "reduce"])
 def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str) -> None:
-    """What is shared is small: nothing but the tasks is lost, and they were meant for workers that are no more."""
+    """What is shared is small: nothing but the tasks is lost, and they were meant for workers that are no more.
+
+    Fault: SIGKILL of all workers at once | in a task that shares little, one worker and two | nothing
+    """
     executor = start_local(workers)
     try:
         victims = list(executor.each_worker(_pid, None).values())
@@ -222,7 +229,11 @@ def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["each_worker", "reduce"])
 def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -> None:
-    """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared."""
+    """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared.
+
+    Fault: A stopped worker without a nanny is asked, or takes the weights | under a running scheduler | done by
+    others when its heartbeat is missed
+    """
     with cluster(tmp_path, environment={"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"}) as there:
         worker = there.add_worker()
         there.wait_for_workers(1)
@@ -289,6 +300,8 @@ def test_it_is_said_that_nothing_goes_on(
 def test_a_scheduler_that_is_stopped_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Fault: A scheduler that is stopped (SIGSTOP) | before a round | one line after 120 s (1 s in the test);
+    `resume` continues"""
     with cluster(tmp_path) as there:
         there.add_worker()
         there.wait_for_workers(1)

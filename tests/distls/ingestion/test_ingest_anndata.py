@@ -306,7 +306,11 @@ def promise(store, name, count):
 @pytest.mark.parametrize("name", ["a2.zarr", "a3.zarr", "shards3.zarr"])
 @pytest.mark.parametrize("member", ["obs/kind/categories", "obs/word", "var/_index"])
 def test_a_chunk_of_strings_that_promises_more_than_it_has_is_refused(tmp_path, name, member):
-    """A promised string takes 8 bytes before the first is read; four bytes promise 32 GiB."""
+    """A promised string takes 8 bytes before the first is read; four bytes promise 32 GiB.
+
+    Fault: A chunk of strings of an AnnData store that promises more of them than it has | categories, labels,
+    names of features; zarr 2, 3, shards | one line, exit code 1, before room is made
+    """
     store = write(tmp_path / name, make())
     label = member.split("/")[1] if member.startswith("obs") else "kind"
     if (store / member / "values").exists():  # with pandas 3 they may be missing

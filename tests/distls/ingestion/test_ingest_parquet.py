@@ -267,6 +267,8 @@ def test_refused_rows_are_skipped_and_counted(tmp_path):
 
 
 def test_checksums_of_pages_are_verified(tmp_path):
+    """Fault: A byte of a Parquet file with checksums of pages changed | a value of a source | one line, exit code 1;
+    no output folder"""
     columns = {"n": pa.array(np.arange(100.0)), "y": pa.array(np.arange(100) % 2)}
     path = tmp_path / "a.parquet"
     plain = {"compression": "none", "use_dictionary": False, "column_encoding": {"n": "PLAIN", "y": "PLAIN"}}
@@ -350,7 +352,10 @@ def test_text_that_is_not_utf8_is_refused(tmp_path, column):
 
 @pytest.mark.parametrize("asked", [{"categorical": ["kind"]}, {"label_column": "kind"}])
 def test_codes_without_values_are_refused(tmp_path, monkeypatch, asked):
-    """A damaged dictionary page: Arrow reads the column, and fails when it is decoded."""
+    """A damaged dictionary page: Arrow reads the column, and fails when it is decoded.
+
+    Fault: Codes of a Parquet column without values | a dictionary page | one line, exit code 1; no output folder
+    """
     path = tmp_path / "a.parquet"
     kind = pa.array(["a", "b", "a"]).dictionary_encode()
     pq.write_table(pa.table({"kind": kind, "n": [1.0, 2.0, 3.0], "y": [0, 1, 0]}), path)

@@ -14,6 +14,7 @@ import distls.ingestion.request.source_plan
 import distls.workers.ingestion.parsing.text_blocks
 from distls.ingestion.formats.format_registry import format_names
 from distls.ingestion.ingest import ingest
+from distls.ingestion.request.source_plan import check_columns
 from distls.storage.errors import (
     BadInputError,
     ParameterError,
@@ -62,6 +63,47 @@ def test_a_line_that_cannot_be_a_row_is_refused_before_it_fills_the_memory(tmp_p
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.svm", tmp_path / "d")
     assert str(caught.value) == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not text in lines"
+
+
+FIRST_LINES = {
+    "a.csv": (b"a,", {"label_column": 0}),
+    "one-word.csv": (b"a", {"label_column": 0}),
+    "a.svm": (b"1 1:", {}),
+    "a.vw": (b"1 | a", {}),
+    "a.txt": (b"ja\ta word ", {"format": "text"}),
+    "a.jsonl": (b'{"text": "', {"text_column": "text", "label_column": "y"}),
+    "documents.csv": (b'label,text\nja,"', {"text_column": "text"}),
+}
+
+
+@pytest.mark.slow_cases("(?!a.csv)")
+@pytest.mark.parametrize("name", FIRST_LINES)
+def test_a_first_line_is_refused_as_later_ones_are(tmp_path, name):
+    """Fault: A first line that does not end | compressed sources, each format of lines | one line, after 64 MiB"""
+    start, options = FIRST_LINES[name]
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(start + b"7" * (65 * 2**20), 1))
+    with pytest.raises(BadInputError, match="a line of more than 64 MiB"):
+        ingest(tmp_path / f"{name}.gz", tmp_path / "d", **options)
+
+
+@pytest.mark.parametrize("separator", [None, ";"])
+def test_a_header_of_more_columns_than_can_be_named_is_not_taken_apart(tmp_path, monkeypatch, separator):
+    monkeypatch.setattr("distls.ingestion.formats.csv_header._split", lambda lines, separator: 1 / 0)
+    mark = separator or ","
+    (tmp_path / "a.csv").write_text(f"a{mark}" * 1_400_000 + "\n")
+    given = {} if separator is None else {"separator": separator}
+    if separator is None:
+        monkeypatch.setattr("distls.ingestion.formats.csv_header._SEPARATORS", (",",))
+    with pytest.raises(
+        BadInputError, match="1,400,001 columns, whose names need more than 64 MiB of metadata"
+    ):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="a", **given)
+
+
+def test_columns_that_metadata_cannot_name_are_refused():
+    check_columns(names := [f"{i:07}" for i in range(1_000_000)], names)
+    with pytest.raises(BadInputError, match="the table has 1,200,000 columns"):
+        check_columns(names := [f"{i:07}" for i in range(1_200_000)], names)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,13 @@ from scipy.special import softmax
 
 from distls.evaluation.evaluate import evaluate
 from distls.execution.serial import SerialExecutor
+from distls.ingestion.ingest import ingest
 from distls.prediction.predict import predict
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.locks import locked
 from distls.storage.model.model import LinearModel, save_model
+from distls.training.fitting import fit
 from distls.workers.prediction.predict_task import top_classes
 
 CLASSES = ["a,b", 'say "x"', "é", 7, "two\nlines"]
@@ -101,9 +103,12 @@ def test_from_a_run_with_progress(dataset: Dataset, model: LinearModel, tmp_path
 def test_what_a_killed_process_left_is_swept(
     dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
 ) -> None:
-    (tmp_path / f"out.{ending}.0123abcd.partial").write_text("half")
+    """Fault: What a killed `predict` left half-written | before the next one of that name | nothing; it is swept"""
+    (tmp_path / f"out.{ending}.0123abcd.partial").write_text('row,label,score\r\n0,"a,b",1.5\r\n1,"tw')
     (tmp_path / f"out.{ending}.4567abcd.partial").mkdir()
-    others = {"in.csv.0123abcd.partial", f"out.{ending}.partial", f"my-out.{ending}.0123abcd.partial"}
+    zarr.create_group(str(tmp_path / f"out.{ending}.89abcdef.partial"), attributes={"classes": ["a"]})
+    # nothing that a name alone says is ours
+    others = {"in.csv.0123abcd.partial", f"out.{ending}.partial", f"out.{ending}.cdef0123.partial"}
     for name in others:
         (tmp_path / name).write_text("not ours")
     predict(model, dataset, tmp_path / f"out.{ending}")
@@ -223,6 +228,73 @@ def test_predictions_are_replaced_when_the_new_ones_are_complete(
         fresh.name,
         place.name,
     ]
+
+
+OTHERS_FILES = {
+    "a source": "a,b,y\r\n1,2,ja\r\n",
+    "columns in another order": "row,score,label\r\n0,1.5,a\r\n",
+    "a column of another program": "row,label,score,mine\r\n0,a,1.5,x\r\n",
+    "other line ends": "row,label,score\n0,a,1.5\n",
+    "other rows": "row,label,score\r\n7,a,1.5\r\n3,b,2\r\n",
+    "other lines below": "row,label,score\r\n0,a,1.5\r\nmy notes\r\n",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS_FILES)
+def test_only_predictions_are_replaced(
+    dataset: Dataset, model: LinearModel, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / "mine.csv"
+    out.write_text(OTHERS_FILES[name], newline="")
+    with pytest.raises(MismatchError, match="not predictions of distls"):
+        predict(model, dataset, out, overwrite=True)
+    assert out.read_bytes() == OTHERS_FILES[name].encode()
+
+
+def test_a_group_of_another_program_is_not_replaced(
+    dataset: Dataset, model: LinearModel, tmp_path: Path
+) -> None:
+    for attributes, arrays in (({}, ["score", "label"]), ({"classes": ["a"]}, ["score", "label", "mine"])):
+        group = zarr.create_group(str(tmp_path / "p.zarr"), attributes=attributes, overwrite=True)
+        for array in arrays:
+            group.create_array(array, shape=(1, 1), dtype=np.float32)
+        with pytest.raises(MismatchError, match="not predictions of distls"):
+            predict(model, dataset, tmp_path / "p.zarr", overwrite=True)
+
+
+@pytest.mark.parametrize("how", ["itself", "link", "hard link", "relative"])
+def test_what_is_predicted_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Predictions may be the source of others: what is in the file does not protect it."""
+    monkeypatch.chdir(tmp_path)
+    source, out = tmp_path / "p.csv", tmp_path / "out.csv"
+    source.write_text(
+        "row,label,score\r\n" + "".join(f"{i},{'ab'[i % 2]},{i % 3}\r\n" for i in range(20)), newline=""
+    )
+    ingest(source, tmp_path / "d", label_column="label")
+    fit("gls", tmp_path / "d", tmp_path / "run", passes=1)
+    if how == "link":
+        out.symlink_to(source)
+    elif how == "hard link":
+        out.hardlink_to(source)
+    target = {"itself": source, "relative": "x/../p.csv"}.get(how, out)
+    (tmp_path / "x").mkdir()
+    before = source.read_bytes()
+    with pytest.raises(MismatchError, match="the data that are predicted"):
+        predict(tmp_path / "run", source, target, labelled=True, overwrite=True)
+    assert source.read_bytes() == before
+    predict(tmp_path / "run", source, tmp_path / "new.csv", labelled=True)
+
+
+@pytest.mark.parametrize("ending", ["csv", "zarr"])
+def test_what_appears_under_the_name_meanwhile_stays(
+    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
+) -> None:
+    """Fault: A file of another program appears as OUT | while rows are predicted | one line; the file stays"""
+    out = tmp_path / f"p.{ending}"
+    with pytest.raises(MismatchError, match="exists already"):
+        predict(model, dataset, out, progress=lambda done, total, what: out.write_text("mine") and None)
+    assert out.read_text() == "mine"
 
 
 def _content(place: Path) -> dict[str, bytes]:

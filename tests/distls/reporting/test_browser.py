@@ -83,7 +83,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, tab: Tab) -> Path:
         select=held,
         eval_every=1,
     )
-    write_report(root / "run", root / "run.html")
+    write_report(root / "run", root / "run.html", own_data=True)
     return root / "run.html"
 
 

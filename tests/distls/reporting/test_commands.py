@@ -40,13 +40,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_json_and_page(place: Path, tmp_path: Path) -> None:
-    code, out, _ = distls("report", place / "run", "--json")
-    assert (code, json.loads(out)) == (0, make_report(place / "run").to_json())
+    code, out, _ = distls("report", place / "run", "--json", "--own-data")
+    assert (code, json.loads(out)) == (0, make_report(place / "run", own_data=True).to_json())
     code, out, _ = distls("report", place / "run", "--json", "--data", place / "train")
     assert json.loads(out)["evaluation"]["dataset"] == str(place / "train")
-    assert json.loads(distls("report", place / "run", "--json", "--no-data").out)["evaluation"] is None
+    assert json.loads(distls("report", place / "run", "--json").out)["evaluation"] is None
     page = tmp_path / "report.html"
-    assert distls("report", place / "run", "--html", page) == (0, f"report in {page}\n", "")
+    assert distls("report", place / "run", "--html", page, "--own-data") == (0, f"report in {page}\n", "")
     assert "<h2>On test</h2>" in page.read_text(encoding="utf-8")
     assert distls("report", place / "run").out.startswith("sgd on ")
 

@@ -40,7 +40,7 @@ def _page(run: Path, **options: Any) -> str:
 
 
 def test_json_has_what_the_run_and_its_model_say(place: Path) -> None:
-    made = make_report(place / "run").to_json()
+    made = make_report(place / "run", own_data=True).to_json()
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert (made["kind"], made["method"], made["status"]) == ("report", "sgd", "MAX_PASSES")
     assert [event["round"] for event in made["events"]] == [1, 2, 3]
@@ -49,13 +49,13 @@ def test_json_has_what_the_run_and_its_model_say(place: Path) -> None:
     assert plan["worker_bytes"] == sum(plan["worker_parts"].values())
     found = evaluate(place / "run", place / "test").to_json()
     assert {name: made["evaluation"][name] for name in found} == found
-    judged = make_report(place / "run").judged
+    judged = make_report(place / "run", own_data=True).judged
     assert judged is not None
     assert sum(line["n_rows"] for line in judged.reliability) == 200
 
 
 def test_seconds_are_those_of_the_rounds(place: Path) -> None:
-    made = make_report(place / "run", judged=False).to_json()
+    made = make_report(place / "run").to_json()
     spent, events = made["costs"]["process_seconds"], made["events"]
     assert spent["kernels"] == pytest.approx(sum(event["kernel_seconds"] for event in events))
     assert sum(spent.values()) == pytest.approx(events[-1]["read_seconds"] + events[-1]["train_seconds"])
@@ -66,7 +66,7 @@ def test_seconds_are_those_of_the_rounds(place: Path) -> None:
 
 
 def test_the_page_is_whole_and_loads_nothing(place: Path) -> None:
-    page = _page(place / "run")
+    page = _page(place / "run", own_data=True)
     assert page.startswith("<!DOCTYPE html>")
     assert page.rstrip().endswith("</html>")
     assert "default-src 'none'" in page
@@ -86,7 +86,7 @@ def test_names_from_files_are_text(tmp_path: Path) -> None:
     folder.mkdir()
     ingest(tmp_path / "t.csv", folder / "train", label_column="y")
     fit("sgd", folder / "train", folder / "run", params={"loss": "log"}, passes=2, eval_data=folder / "train")
-    page = _page(folder / "run")
+    page = _page(folder / "run", own_data=True)
     assert "alert(1)&lt;/script&gt;" in page
     assert "&lt;img src=x onerror=alert(2)&gt;" in page
     for raw in ("<script>alert", "<img", "<b>bold"):
@@ -109,7 +109,7 @@ def test_many_classes_are_cut_with_a_word(tmp_path: Path) -> None:
         passes=1,
         eval_data=tmp_path / "train",
     )
-    page = _page(tmp_path / "run")
+    page = _page(tmp_path / "run", own_data=True)
     assert "The 100 classes with the most errors of 1,000" in page
     assert "The 26 classes with the most errors, of 1,000" in page
     assert "Of 1,000 classes, 20 with the most errors." in page
@@ -121,7 +121,7 @@ def test_several_settings_and_the_chosen_one(place: Path) -> None:
     params = {"loss": "log", "alpha": [1e-4, 1e-2]}
     run = place / "select"
     result = fit("sgd", place / "train", run, params=params, passes=2, select=place / "test")
-    made = make_report(run)
+    made = make_report(run, own_data=True)
     assert [line["params"]["alpha"] for line in made.to_json()["settings"]] == [1e-4, 1e-2]
     assert made.record.events
     assert made.to_json()["versions"]
@@ -138,7 +138,7 @@ def test_paths_of_several_losses(tmp_path: Path) -> None:
     data = write_dataset(tmp_path / "train", *labelled_rows(300, 30, 3))
     params = {"loss": ["softmax", "ovr_squared_hinge"], "alpha": "path", "alphas": "1e-2:1e-3", "folds": 2}
     result = fit("sdca", data, tmp_path / "run", params=params, passes=3)
-    made = make_report(tmp_path / "run")
+    made = make_report(tmp_path / "run", own_data=True)
     assert [line["params"] for line in made.record.settings] == [
         {"loss": loss, "alpha": alpha} for loss in params["loss"] for alpha in (1e-2, 1e-3)
     ]
@@ -173,10 +173,10 @@ def test_a_fit_of_numbers(tmp_path: Path) -> None:
 def test_a_run_without_a_model(place: Path) -> None:
     config = RunConfig(method="sgd", dataset="gone", dataset_fingerprint="0", seed=0, grid=[{"alpha": 0.1}])
     run = Run.create(place / "begun", config).path
-    made = make_report(run)
+    made = make_report(run, own_data=True)
     assert (made.judged, made.training) == (None, None)
     assert made.remarks == ["the training data gone are no longer there"]
-    assert "the training data gone are no longer there" in _page(run)
+    assert "the training data gone are no longer there" in _page(run, own_data=True)
     with pytest.raises(MismatchError, match="no model yet; `distls resume"):
         make_report(run, place / "test")
 
@@ -185,10 +185,29 @@ def test_data_that_have_gone_are_named(place: Path, tmp_path: Path) -> None:
     write_dataset(tmp_path / "test", *labelled_rows(50, 40, 4, seed=1))
     fit("sgd", place / "train", tmp_path / "run", passes=1, eval_data=tmp_path / "test")
     (tmp_path / "test").rename(tmp_path / "moved")
-    made = make_report(tmp_path / "run")
+    made = make_report(tmp_path / "run", own_data=True)
     assert made.judged is None
     assert made.remarks == [f"the model was not evaluated: {tmp_path}/test: no such data set"]
     assert make_report(tmp_path / "run", tmp_path / "moved").judged is not None
+
+
+def test_nothing_that_a_run_names_is_opened_unless_asked(place: Path, tmp_path: Path) -> None:
+    """Fault: A run whose files name URLs | its data sets, in a report | they are not opened; a note says so"""
+    shutil.copytree(place / "run", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    # nobody listens on that port
+    url = "http://127.0.0.1:1/"
+    config |= {"dataset": f"{url}d", "eval": f"{url}e"}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    opened: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distls.reporting.run_report.open_dataset", opened.append)
+        patch.setattr("distls.storage.filesystem.paths.StorePath.read_whole", opened.append)
+        made = make_report(tmp_path / "run")
+        page = _page(tmp_path / "run")
+    assert (opened, made.judged, made.training) == ([], None, None)
+    assert f"the run names {url}e, which --own-data would read" in page
+    assert make_report(tmp_path / "run", place / "test").judged is not None
 
 
 def test_only_an_older_report_is_replaced(place: Path, tmp_path: Path) -> None:

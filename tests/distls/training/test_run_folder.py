@@ -241,6 +241,8 @@ def test_a_failed_checkpoint_leaves_the_one_before(run: Run, monkeypatch: pytest
 def test_of_a_damaged_checkpoint_the_one_before_is_read(
     run: Run, caplog: pytest.LogCaptureFixture, missing: bool
 ) -> None:
+    """Fault: The newest checkpoint changed, an array of it removed | before `resume` | a note; the fit goes on from
+    the one before"""
     run.save_checkpoint(Small(1), {})
     run.save_checkpoint(Small(2), {})
     older, newest = run.checkpoints()
@@ -302,6 +304,8 @@ def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
 def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, number: int
 ) -> None:
+    """Fault: The run folder removed in mid-fit | after a round, before or at the last | one line, exit code 1; it is
+    not made again"""
     append = Run.append_event
 
     def append_and_remove(run: Run, event: dict[str, Any]) -> None:
@@ -332,6 +336,8 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
 def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
+    """Fault: The run folder removed in mid-fit | after the first round of methods that keep state of rows | one
+    line, exit code 1; it is not made again"""
     append = Run.append_event
 
     def append_and_remove(run: Run, event: dict[str, Any]) -> None:
@@ -367,6 +373,8 @@ def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pyte
 def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
     tmp_path: Path, damage: str
 ) -> None:
+    """Fault: Model of an ended run removed or damaged, its status damaged | before `resume` | one line that says how
+    to train again | bits"""
     x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 3
     ingest(x, tmp_path / "data", y=y)
     right = fit("gls", tmp_path / "data", tmp_path / "run", passes=3)

@@ -297,6 +297,8 @@ def test_more_fields(copied):
 
 @pytest.mark.parametrize("torn", [{}, {"rows": np.zeros(3, np.int64)}], ids=["nothing", "one array"])
 def test_a_table_that_is_listed_incompletely_is_read_again(copied, monkeypatch, caplog, torn):
+    """Fault: A table of partitions of which only a part is listed or read | the opening of a data set | a note: it
+    is read again"""
     expected, remaining = open_dataset(copied), [torn]
     read = dataset_module.read_arrays
     monkeypatch.setattr(dataset_module, "read_arrays", lambda *a: remaining.pop() if remaining else read(*a))

@@ -101,6 +101,13 @@ def test_a_lock_removed_while_it_was_opened_is_not_one(
             acquire(path)
 
 
+def test_a_file_of_another_program_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("mine")
+    with pytest.raises(StorageError, match="not a lock of distls"):
+        acquire(tmp_path / "lock")
+    assert (tmp_path / "lock").read_text() == "mine"
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[1]", b'{"process": "x", "host": 1}', b"[" * 4096])
 def test_a_holder_that_has_not_signed(tmp_path: Path, content: bytes) -> None:
     with (tmp_path / "lock").open("wb") as file:

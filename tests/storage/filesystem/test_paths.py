@@ -139,6 +139,7 @@ def store(faults, tmp_path) -> StorePath:
 
 
 def test_a_bundle_is_the_old_one_until_the_last_object(store, monkeypatch):
+    """Fault: A writer that ends before the last object of a bundle | while a checkpoint is replaced | the old bundle"""
     write_bundle(store / "b", "checkpoint", {"n": 1}, {"a": np.arange(3)})
 
     def stop(place, *parts):
@@ -186,6 +187,7 @@ def test_answers_that_are_cut_off_are_read_again(store, faults):
 
 
 def test_half_an_upload_is_not_an_object(store, faults, monkeypatch):
+    """Fault: Every upload cut in the middle | one write | one line; no object"""
     faults.cut_writes_every = 1
     monkeypatch.setenv("DISTLS_STORE_RETRY_SECONDS", "0.2")
     from store_helpers import forget_clients

@@ -69,6 +69,7 @@ def test_two_fits_on_one_cluster(
     undisturbed: dict[str, str],
     tmp_path: Path,
 ) -> None:
+    """Fault: Three fits at once on one cluster | two of `mcid`, one of `gls` | nothing; complete runs | bits"""
     address = cluster.client.scheduler.address
     started = {}
     for name, (method, params) in {"a": LANES, "b": STATISTICS, "c": LANES}.items():
@@ -149,6 +150,8 @@ IN_FIT = ("training.run_folder", "Run", "append_event")
 def test_the_second_driver_of_a_run_is_refused(
     command: Callable[..., Any], train: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
+    """Fault: A second driver of a run | `resume` and `fit` while the first works | one line with process and host,
+    or "is a run already"; the first finishes | bits"""
     run = tmp_path / "run"
     first = Slowed(IN_FIT, tmp_path / "mark", *_fit(train, run))
     assert json.loads((run / "lock").read_text())["process"] == first.process.pid
@@ -167,6 +170,7 @@ def test_the_second_driver_of_a_run_is_refused(
 def test_the_lock_of_a_killed_driver_is_in_nobodys_way(
     command: Callable[..., Any], train: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
+    """Fault: The lock of a killed driver | RUN/lock still there | `resume` finishes | bits"""
     run = tmp_path / "run"
     first = Slowed(IN_FIT, tmp_path / "mark", *_fit(train, run))
     first.kill()
@@ -181,6 +185,7 @@ def test_the_lock_of_a_killed_driver_is_in_nobodys_way(
 def test_the_second_ingest_and_the_second_transposition_are_refused(
     command: Callable[..., Any], train: Path, tmp_path: Path
 ) -> None:
+    """Fault: A second ingest, a second transposition | while the first works | one line with process and host"""
     export_text(train, tmp_path / "d.svm")
     out, lock = tmp_path / "out", tmp_path / "out" / ".lock"
     ingest = ["ingest", tmp_path / "d.svm", out, *SERIAL]

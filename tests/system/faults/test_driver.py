@@ -102,6 +102,9 @@ PLACES = {
 def test_killed_at_each_act(
     faulty: Faulty, train: Dataset, undisturbed: str, acts: list[str], tmp_path: Path, place: str
 ) -> None:
+    """Fault: SIGKILL of the driver | before each open, rename and removal and in the middle of each write, of
+    configuration, lock, checkpoints, events, status, model, state of the end; some 140 acts | `resume`, or the
+    same `fit` where there is no configuration yet, ends; no temporary files remain | bits"""
     numbers = numbers_of(acts, *PLACES[place])
     assert numbers
     for number in numbers:
@@ -128,7 +131,11 @@ def test_every_act_is_tried(acts: list[str]) -> None:
 def test_a_run_killed_at_its_end_does_not_start_over(
     faulty: Faulty, train: Dataset, acts: list[str], tmp_path: Path
 ) -> None:
-    """Of the model published and no status yet, the last checkpoint is what it goes on from: no round is done again."""
+    """Of the model published and no status yet, the last checkpoint is what it goes on from: no round is done again.
+
+    Fault: SIGKILL between model and status | at the end of a fit | continues from its last checkpoint without
+    repeating a round
+    """
     run = tmp_path / "run"
     number = max(numbers_of(acts, "replace status.json"))
     faulty.killed_at(number, run, "fit", "mcid", train.path, run, *OPTIONS, "--quiet")
@@ -141,6 +148,8 @@ def test_a_run_killed_at_its_end_does_not_start_over(
 def test_a_fit_with_children_killed_at_each_act(
     faulty: Faulty, train: Dataset, undisturbed: str, tmp_path: Path
 ) -> None:
+    """Fault: SIGKILL of a fit with `--select` | renames and status writes of parent and children; 25 acts | `resume`
+    finishes, the same setting is chosen | bits"""
     run = tmp_path / "run"
     params = {"loss": "hinge", "alpha": "1e-3,1e-1"}
     limits = options_of(params, passes=1, eval_every=0, executor="serial", select=train.path)

@@ -53,6 +53,7 @@ def _checkpoints(run: Path) -> list[Path]:
 def test_killed_workers_change_nothing(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str, victims: int
 ) -> None:
+    """Fault: SIGKILL of one worker, of all | from outside, between two events | nothing | bits"""
     run = tmp_path / "run"
     started = command(*_arguments(documents, run, "--workers", 2, "--eval-every", 0))
     started.when(lambda: len(started.workers()) >= 2)
@@ -74,6 +75,7 @@ def test_killed_workers_change_nothing(
 def test_interrupted_run_says_how_to_go_on_and_resumes(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str, number: int
 ) -> None:
+    """Fault: Ctrl-C, SIGTERM | during a fit | one line, exit code 3; a checkpoint | bits"""
     run = tmp_path / "run"
     started = _pool(command, documents, run, "--quiet")
     started.interrupt(number)
@@ -111,6 +113,7 @@ def test_whoever_asks_twice_gets_one_answer(
 def test_killed_driver_resumes_from_its_last_checkpoint(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str
 ) -> None:
+    """Fault: SIGKILL of the driver | after a checkpoint | a run that `resume` continues | bits"""
     run = tmp_path / "run"
     started = _pool(command, documents, run, "--checkpoint-seconds", 0.05)
     started.when(lambda: _checkpoints(run) != [])
@@ -127,6 +130,7 @@ def test_killed_driver_resumes_from_its_last_checkpoint(
 def test_driver_killed_before_any_checkpoint_starts_over(
     command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str
 ) -> None:
+    """Fault: SIGKILL of the driver | before any checkpoint | a run that `resume` continues | bits"""
     run = tmp_path / "run"
     started = _pool(command, documents, run, "--checkpoint-seconds", 1e9)
     started.interrupt(signal.SIGKILL)

@@ -66,6 +66,8 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
 def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method: str) -> None:
+    """Fault: SIGKILL of the driver, each method | after the second checkpoint; resumed on two workers without cache
+    | `resume` finishes | bits"""
     params = PARAMS.get(method, {"alpha": ALPHA})
     limits = limits_of(method)
     undisturbed = faulty.fit(method, train, params=params, **limits)
@@ -116,7 +118,11 @@ def _pid(_: None) -> int:
 def test_a_worker_is_killed_between_rounds(
     mortal: DaskExecutor, train: Path, tmp_path: Path, method: str
 ) -> None:
-    """What it kept of rows is in RUN/state; what it cached is read again."""
+    """What it kept of rows is in RUN/state; what it cached is read again.
+
+    Fault: SIGKILL of a worker, `gls`, `cls`, `stagewise`, `sdca` | between rounds, of five workers | nothing |
+    bits
+    """
     params = PARAMS.get(method, {"alpha": ALPHA})
     limits = limits_of(method)
     undisturbed = fit(method, train, params=params, **limits).model

@@ -127,6 +127,9 @@ READ_BY = {
 def test_damaged_between_rounds(
     train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, damage: str, where: str
 ) -> None:
+    """Fault: A chunk changed, truncated, removed between rounds | rows (`mcid`, `gls`), column shards (`bcd`); in
+    one process and on two workers | one line naming block and array; a checkpoint, no model; once the file is
+    restored `resume` finishes | bits"""
     data, run = shutil.copytree(train, tmp_path / "train"), tmp_path / "run"
     kind, block = READ_BY[way]
     path = chunk_of(data, 2, "indices", kind)
@@ -153,7 +156,11 @@ def test_damaged_between_rounds(
 def test_the_command_says_so_in_one_line(
     faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Damaged before a resume: exit code 1, as often as it is tried, until the file is put back."""
+    """Damaged before a resume: exit code 1, as often as it is tried, until the file is put back.
+
+    Fault: A partition damaged before `resume` | on the command line | exit code 1, one line; checkpoints kept |
+    bits
+    """
     data, run = shutil.copytree(train, tmp_path / "train"), tmp_path / "run"
     method, params, limits = WAYS["lanes"]
     options = options_of(params, **limits, eval_every=0, checkpoint_seconds=0, executor="serial")
@@ -178,7 +185,11 @@ def test_the_command_says_so_in_one_line(
 def test_what_is_kept_of_each_row_is_made_anew(
     train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, where: str
 ) -> None:
-    """It follows from the weights: damaged or gone, nobody notices."""
+    """It follows from the weights: damaged or gone, nobody notices.
+
+    Fault: Row state (RUN/state) changed, truncated, removed | `bcd`, `cls`, `stagewise`; in one process and on
+    two workers; 18 files | nothing: it is recomputed | bits
+    """
     for name, harm in {"flipped": flip, "truncated": cut, "removed": Path.unlink}.items():
         run, harmed = tmp_path / name, []
 
@@ -228,6 +239,8 @@ def check_notes(err: str, data: Path, why: str) -> None:
 def test_unsteady_storage_is_read_again(
     faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, how: str
 ) -> None:
+    """Fault: Reads that occasionally fail or are torn | every 5th to 9th read; `mcid`, `gls`, `bcd` | a note for
+    each repeated read | bits"""
     fault, why = UNSTEADY[how]
     below = str(train / ("columns/0" if way == "shards" else "rows/0"))
     run = tmp_path / "run"
@@ -243,6 +256,8 @@ def test_unsteady_storage_is_read_again(
 def test_storage_that_goes_on_failing_ends_the_fit(
     faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str
 ) -> None:
+    """Fault: A file that always fails | `mcid`, `gls` | exit code 1, one line with partition, array, cause and file;
+    `resume` finishes | bits"""
     run = tmp_path / "run"
     path = chunk_of(train, 4)
     fault = {"below": str(path), "every": 1, "number": fault_process.EIO, "times": 1}
@@ -265,6 +280,8 @@ def test_unsteady_storage_of_workers(
     monkeypatch: pytest.MonkeyPatch,
     lasting: bool,
 ) -> None:
+    """Fault: Reads of workers that fail occasionally, or always | two workers | a note, or one line; `resume`
+    finishes | bits"""
     run, path = tmp_path / "run", chunk_of(train, 4)
     fault = {"below": str(train / "rows"), "every": 7, "number": fault_process.EIO, "times": 1}
     if lasting:
@@ -296,6 +313,8 @@ KIB = 1024
 def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(
     disk: Disk, train: Path, undisturbed: Callable[[str], str], way: str, where: str
 ) -> None:
+    """Fault: Disk full in a checkpoint or in RUN/state | `mcid`, `gls`, `bcd`, `cls`, `stagewise`; in one process
+    and on two workers; four sizes; 40 disks | one line, no model; with more room `resume` finishes | bits"""
     method, params, limits = WAYS[way]
     executor, memory = executor_named(where)
     stopped = 0
@@ -328,6 +347,8 @@ def failure(act: Callable[[], object]) -> str | None:
 
 
 def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: Path) -> None:
+    """Fault: Disk full in a transposition | two workers; 2 disks | one line, no half-made shards; the same call
+    continues | bits"""
     whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=4 * KIB).columns
     assert whole is not None
     executor, memory = executor_named("two workers")
@@ -357,7 +378,10 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
 @EXECUTORS
 @pytest.mark.parametrize("left", [100 * KIB, 2 * MIB])
 def test_full_in_generate(disk: Disk, tmp_path: Path, left: int, where: str) -> None:
-    """In the training set, or in the test set: neither half-written one opens."""
+    """In the training set, or in the test set: neither half-written one opens.
+
+    Fault: Disk full in `generate` | training and test set | one line; half-written data sets do not open | bits
+    """
     out, executor = disk.path / "d", executor_named(where)[0]
     disk.fill(left)
     with pytest.raises(StorageError) as caught:

@@ -55,6 +55,7 @@ def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault
 def test_a_worker_is_killed(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str, place: str
 ) -> None:
+    """Fault: SIGKILL of a worker | while it reads, in a kernel, in a reduction, for each way | nothing | bits"""
     made = job(way)
     reducing = (
         "distls.execution.dask.dask_executor:run_group"
@@ -74,6 +75,8 @@ def test_a_worker_is_killed(
 def test_the_only_holder_of_the_weights_is_killed(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
 ) -> None:
+    """Fault: SIGKILL of the only holder of the weights | just after they were sent to it, for each way | nothing |
+    bits"""
     fit_with(command, job(way), tmp_path, Fault("update_data", call=2, act=KILL_AFTERWARDS))
 
 
@@ -81,6 +84,7 @@ def test_the_only_holder_of_the_weights_is_killed(
 def test_both_workers_are_killed_in_one_round(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
 ) -> None:
+    """Fault: SIGKILL of all active workers | in a kernel, both of two | nothing | bits"""
     made = job("lanes")
     fit_with(command, made, tmp_path, Fault(made.kernel, call=30, victims=2))
 
@@ -90,6 +94,7 @@ def test_both_workers_are_killed_in_one_round(
 def test_a_worker_stops_for_longer_than_its_heartbeat(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
 ) -> None:
+    """Fault: A worker stopped (SIGSTOP) for longer than its heartbeat | in a kernel, for each way | nothing | bits"""
     made = job(way)
     fault = Fault(made.kernel, call=25, act=STOP)
     fit_with(command, made, tmp_path, fault, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="3s")
@@ -100,6 +105,7 @@ def test_a_worker_stops_for_longer_than_its_heartbeat(
 def test_one_worker_is_slow(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
 ) -> None:
+    """Fault: One worker is slow | in every call of the kernel, for each way | nothing | bits"""
     made = job(way)
     fit_with(command, made, tmp_path, Fault(made.kernel, act="time.sleep(0.01)", once=False))
 
@@ -108,6 +114,8 @@ def test_one_worker_is_slow(
 def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
 ) -> None:
+    """Fault: A task that kills every worker | in a kernel, at each attempt | one line, exit code 1; a run that
+    `resume` continues | bits"""
     made, run = job("lanes"), tmp_path / "run"
     fault = Fault(made.kernel, call=25, victims=100)
     started = command(*made.arguments(run, "--workers", 2, "--quiet"), environment=fault.preload(tmp_path))
@@ -153,7 +161,10 @@ def _others_than(client: Client, before: set[str]) -> list[str]:
 def test_workers_come_and_go(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
 ) -> None:
-    """One is added in the midst of a round, then the first is retired in the midst of another."""
+    """One is added in the midst of a round, then the first is retired in the midst of another.
+
+    Fault: Workers added and retired | during rounds, for each way | nothing | bits
+    """
     made, run = job(way), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
         there.add_worker()
@@ -181,6 +192,7 @@ def test_workers_come_and_go(
 def test_all_workers_are_gone_for_a_while(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
 ) -> None:
+    """Fault: All workers gone temporarily | during a round, for each way | nothing | bits"""
     made, run = job(way), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
         workers = [there.add_worker(), there.add_worker()]
@@ -194,6 +206,7 @@ def test_all_workers_are_gone_for_a_while(
 
 @pytest.mark.slow
 def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path) -> None:
+    """Fault: SIGKILL of a nanny | during a round | nothing | bits"""
     made, run = job("lanes"), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
         nanny = there.add_worker(nanny=True)
@@ -211,6 +224,7 @@ def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any
 def test_the_scheduler_is_killed_and_started_anew(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
 ) -> None:
+    """Fault: SIGKILL of the scheduler, which is restarted | during a round, for each way | nothing | bits"""
     made, run = job(way), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
         workers = [there.add_worker(), there.add_worker()]
@@ -227,7 +241,10 @@ def test_the_scheduler_is_killed_and_started_anew(
 def test_a_worker_that_was_stopped_comes_back(
     command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """Nobody starts it anew: its work is done by the other, and what it then says too late is not counted twice."""
+    """Nobody starts it anew: its work is done by the other, and what it then says too late is not counted twice.
+
+    Fault: A stopped worker continues after its work was redone | under a running scheduler | nothing | bits
+    """
     made, run = job("lanes"), tmp_path / "run"
     environment = {**slowly(made, tmp_path / "slow"), "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "3s"}
     with cluster(tmp_path, environment=environment) as there:
@@ -244,6 +261,8 @@ def test_a_worker_that_was_stopped_comes_back(
 def test_a_scheduler_that_stays_away_is_one_line(
     monkeypatch: pytest.MonkeyPatch, job: Callable[[str], Any], tmp_path: Path
 ) -> None:
+    """Fault: A scheduler that stays away | before the first round | one line after 120 s, exit code 1; a run that
+    `resume` continues"""
     from distls.execution.dask import connection
     from distls.execution.dask.remote_cluster import connect
     from distls.storage.errors import WorkerError

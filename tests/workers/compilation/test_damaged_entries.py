@@ -77,6 +77,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_file_is_replaced(
     cache: Path, compiled: tuple[Path, str], suffix: str, damage: Callable[[bytes], bytes]
 ) -> None:
+    """Fault: A compiled kernel truncated, emptied, overwritten, its end zeroed, one bit flipped, another file in its
+    place | the index, the object | one note; it is compiled anew and replaced | bits"""
     (path,) = cache.rglob(f"*{suffix}")
     path.write_bytes(damage(path.read_bytes()))
     assert _call(cache) == (f"{compiled[1]} 1", NOTE.format(path=path))
@@ -151,6 +153,8 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_without_room_each_process_compiles(tmp_path: Path, compiled: tuple[Path, str]) -> None:
+    """Fault: No room for compiled kernels | the first kernel | one note of each process, which compiles its own |
+    bits"""
     limited = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n" + CALL.replace(
         "print(", "resource.setrlimit(resource.RLIMIT_FSIZE, (999, 999))\nprint("
     )

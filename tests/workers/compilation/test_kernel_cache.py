@@ -166,6 +166,8 @@ def _planted(folder: Path, base: str, trace: Path) -> bytes:
 
 @pytest.mark.slow
 def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
+    """Fault: Files planted among compiled kernels | every index file of a cache that others can write to | one
+    warning; kernels are recompiled"""
     cells, told = _compile()
     assert told == ""
     folder, trace = tmp_path / "first" / "distls", tmp_path / "trace"

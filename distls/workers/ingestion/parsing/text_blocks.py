@@ -95,11 +95,12 @@ def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
         if not chunk or position - offset > MAX_LINE:
             break
     if position < size:
-        raise _line_too_long(path, lines_before(path, offset) + 1)
+        raise line_too_long(path, lines_before(path, offset) + 1)
     return size
 
 
-def _line_too_long(path: str, line: int) -> BadInputError:
+def line_too_long(path: str, line: int) -> BadInputError:
+    """Return what is raised for a line that nobody can hold."""
     return BadInputError(f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
 
 
@@ -205,9 +206,9 @@ def _streamed(
             line += int(np.count_nonzero(buffer[:stop] == ord("\n")))
             yield _padded_block(buffer, stop)
         elif not at_end:
-            if len(buffer) > MAX_LINE:
-                raise _line_too_long(path, line + 1)
-            buffer = pool.take("text", 2 * len(buffer))
+            if filled > MAX_LINE:
+                raise line_too_long(path, line + 1)
+            buffer = pool.take("text", min(2 * len(buffer), MAX_LINE + 1 + PADDING))
         if at_end:
             return
         buffer[: len(rest)] = rest

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from distls.storage.errors import printable
+
 # the remedy for text of another encoding; Latin-1 is the usual one
 CONVERT = "convert the file first, as with `iconv -f latin1 -t utf8`"
 
@@ -16,8 +18,7 @@ def quoted(token: bytes) -> str:
     """Return the start of a token, quoted and escaped for a message."""
     # Any bytes: a message must not fail over the token that it is about.
     shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
-    return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
+    return f'"{printable(shown)}{"..." if len(token) > _QUOTED_BYTES else ""}"'
 
 
 def number_rule(text: bytes, what: str) -> str:

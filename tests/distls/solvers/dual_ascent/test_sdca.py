@@ -414,6 +414,9 @@ def test_lost_duals_of_a_checkpoint(small, tmp_path, caplog, kept):
     """With the duals of the older checkpoint the bits of the undisturbed fit; without, other ones and a note.
 
     These are the same however the duals were lost.
+
+    Fault: Duals of the newest checkpoint of `sdca` removed, truncated or changed | before `resume` | a note; the
+    fit goes on from the one before, if the duals of that are whole | bits
     """
     digests = {}
     for damage in ("no", "removed", "truncated", "flipped"):

@@ -1,0 +1,71 @@
+"""Truncated Newton: the optimum of smooth problems, in passes that do not depend on the number of machines."""
+
+from __future__ import annotations
+
+from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS
+from distls.methods.method import Method, Parameter
+from distls.methods.parameters import (
+    ALPHAS,
+    CLASS_WEIGHT,
+    FOLDS,
+    INIT,
+    LANES_READ,
+    dtype,
+    fit_intercept,
+    number,
+    number_or,
+    one_of,
+)
+from distls.methods.requirements import loss_with
+
+TRUNCATED_NEWTON_METHODS = (
+    Method(
+        name="newton",
+        summary="the optimum, proven by a duality gap: smooth losses with l2, by reads that are alike on any cluster",
+        paper="Lin, Weng, Keerthi 2008, Trust Region Newton Method for Logistic Regression; Agarwal, Chapelle, Dudik, "
+        "Langford 2014, A Reliable Effective Terascale Linear Learning System",
+        parameters=(
+            Parameter(
+                "loss",
+                None,
+                loss_with(dual=True, smooth=True, second_order=True),
+                "softmax (log), ovr_log, ovr_squared_hinge (squared_hinge) or squared; default: softmax for classes, "
+                "ovr_log for sets of labels, else squared. Two classes are one binary problem",
+            ),
+            Parameter(
+                "alpha",
+                1e-5,
+                number_or(number(above=0.0), "path"),
+                "strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn; path: a fit "
+                "for each of alphas, from the weights of the one before",
+            ),
+            ALPHAS,
+            FOLDS,
+            Parameter(
+                "start",
+                None,
+                one_of("sgd", "zero"),
+                "sgd: one pass of stochastic gradients first; default: sgd with more than 1,000 features, else zero",
+            ),
+            fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
+            Parameter(
+                "intercept_scaling",
+                None,
+                number(above=0.0),
+                "penalise the intercept as the weight of one more feature, of this value in every row: -B of "
+                "LIBLINEAR; default: not penalised",
+            ),
+            CLASS_WEIGHT,
+            LANES_READ,
+            dtype("float32", "type of the weights; sums are in float64"),
+            INIT,
+        ),
+        solver="distls.solvers.truncated_newton.newton:Newton",
+        targets=("class", "multilabel", "continuous"),
+        losses={"class": OF_CLASSES, "multilabel": OF_LABELS, "continuous": OF_NUMBERS},
+        passes=200.0,
+        rtol=1e-3,
+        proves=True,
+        path=True,
+    ),
+)

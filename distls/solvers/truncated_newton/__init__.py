@@ -1,0 +1,1 @@
+"""Truncated Newton: few reads of all rows to a proven optimum, however many machines."""

@@ -1,0 +1,378 @@
+"""Truncated Newton with conjugate gradients over row partitions; a round is one read of all rows.
+
+Newton's step solves H p = -g roughly, by preconditioned conjugate gradients each of whose iterations is a read (Nash,
+Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008), and is shortened until it lowers the
+objective enough (Armijo). Sums over rows are all that a read returns, so that passes do not depend on lanes or workers.
+As the slopes of the losses are a dual point, the gradient at the weights gives the duality gap at no further read;
+with an intercept without a penalty they are balanced first (`Balance`), for one more.
+
+It works on the problem's form with one output for two classes (`distls.dual_problem`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from distls.dual_problem import DualProblem
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method_registry import method_named
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.solver import (
+    Fitted,
+    Record,
+    RoundReport,
+    Solver,
+    State,
+    Status,
+    evaluation_tasks,
+    solver_factory,
+)
+from distls.solvers.warm_start import check_initial
+from distls.storage.model.model import LinearModel
+from distls.workers.duals.dual_domains import Balance
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.task import Call
+from distls.workers.runtime.process import single_threaded_blas
+from distls.workers.truncated_newton.newton_task import Kind, NewtonSum, NewtonTask, Points
+
+Array = NDArray[np.float64]
+
+# Of dense rows of so few columns the Hessian's blocks are a better preconditioner than its diagonal.
+_MOST_BLOCK_COLUMNS = 256
+_WIDE = 1000  # features from which a pass of stochastic gradients saves more reads than it costs
+_ARMIJO, _SHORTEST = 1e-4, 2.0**-20
+_FORCING = 0.25  # of the gradient in the preconditioner's metric: where conjugate gradients end
+_MOST_PRODUCTS = 60  # of a Newton step
+_FLAT = 0.02  # curvature in an intercept, at least, of losses that are not saturated
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)  # of an objective, relative
+
+_START, _GRADIENT, _PRODUCT = "start", "gradient", "product"
+
+
+def _none() -> Array:
+    return np.empty((0, 0))
+
+
+@dataclass
+class NewtonState(State):
+    """A Newton iterate between two reads; matrices are (m, k), the first row that of the intercept, if there is one."""
+
+    stage: str = _GRADIENT
+    point: Array = field(default_factory=_none)  # the weights of the lowest objective so far
+    candidate: Array = field(default_factory=_none)  # where the next gradient is read
+    # of the objective of the form at the point, and the gap that its gradient proves; both of points that were read
+    value: float = 0.0
+    gap: float = 0.0
+    gradient: Array = field(default_factory=_none)
+    curvature: Array = field(default_factory=_none)  # mean over rows, see `NewtonSum`
+    up: Array = field(default_factory=lambda: np.empty(0))
+    down: Array = field(default_factory=lambda: np.empty(0))
+    # of conjugate gradients: the step so far, what is left of the equation, and the next direction
+    step: Array = field(default_factory=_none)
+    residual: Array = field(default_factory=_none)
+    direction: Array = field(default_factory=_none)
+    square: float = 0.0  # of the residual in the preconditioner's metric, now and at the start
+    first_square: float = 0.0
+    products: int = 0
+    share: float = 1.0  # of the step that leads to the candidate
+    steps: int = 0
+    settled: bool = False  # no step lowers the objective but by rounding
+
+
+class Newton(Solver[NewtonState]):
+    """The solver of `newton`; see `SolverFactory`."""
+
+    state_type = NewtonState
+
+    def __init__(
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        *,
+        slots: int = 1,
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+    ) -> None:
+        self.problem, self.params, self._initial = problem, params, initial
+        self._slots, self._memory = slots, memory
+        if initial is not None:
+            check_initial(initial, problem, params["init"])
+        self._form = DualProblem.of(problem)
+        self._first = int(problem.fit_intercept)
+        n_features, k = problem.shape[0] + self._first, self._form.n_outputs
+        self._blocks = problem.dataset.meta.layout == "dense" and n_features <= _MOST_BLOCK_COLUMNS
+        needs = NewtonTask.needs((n_features, k), blocks=self._blocks)
+        self._reader = BlockReader(
+            problem,
+            lanes=params["lanes"],
+            needs=needs,
+            # states before and after of six matrices and the curvature, and what a step is made from
+            driver_bytes=16 * 8 * n_features * k + 2 * int(needs.result),
+            memory=memory or MemoryBudget(workers=slots),
+        )
+        self.plan, self.lanes = self._reader.plan, self._reader.lanes
+        self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
+
+    @cached_property
+    def _strength(self) -> Array:
+        """The penalty's second derivative in each row of the weights, shape (m, 1)."""
+        form, strength = self._form, np.full((self.problem.shape[0] + self._first, 1), self._form.alpha)
+        if self._first:
+            strength[0] = 0.0 if form.free_intercept else form.alpha / form.intercept_square
+        return strength
+
+    def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
+        """See `Solver.tasks`: a gradient, then a product and the duals' read."""
+        m = (data.one_row or self.problem.shape[0]) + self._first
+        zero, lane = np.zeros((m, self._form.n_outputs)), Lane(0, (block,))
+        kinds: list[tuple[Kind, Array]] = [("gradient", zero), ("product", np.hstack([zero, zero]))]
+        if self._form.free_intercept:
+            kinds.append(("dual", zero))
+        calls = [
+            Call(replace(self._task(kind), data=data), Points(theta, bool(self._first)), lane)
+            for kind, theta in kinds
+        ]
+        return [*calls, *evaluation_tasks(self.problem, self.data)]
+
+    def _task(self, kind: Kind, balance: Balance | None = None) -> NewtonTask:
+        return NewtonTask(
+            data=self.data,
+            loss=self.problem.loss,
+            binary=self._form.split > 0.0,
+            n_outputs=self._form.n_outputs,
+            class_weight=self.problem.row_weights,
+            kind=kind,
+            blocks=self._blocks,
+            balance=balance,
+        )
+
+    def _read(self, executor: Executor, task: NewtonTask, theta: Array) -> NewtonSum:
+        result: Any = self._reader.reduce(executor, task, Points(theta, bool(self._first)))
+        assert isinstance(result, NewtonSum)
+        return result
+
+    def init(self) -> NewtonState:
+        """Return zero weights, those of the initial model, or the state before a pass of stochastic gradients."""
+        theta = np.zeros((self.problem.shape[0] + self._first, self._form.n_outputs))
+        start = self.params["start"] or ("sgd" if self.problem.shape[0] > _WIDE else "zero")
+        if self._initial is not None:
+            theta = self._theta_of(self._initial.weights, self._initial.intercept.astype(np.float64))
+        elif start == "sgd":
+            return NewtonState(stage=_START, point=theta, candidate=theta)
+        return NewtonState(point=theta, candidate=self._rounded(theta))
+
+    def _theta_of(self, weights: NDArray[Any], intercept: Array) -> Array:
+        """Return weights of the form with the scores of given ones."""
+        reduced = self._form.reduced(weights, intercept)
+        return np.concatenate(
+            [reduced.intercept[None]] * self._first + [np.asarray(reduced.coefficients, np.float64)]
+        )
+
+    def _rounded(self, theta: Array) -> Array:
+        """Return weights as a model stores them: what is proven is proven of the model."""
+        return theta.astype(self.problem.dtype).astype(np.float64)
+
+    # -- rounds
+
+    def step(self, state: NewtonState, executor: Executor) -> tuple[NewtonState, RoundReport]:
+        """Do one read of all rows, or the pass of stochastic gradients before the first."""
+        following = replace(state, round=state.round + 1, passes=state.passes + 1.0)
+        if state.stage == _START:
+            return self._begun(following, executor)
+        kind: Kind = "product" if state.stage == _PRODUCT else "gradient"
+        theta = np.hstack([state.point, state.direction]) if kind == "product" else state.candidate
+        sums = self._read(executor, self._task(kind), theta)
+        # divergence is the loop's to report
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+            following = (self._multiplied if kind == "product" else self._judged)(following, sums)
+        return following, self._report(following, sums)
+
+    def _begun(self, following: NewtonState, executor: Executor) -> tuple[NewtonState, RoundReport]:
+        """Do a pass of averaged stochastic gradients (Agarwal et al. 2014); its model is tried against zero weights."""
+        method, problem = method_named("sgd"), self.problem
+        params = method.resolve(
+            {"loss": problem.loss, "alpha": problem.alpha, "fit_intercept": problem.fit_intercept,
+             "dtype": problem.dtype.name, "class_weight": self.params["class_weight"]}
+        )  # fmt: skip
+        solver = solver_factory(method)(problem, params, slots=self._slots, memory=self._memory)
+        solver.prepare(executor)
+        state = solver.init()
+        state, report = solver.step(state, executor)
+        while state.passes < 1.0:
+            state, report = solver.step(state, executor)
+        # Nothing is proven of it, and nothing has to be read for that.
+        report.gap_estimate = report.objective_estimate = report.running_loss
+        found = solver.weights(state).predictor
+        theta = self._theta_of(found.coefficients, found.intercept)
+        return replace(
+            following, stage=_GRADIENT, candidate=self._rounded(theta), passes=state.passes
+        ), report
+
+    def _judged(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
+        """Take or shorten the step that led to the candidate; a step taken begins the next."""
+        theta, n = state.candidate, sums.weight_sum
+        penal = self._strength * theta
+        value = sums.loss_sum / n + 0.5 * float(np.vdot(penal, theta))
+        gradient = sums.image / n + penal
+        if not (math.isfinite(value) and np.isfinite(gradient).all()) and not state.steps:
+            return replace(state, candidate=np.full_like(theta, np.nan))
+        if state.steps and not self._lowers(state, value):
+            return self._shortened(state)
+        state = replace(
+            state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
+            down=sums.down, gap=self._gap(gradient), steps=state.steps + 1, products=0,
+        )  # fmt: skip
+        if state.steps == 1 and theta.any() and self._initial is None and value > self._value_at_zero():
+            # a pass whose steps were too bold
+            zero = np.zeros_like(theta)
+            return replace(state, steps=0, candidate=zero)
+        residual = -gradient
+        direction = self._preconditioned(state.curvature, residual)
+        square = float(np.vdot(residual, direction))
+        return replace(
+            state, stage=_PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
+            square=square, first_square=square, settled=not square > 0.0,
+        )  # fmt: skip
+
+    def _lowers(self, state: NewtonState, value: float) -> bool:
+        slope = float(np.vdot(state.gradient, state.step))
+        return value <= state.value + _ARMIJO * state.share * slope
+
+    def _shortened(self, state: NewtonState) -> NewtonState:
+        share = 0.5 * state.share
+        slope = -float(np.vdot(state.gradient, state.step))
+        # A step whose whole promise is rounding, or so short, has nothing left to give.
+        if share < _SHORTEST or share * slope <= _ROUNDING * abs(state.value):
+            return replace(state, settled=True)
+        return replace(state, share=share, candidate=self._rounded(state.point + share * state.step))
+
+    def _value_at_zero(self) -> float:
+        """Return the objective of zero weights, where it needs no read: with classes."""
+        meta, form = self.problem.dataset.meta, self._form
+        if self.problem.target != "class":
+            return math.inf
+        codes = np.arange(len(meta.classes))
+        values = form.form.values(np.zeros((len(codes), form.n_outputs)), codes.astype(np.int32))
+        weights = np.asarray(meta.label_weights) * self.problem.class_weight
+        return float(weights @ values / weights.sum()) * (0.5 if form.split else 1.0)
+
+    def _multiplied(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
+        """Do an iteration of conjugate gradients; its last one makes the next candidate."""
+        direction, n = state.direction, float(self.problem.dataset.meta.n_rows)
+        product = sums.image / n + self._strength * direction
+        bend = float(np.vdot(direction, product))
+        if not (math.isfinite(bend) and bend > 0.0):
+            return self._stepped(state) if state.products else replace(state, settled=True)
+        length = state.square / bend
+        residual = state.residual - length * product
+        moved = self._preconditioned(state.curvature, residual)
+        square = float(np.vdot(residual, moved))
+        following = replace(
+            state, step=state.step + length * direction, residual=residual, square=square,
+            direction=moved + (square / state.square) * direction, products=state.products + 1,
+        )  # fmt: skip
+        near = square <= _FORCING**2 * state.first_square
+        return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following
+
+    def _stepped(self, state: NewtonState) -> NewtonState:
+        return replace(state, stage=_GRADIENT, share=1.0, candidate=self._rounded(state.point + state.step))
+
+    def _preconditioned(self, curvature: Array, residual: Array) -> Array:
+        """Return the residual times the inverse of the curvature's diagonal, or of its blocks."""
+        if not self._blocks:
+            scale = curvature + self._strength
+            return residual / np.where(scale > 0.0, scale, 1.0)
+        moved = np.empty_like(residual)
+        for c, block in enumerate(curvature):
+            matrix = block + np.diag(self._strength[:, 0])
+            # an output without curvature, and a free intercept, would have none
+            matrix.flat[:: len(matrix) + 1] += _ROUNDING * max(float(np.trace(matrix)), 1e-300)
+            try:
+                moved[:, c] = cho_solve(cho_factor(matrix, lower=True), residual[:, c])
+            except (LinAlgError, ValueError):
+                moved[:, c] = residual[:, c] / np.maximum(np.diag(matrix), 1e-300)
+        return moved
+
+    # -- what is known of the optimum
+
+    def _gap(self, gradient: Array) -> float:
+        """Return the duality gap of the point, |gradient|^2 / (2 alpha); with a free intercept an estimate."""
+        own, form = gradient[self._first :], self._form
+        gap = float(np.vdot(own, own)) / (2.0 * form.alpha)
+        if self._first:
+            tilt = float(np.vdot(gradient[0], gradient[0]))
+            gap += tilt / _FLAT if form.free_intercept else tilt / (2.0 * float(self._strength[0, 0]))
+        return gap
+
+    def _report(self, following: NewtonState, sums: NewtonSum) -> RoundReport:
+        form, n = self._form, float(self.problem.dataset.meta.n_rows)
+        penalty = 0.5 * float(np.vdot(self._strength * following.point, following.point))
+        loss = sums.loss_sum if sums.weight_sum else (following.value - penalty) * n
+        rows = float(sums.ledger.n_rows)
+        report = RoundReport.of(
+            sums.ledger,
+            form.factor * loss * rows / n,
+            sums.errors if sums.weight_sum and self.problem.target != "continuous" else None,
+            details={
+                "stage": following.stage,
+                "steps": following.steps,
+                "products": following.products,
+                "share": following.share,
+            },
+        )
+        if following.steps:
+            report.gap_estimate = form.factor * following.gap
+            report.objective_estimate = form.factor * following.value
+        return report
+
+    def status(self, state: NewtonState) -> Status:
+        """Return CONVERGED where no step lowers the objective any more."""
+        if not np.isfinite(state.candidate).all():
+            return Status.DIVERGED
+        return Status.CONVERGED if state.settled else Status.RUNNING
+
+    def weights(self, state: NewtonState) -> Fitted:
+        """Return the point of the lowest objective, which its reads have proven something about."""
+        theta = state.point if state.steps else state.candidate
+        coefficients = np.ascontiguousarray(theta[self._first :], self.problem.dtype)
+        intercept = theta[0].copy() if self._first else np.zeros(self._form.n_outputs)
+        predictor = self._form.predictor(coefficients, intercept)
+        if not state.steps:
+            return Fitted(predictor)
+        if self._form.free_intercept:
+            return Fitted(predictor, known=partial(self._balanced, state))
+        return Fitted(predictor, known=self._known(state, state.gap, 0))
+
+    def _known(self, state: NewtonState, gap: float, read: int) -> Record:
+        value = self._form.factor * state.value
+        # Sums of many rows round by more than one number does.
+        rounding = max(float(np.finfo(self.problem.dtype).eps), _ROUNDING) * abs(value)
+        return {
+            "objective": value,
+            "certificate": {"kind": "duality_gap", "value": max(self._form.factor * gap, 0.0) + rounding},
+            "eval_bytes_read": read,
+        }
+
+    def _balanced(self, state: NewtonState, executor: Executor) -> Record:
+        """Return objective and gap at the balanced slopes of the point, from one more read."""
+        form, meta = self._form, self.problem.dataset.meta
+        n, k = float(meta.n_rows), form.n_outputs
+        classes = np.zeros(k)
+        if self.problem.target == "class":
+            classes = np.asarray(meta.label_weights) * self.problem.row_weight_by_class
+        balance = Balance(form.form.dual_domain, state.up, state.down, classes, n)
+        sums = self._read(executor, self._task("dual", balance), state.point)
+        u = sums.image[self._first :] / (form.alpha * n)
+        none = np.zeros(k)
+        gap = state.value - form.dual(sums.conjugate_sum / n, u, none, none)
+        return self._known(state, gap, sums.ledger.bytes_read)

@@ -1,0 +1,1 @@
+"""Reads of truncated Newton methods: gradients, and products with the Hessian."""

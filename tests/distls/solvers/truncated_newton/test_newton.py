@@ -1,0 +1,224 @@
+"""Truncated Newton through the driver: the optimum, its certificate, same bits, and passes that lanes do not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract import SolverContract
+from helpers import labelled_rows, write_dataset
+from sklearn.linear_model import LogisticRegression, Ridge
+from target_helpers import write_targets
+
+from distls.solvers.solver import Status
+from distls.storage.errors import ParameterError
+from distls.training.callbacks import History
+from distls.training.fitting import fit
+from distls.workers.losses.loss_registry import loss_named, losses_with
+from reference.dual_ascent import Primal
+
+EXACT = {"alpha": 0.1, "dtype": "float64"}
+LOSSES = losses_with(dual=True, smooth=True, second_order=True)
+
+
+class TestSgdStart(SolverContract):
+    """From a pass of stochastic gradients, with an intercept that is balanced."""
+
+    method = "newton"
+    params = {"alpha": 1e-3, "start": "sgd", "fit_intercept": True}  # noqa: RUF012
+    passes = 6
+
+
+@pytest.mark.slow
+class TestZeroStart(SolverContract):
+    """From zero weights in float64, with class weights; nothing of it is random."""
+
+    method = "newton"
+    params = {"loss": "squared_hinge", "alpha": 1e-2, "class_weight": "balanced", "dtype": "float64"}  # noqa: RUF012
+    passes = 5
+    random = False
+
+
+def rows_of(k: int, seed: int = 0, n: int = 60, d: int = 6) -> tuple[Any, Any, Any]:
+    """Return small numbers with zeros, the class of the largest of the first k with some mistakes, and weights."""
+    rng = np.random.default_rng([seed, k])
+    x = (np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.7)).astype(np.float32)
+    y = np.abs(x[:, :k]).argmax(axis=1)
+    y[rng.random(n) < 0.1] = 0
+    y[:k] = np.arange(k)
+    return x, y.astype(np.int32), rng.random(n).astype(np.float32) + 0.2
+
+
+def objective_of(primal: Any, model: Any) -> float:
+    return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
+
+
+@pytest.mark.fast_cases("csr-False-softmax-[24]", "dense-True-ovr_log-4")
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_the_optimum_and_its_proof(tmp_path: Path, layout: str, intercept: bool, loss: str, k: int) -> None:
+    """Against a quasi-Newton method of the whole problem; dense rows have blocks for a preconditioner."""
+    x, y, s = rows_of(k)
+    given = x if layout == "dense" else sp.csr_matrix(x)
+    data = write_dataset(tmp_path / "d", given, y, partition_rows=20, n_classes=k, sample_weight=s)
+    result = fit("newton", data, params={**EXACT, "loss": loss, "fit_intercept": intercept}, rtol=1e-9)
+    primal = Primal(loss, x.astype(float), y, k, alpha=0.1, s=s.astype(float), intercept=intercept)
+    found, best = objective_of(primal, result.model), primal.optimum()
+    assert found == pytest.approx(result.record["objective"], rel=1e-12)
+    assert result.status == Status.CONVERGED
+    assert found - best <= result.record["certificate"]["value"] <= 1e-9 * found
+    assert found - best >= -1e-9 * best  # the oracle's own tolerance
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
+def test_no_problem_lacks_more_than_is_certified(tmp_path: Path, first: int) -> None:
+    """Random problems, every evaluation of a fit from the first: what is certified is no less than what is lacking."""
+    for seed in range(first, first + (4 if not first else 60)):
+        rng = np.random.default_rng([78, seed])
+        k, loss = int(rng.choice([2, 4])), str(rng.choice(LOSSES))
+        alpha, intercept = float(10.0 ** rng.uniform(-3, 0.5)), bool(rng.random() < 0.5)
+        x, y, s = rows_of(k, seed, n=30, d=4)
+        x *= np.float32(10.0 ** rng.uniform(-1, 1))
+        data = write_dataset(
+            tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, sample_weight=s
+        )
+        params = {"alpha": alpha, "loss": loss, "fit_intercept": intercept, "dtype": "float64"}
+        history = History()
+        fit("newton", data, params=params, passes=12, eval_every=1, callbacks=[history])
+        primal = Primal(loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), intercept=intercept)
+        best, judged = primal.optimum(), [each for each in history.records if "objective" in each]
+        assert judged
+        for record in judged:
+            assert record["objective"] - best <= record["certificate"]["value"] + 1e-10 * best, (seed, params)
+
+
+def test_weights_of_scikit_learn(tmp_path: Path) -> None:
+    """C of scikit-learn is 1 / (alpha n), of a binary problem that of one output."""
+    x, y, _ = rows_of(2)
+    data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
+    plain = LogisticRegression(C=1.0 / (0.1 * len(x)), tol=1e-12, max_iter=10000).fit(x.astype(float), y)
+    ours = fit("newton", data, params={**EXACT, "loss": "ovr_log", "fit_intercept": True}, rtol=1e-13).model
+    np.testing.assert_allclose(ours.weights[:, 1], plain.coef_[0], atol=1e-6)
+    assert ours.intercept[1] == pytest.approx(plain.intercept_[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("target", ["continuous", "multilabel"])
+def test_numbers_and_sets_of_labels(tmp_path: Path, target: str) -> None:
+    x, _, s = rows_of(4)
+    if target == "multilabel":
+        y = (x[:, :3] + 0.2 > 0).astype(float)
+    else:
+        y = x[:, :2].astype(float) @ np.array([[1.0, -2.0], [0.5, 1.0]]) + [30.0, -4.0] + s[:, None]
+    data = write_targets(tmp_path / "d", sp.csr_matrix(x), y, target, partition_rows=20, sample_weight=s)
+    result = fit("newton", data, params={**EXACT, "fit_intercept": True}, rtol=1e-10)
+    if target == "continuous":
+        ridge = Ridge(alpha=0.1 * s.sum(), tol=1e-14).fit(x.astype(float), y, sample_weight=s.astype(float))
+        np.testing.assert_allclose(result.model.weights, ridge.coef_.T, atol=1e-5)
+    primal = Primal(
+        "squared" if target == "continuous" else "ovr_log", x.astype(float), y, y.shape[1], alpha=0.1,
+        s=s.astype(float), intercept=True,
+    )  # fmt: skip
+    found = objective_of(primal, result.model)
+    assert found - primal.optimum() <= result.record["certificate"]["value"] <= 1e-10 * found
+
+
+def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path: Path) -> None:
+    x, y, _ = rows_of(4)
+    data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
+    wide = np.hstack([x, np.full((len(x), 1), 2.0, np.float32)])
+    with_feature = write_dataset(tmp_path / "w", sp.csr_matrix(wide), y, partition_rows=20)
+    scaled = fit(
+        "newton", data, params={**EXACT, "fit_intercept": True, "intercept_scaling": 2.0}, rtol=1e-12
+    )
+    plain = fit("newton", with_feature, params=EXACT, rtol=1e-12)
+    assert scaled.record["objective"] == pytest.approx(plain.record["objective"], rel=1e-11)
+    np.testing.assert_allclose(scaled.model.intercept, 2.0 * plain.model.weights[-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_curvature_is_the_derivative_of_the_gradient(loss: str) -> None:
+    """By central differences, away from the kinks of hinges."""
+    rng = np.random.default_rng(3)
+    z, y, v = (
+        rng.standard_normal((40, 4)),
+        rng.integers(0, 4, 40).astype(np.int32),
+        rng.standard_normal((40, 4)),
+    )
+    for form in (loss_named(loss), loss_named(loss).single_output):
+        if form is None:
+            continue
+        k = 4 if form is loss_named(loss) else 1
+        own_z, own_v, own_y = z[:, :k], v[:, :k], np.minimum(y, 1) if k == 1 else y
+        gradient = form.gradient(own_z, own_y)
+        product = form.curvature_product(gradient, own_v)
+        step = 1e-6
+        slope = (form.gradient(own_z + step * own_v, own_y) - form.gradient(own_z - step * own_v, own_y)) / (
+            2 * step
+        )
+        np.testing.assert_allclose(product, slope, atol=1e-6)
+        # the diagonal, one output after the other
+        unit = np.eye(k)
+        diagonal = np.stack(
+            [form.curvature_product(gradient, np.tile(unit[c], (40, 1)))[:, c] for c in range(k)], axis=1
+        )
+        np.testing.assert_allclose(form.curvature(gradient), diagonal, atol=1e-12)
+
+
+def test_passes_do_not_depend_on_lanes(tmp_path: Path) -> None:
+    x, y = labelled_rows(400, 50, 3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=25)
+    found = [
+        fit("newton", data, params={"alpha": 1e-4, "start": "zero", "lanes": lanes}, rtol=1e-6)
+        for lanes in (1, 4, 16)
+    ]
+    assert len({result.passes for result in found}) == 1
+    assert all(result.status == Status.CONVERGED for result in found)
+
+
+def test_a_bold_start_is_left_for_zero_weights(tmp_path: Path) -> None:
+    """One pass over large rows ends above the objective of zero weights: the fit is that from zero."""
+    x, y = labelled_rows(300, 40, 3)
+    data = write_dataset(tmp_path / "d", x * np.float32(1e4), y, partition_rows=50)
+    history = History()
+    params = {"alpha": 1e8, "start": "sgd", "dtype": "float64"}
+    result = fit("newton", data, params=params, rtol=1e-6, callbacks=[history])
+    plain = fit("newton", data, params={**params, "start": "zero"}, rtol=1e-6)
+    assert result.status == Status.CONVERGED
+    assert result.record["objective"] == pytest.approx(plain.record["objective"], rel=1e-6)
+
+
+def test_it_ends_where_no_step_helps(tmp_path: Path) -> None:
+    """Without a tolerance that can be met it stops at rounding, well before its passes are over."""
+    x, y = labelled_rows(200, 20, 3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
+    result = fit("newton", data, params={"alpha": 1e-2, "dtype": "float64"}, passes=500, rtol=1e-300)
+    assert result.status == Status.CONVERGED
+    assert result.passes < 100
+
+
+def test_folds_of_a_path_are_those_of_other_methods(tmp_path: Path) -> None:
+    x, y = labelled_rows(400, 50, 3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
+    params = {"alpha": "path", "alphas": "1e-1:1e-2", "folds": 3, "dtype": "float64"}
+    found = {
+        method: fit(method, data, tmp_path / method, params=params, rtol=1e-8)
+        for method in ("newton", "sdca")
+    }
+    assert all(result.status == Status.CONVERGED for result in found.values())
+    # rows of a fold are not seen by its fits: the errors are those of another solver of the same problems
+    errors = [result.record["details"]["path"] for result in found.values()]
+    assert errors[0] == errors[1]
+    assert all(point["cv_error"] > 0.0 for point in errors[0])
+
+
+@pytest.mark.parametrize("loss", ["hinge", "crammer_singer", "multiclass_squared_hinge"])
+def test_other_losses_are_refused(tmp_path: Path, loss: str) -> None:
+    x, y = labelled_rows(60, 10, 3)
+    data = write_dataset(tmp_path / "d", x, y)
+    with pytest.raises(ParameterError, match="expected one of"):
+        fit("newton", data, params={"loss": loss})
