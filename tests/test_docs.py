@@ -58,7 +58,7 @@ CLI_SECTIONS = _sections(_text("docs/cli.md"))
 COMMAND_SECTIONS = {
     title.split()[1]: (title, body) for title, body in CLI_SECTIONS.items() if title.startswith("distls ")
 }
-SHARED_SECTIONS = ("Source options", "Common options", "Cluster options")
+SHARED_SECTIONS = ("Reading options", "Source options", "Common options", "Cluster options")
 SHARED = {
     f"#{title.lower().replace(' ', '-')}": {name.split()[0] for name in _first_cells(CLI_SECTIONS[title])}
     for title in SHARED_SECTIONS

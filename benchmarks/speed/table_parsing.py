@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions, DelimitedParser
+from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedParser
 from distls.workers.ingestion.formats.parquet import record_batch_rows
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
-from distls.workers.ingestion.formats.table_columns import MISSING, Feature
+from distls.workers.ingestion.formats.table_columns import MISSING, Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, text_blocks
 from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
 from distls.workers.ingestion.records.record_batch import Progress
@@ -67,12 +67,12 @@ class Shape:
     digits: int = 6
     quoted: bool = False
 
-    def options(self) -> DelimitedOptions:
+    def options(self) -> TableOptions:
         """Return how the table is read; its last column is the label."""
         features = [Feature(f"n{k}") for k in range(self.numbers)]
         features += [Feature(f"w{k}", JOBS) for k in range(self.words)]
         columns = (*(feature.name for feature in features), "y")
-        return DelimitedOptions(columns=columns, label="y", features=tuple(features))
+        return TableOptions(columns=columns, label="y", features=tuple(features))
 
     def lines(self, n_bytes: int) -> bytes:
         """Return about `n_bytes` of rows."""
@@ -152,7 +152,7 @@ class Ways:
         table = pacsv.read_csv(
             pa.py_buffer(self.block.text[: self.block.size]),
             pacsv.ReadOptions(use_threads=False, block_size=piece, column_names=columns),
-            pacsv.ParseOptions(delimiter=self.options.separator),
+            pacsv.ParseOptions(delimiter=self.options.dialect.separator),
             pacsv.ConvertOptions(column_types=types, null_values=MISSING, strings_can_be_null=True),
         )
         return list(table.to_batches())

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class IngestCommand(click.Command):
     """A command with the options of all input formats, which are loaded when its parameters are read."""
 
+    fits = True  # also those that make the features
+
     @property
     def params(self) -> list[click.Parameter]:
         """The command's own parameters, then the options of formats."""
@@ -37,12 +39,19 @@ class IngestCommand(click.Command):
 
         known = {parameter.name for parameter in self._params}
         # always the same list: click modifies it in place
-        self._params += [_format_option(*each) for each in option_infos().items() if each[0] not in known]
+        infos = {name: info for name, info in option_infos().items() if self.fits or not info.fitted}
+        self._params += [_format_option(*each) for each in infos.items() if each[0] not in known]
         return self._params
 
     @params.setter
     def params(self, own: list[click.Parameter]) -> None:
         self._params = own
+
+
+class ScoreCommand(IngestCommand):
+    """A command that reads source files like those of a model's training, with the options to read them otherwise."""
+
+    fits = False
 
 
 def _format_option(name: str, info: OptionInfo) -> click.Option:
@@ -81,13 +90,6 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     "--shuffle/--no-shuffle", default=None, help="Shuffle rows when writing; default yes if they have labels."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option(
-    "--unknown-features",
-    type=click.Choice(["error", "ignore"]),
-    default="error",
-    show_default=True,
-    help="With --like: refuse features that its data do not have, or leave them out.",
-)
 @click.option("--columns", is_flag=True, help="Add column shards too, as `distls columns` does.")
 @click.option(
     "--row-numbers/--no-row-numbers",

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from distls.cli.data import ScoreCommand
 from distls.cli.output import OK, check_stdout, note, say, show, show_table, silent
 from distls.cli.support import (
     PLACE,
-    FormatName,
     Running,
     cli,
     cluster_of,
@@ -22,6 +22,7 @@ from distls.cli.support import (
     common_options,
     debug_option,
     print_json,
+    reading_options,
     request_options,
     scored_bytes,
 )
@@ -33,22 +34,9 @@ from distls.storage.filesystem.paths import Place, place_of
 STREAM = "-"  # in place of a file
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
-unknown_features_option = click.option(
-    "--unknown-features",
-    type=click.Choice(["error", "ignore"]),
-    default="error",
-    show_default=True,
-    help="Refuse features of source files that training did not have, or leave them out.",
-)
-format_option = click.option(
-    "--format",
-    default="auto",
-    type=FormatName(),
-    help="Format of source files; default as in `distls ingest`.",
-)
 
 
-@cli.command(short_help="Score a model on labelled data.")
+@cli.command(cls=ScoreCommand, short_help="Score a model on labelled data.")
 @click.argument("run", type=PLACE)
 @data_argument
 @click.option("--json", "as_json", is_flag=True)
@@ -58,9 +46,7 @@ format_option = click.option(
 )
 @click.option("--weighted", is_flag=True, help="Count rows by their sample weights.")
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
-@format_option
-@unknown_features_option
-@click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
+@reading_options
 @cluster_options
 @common_options
 def evaluate(
@@ -99,12 +85,11 @@ def evaluate(
         show(lines)
 
 
-@cli.command(short_help="Calibrate the probabilities of a model on held-out rows.")
+@cli.command(cls=ScoreCommand, short_help="Calibrate the probabilities of a model on held-out rows.")
 @click.argument("run", type=PLACE)
 @data_argument
 @request_options("calibration")
-@format_option
-@click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
+@reading_options
 @cluster_options
 @common_options
 def calibrate(
@@ -128,7 +113,7 @@ def calibrate(
     show(calibration_lines(found.evaluation, found.before), needed=False)
 
 
-@cli.command(short_help="Predict rows: the best classes, labels or numbers.")
+@cli.command(cls=ScoreCommand, short_help="Predict rows: the best classes, labels or numbers.")
 @click.argument("run", type=PLACE)
 @click.argument("paths", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC... [OUT]")
 @click.option(
@@ -139,12 +124,8 @@ def calibrate(
     help="Number of best classes or labels per row.",
 )
 @click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
-@format_option
-@unknown_features_option
+@reading_options
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
-@click.option(
-    "--id-column", metavar="COLUMN", help="For source files: write this column; default as in training."
-)
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT once the predictions are complete.")
 @cluster_options
 @common_options

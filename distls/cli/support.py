@@ -189,11 +189,27 @@ def _request_option(option: Option) -> Callable[[Callable[..., Any]], Any]:
     )  # fmt: skip
 
 
-def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say what is in source files, of whichever format."""
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of all commands that read source files, of whichever format."""
     return _with(
         command,
         click.option("--format", default="auto", type=FormatName(), show_default=True),
+        click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
+        click.option(
+            "--unknown-features",
+            type=click.Choice(["error", "ignore"]),
+            default="error",
+            show_default=True,
+            help="Refuse features that training (--like) did not have, or leave them out.",
+        ),
+    )
+
+
+def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what is in source files to train on, of whichever format."""
+    return _with(
+        command,
+        reading_options,
         click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists."),
         click.option(
             "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
@@ -204,7 +220,6 @@ def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows."
         ),
-        click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
         click.option(
             "--dtype",
             type=click.Choice(["float32", "float64"]),

@@ -18,7 +18,7 @@ from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
 from distls.execution.row_reads import reduce_rows
-from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
+from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
@@ -79,10 +79,9 @@ def calibrate(
     dataset: Scorable,
     kind: CalibrationKind | str | None = None,
     *,
-    format: str = "auto",
-    labels: str | Place | None = None,
     executor: Any = None,
     notify: Notify | None = None,
+    **reading: Any,
 ) -> Calibrated:
     """Calibrate the probabilities of a model of classes, or the thresholds of one of label sets, on held-out rows.
 
@@ -96,7 +95,7 @@ def calibrate(
         Held-out rows with labels; each counts one.
     kind : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
         Default: "platt" for two classes, "temperature" for more, "micro-f1" for sets of labels; see docs/metrics.md.
-    format, labels, executor, notify
+    executor, notify, **reading
         As of `distls.evaluate`.
 
     Returns
@@ -113,10 +112,10 @@ def calibrate(
     """
     path = None if isinstance(model, LinearModel) else place_of(model)
     name = "the model" if path is None else str(path)
-    check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
+    reading = source_options(dataset, reading)
     beside = path or place_of(f"{tempfile.gettempdir()}/distls-calibrate")
     runner = executor_of(executor)
-    options = {"format": format, "labels": labels, "executor": runner}
+    options = {**reading, "executor": runner}
     with _alone(path):
         fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
         check_calibrable(fitted.target, fitted.n_outputs, kind, name)

@@ -105,11 +105,11 @@ def check_targets(dataset: Dataset, target: TargetKind, n_outputs: int, model_na
 
 
 def class_codes(
-    dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str
+    dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str, remedy: str = ""
 ) -> NDArray[np.int32]:
     """Return the model's code of each class or label of the data, -1 for unknown ones.
 
-    Raises MismatchError if rows have unknown labels and `unknown` is "error".
+    Raises MismatchError, which names the `remedy`, if rows have unknown labels and `unknown` is "error".
     """
     meta = dataset.meta
     place = {label: code for code, label in enumerate(classes)}
@@ -129,7 +129,7 @@ def class_codes(
         often = use + "s" * (uses != 1)
         raise MismatchError(
             f"{dataset.path} has {len(unknown_labels)} {what} ({named}; {uses} {often}) that {are} not among the "
-            f"{len(classes)} of {model_name}; --unknown-labels count counts them as errors"
+            f"{len(classes)} of {model_name}{remedy}"
         )
     return codes
 

@@ -20,7 +20,7 @@ from distls.evaluation.scores import measure_classes, measure_labels, score_targ
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
-from distls.ingestion.adhoc_dataset import Notify, check_source_options, in_memory, opened_like, pass_on
+from distls.ingestion.adhoc_dataset import Notify, in_memory, opened_like, pass_on, source_options
 from distls.methods.method_registry import METHODS
 from distls.model_check import check_model
 from distls.problem import Problem
@@ -47,14 +47,12 @@ def evaluate(
     unknown_labels: str = "error",
     costs: str | Path | None = None,
     weighted: bool = False,
-    format: str = "auto",
-    labels: str | Place | None = None,
-    unknown_features: str = "error",
     beside: str | Place | None = None,
     executor: Any = None,
     client: Any = None,
     name: str | None = None,
     notify: Notify | None = None,
+    **reading: Any,
 ) -> AnyEvaluation:
     """Score a model on labelled data.
 
@@ -74,8 +72,6 @@ def evaluate(
     weighted : bool
         Rows count by their sample weights, in all metrics, as with scikit-learn's ``sample_weight``. Default: each row
         counts one, also in a data set with weights.
-    format, labels, unknown_features : str
-        Of the source files; see `distls.ingest`.
     beside : path, optional
         Source files are ingested into a folder next to this one, which every worker must reach. Default: the run
         or model, or for a LinearModel the system's folder for temporary files.
@@ -87,6 +83,9 @@ def evaluate(
         Name of the model in error messages.
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
+    **reading
+        Options of `distls.ingest` by which source files are read, such as `format`, `label_column`, `separator` or
+        `unknown_features`; default: as the training data were.
 
     Returns
     -------
@@ -105,16 +104,15 @@ def evaluate(
     path = None if isinstance(model, LinearModel) else str(model)
     name = name or path or "the model"
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
-    given = {"format": format != "auto", "labels": labels is not None}
-    check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
+    reading = source_options(dataset, reading)
     runner = executor_of(executor, client)
-    reading = {"format": format, "labels": labels, "unknown_features": unknown_features}
     options = {**reading, "executor": runner, **_of_arrays(dataset, y, sample_weight)}
     place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")
     with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         check_targets(data, fitted.target, fitted.n_outputs, name)
-        codes = class_codes(data, fitted.classes, name, unknown_labels)
+        remedy = "; --unknown-labels count counts them as errors"
+        codes = class_codes(data, fitted.classes, name, unknown_labels, remedy)
         pass_on(notices, notify)
         found = run_alone(_measured(data, fitted, codes, costs, weighted), runner)
         try:

@@ -18,6 +18,8 @@ from distls.storage.model.model import LinearModel
 Scorable = str | Place | Dataset | Sequence[str | Place]
 Notify = Callable[[str], None]
 
+# Of options that are not those of a format, which have none.
+_DEFAULTS = {"format": "auto", "unknown_features": "error", "on_error": "stop", "labelled": False}
 _SOURCE_FOLDERS = (".zarr",)  # written by other programs
 
 
@@ -54,11 +56,17 @@ def in_memory(data: Any) -> bool:
     return hasattr(data, "shape")
 
 
-def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
-    """Raise ParameterError for options of source files (name -> whether given) where there are none."""
-    name = next((name for name, was_given in given.items() if was_given), None)
-    if name and not are_sources(data):
-        raise ParameterError(f"{name} is for source files; a data set says itself what is in it")
+def source_options(data: Scorable, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of source files that are not left at their defaults.
+
+    Raises ParameterError for any of them where there are no source files.
+    """
+    asked = {
+        name: value for name, value in given.items() if value is not None and value != _DEFAULTS.get(name)
+    }
+    if asked and not are_sources(data):
+        raise ParameterError(f"{next(iter(asked))} is for source files; a data set says itself what is in it")
+    return asked
 
 
 @contextlib.contextmanager

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from distls.ingestion.adhoc_dataset import in_memory
-from distls.ingestion.formats.csv_header import read_head
-from distls.ingestion.formats.document_tables import LABEL_NAMES
+from distls.ingestion.formats.csv import CsvOptions
+from distls.ingestion.formats.csv_header import Expected, read_head
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of
 from distls.ingestion.formats.frames import frame_columns
+from distls.ingestion.formats.tables import LABEL_NAMES
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_start import first_lines, source_file
 from distls.workers.ingestion.formats.data_frames import is_frame
@@ -39,7 +40,8 @@ def found_label_column(sources: Sequence[Any], format: str, named: dict[str, Any
     if kind == "parquet":
         columns = tuple(read_parquet_head(file).kinds)
     else:
-        columns = read_head(first_lines(file), file.path, named.get("separator"), named.get("header")).columns
+        given = CsvOptions(separator=named.get("separator"), header=named.get("header"))
+        columns = read_head(first_lines(file), file.path, Expected(given)).columns
     return _first_label(columns)
 
 

@@ -289,6 +289,13 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
     words |= {value: label for value, label in own.items() if isinstance(label, str) and str(value) != label}
     seen = sorted({*own, *(value for chunk in survey.chunks for value in chunk["labels"][0])})
     if like is None or like.meta.target == "none":
+        word = survey.first("first_word")
+        # formats whose values stand for none at the word of an option
+        if word is not None and len(words) == 1 < len(seen) - 1 and hasattr(survey.plan.read, "dialect"):
+            notices.append(
+                f'labels are numbers but for "{word[0]}" ({word[1]}), so that all are words; '
+                f'--na-values "{word[0]}" if it stands for no label'
+            )
         return _named(seen, words)
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes

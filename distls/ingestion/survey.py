@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +23,9 @@ from distls.workers.ingestion.formats.table_columns import (
 MOST_GUESSED = 1000
 _SHOWN = 20  # columns named in a notice
 MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
+
+# A number with a mark that makes it a word: 1,5 or 1,234 or 12% or $5.
+_MARKED = re.compile(r"(?=.*[,%$€£¥'])[-+(]?\s*[$€£¥]?\s*\d[\d.,']*\s*[%$€£¥]?\)?")
 
 # (name, limit of each column to collect, columns to check) -> the results of all items
 SurveyRun = Callable[[str, dict[int, int], tuple[int, ...]], Iterable[dict[str, Any]]]
@@ -174,6 +178,12 @@ class _Survey:
                     f'the values of column "{feature.name}" look like documents, whose words --text-column '
                     f'"{feature.name}" would read'
                 )
+            marked = [value for value in feature.categories or () if _MARKED.fullmatch(value)]
+            if 2 * len(marked) > feature.size:
+                notices.append(
+                    f'the values of column "{feature.name}" look like numbers, such as "{marked[0]}": --decimal , '
+                    "reads those with a decimal comma; write others without marks of thousands, percent or currency"
+                )
         guessed = (f for f in categories if f.name not in self.declared and not self.typed)
         for feature in guessed:
             numbers = [
@@ -181,8 +191,10 @@ class _Survey:
             ]
             if numbers:
                 text, where = self._first_word(feature.name)
+                alone = feature.size == len(numbers) + 1
+                remedy = f'; --na-values "{text}" if that stands for no value' if alone else ""
                 notices.append(
                     f'column "{feature.name}" has numbers, such as {numbers[0]}, but also "{text}" ({where}): '
-                    "it is a category"
+                    f"it is a category{remedy}"
                 )
         return tuple(notices)

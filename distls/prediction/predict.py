@@ -19,14 +19,7 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.ingestion.adhoc_dataset import (
-    Notify,
-    Scorable,
-    check_source_options,
-    opened_like,
-    pass_on,
-    sources_of,
-)
+from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options, sources_of
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
@@ -54,14 +47,12 @@ def predict(
     top: int = 1,
     proba: bool = False,
     labelled: bool = False,
-    format: str = "auto",
-    unknown_features: str = "error",
-    id_column: str | int | None = None,
     overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
     progress: Progress | None = None,
     notify: Notify | None = None,
+    **reading: Any,
 ) -> int:
     """Write the predictions of a model; no (n_rows, n_classes) array is ever held.
 
@@ -85,10 +76,6 @@ def predict(
         Write probabilities instead of scores.
     labelled : bool
         The source files have labels, which are read and not used.
-    id_column : str or int, optional
-        Of the source files, as in `distls.ingest`; default: that of the training data, if they have it.
-    format, unknown_features : str
-        Of the source files; see `distls.ingest`.
     overwrite : bool
         Replace predictions that are there under this name, once the new ones are complete.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
@@ -97,6 +84,9 @@ def predict(
         The same as a client for `executor`.
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
+    **reading
+        Options of `distls.ingest` by which source files are read, such as `format`, `label_column`, `separator` or
+        `unknown_features`; default: as the training data were.
 
     Returns
     -------
@@ -115,12 +105,11 @@ def predict(
     _check_asked(fitted, name, target, top, proba)
     with _alone(target):  # without what a process that was killed after its end has left
         _check_new(target, overwrite, dataset)
-    given = {"labelled": labelled, "format": format != "auto", "id_column": id_column is not None}
-    check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
+    reading = source_options(dataset, {"labelled": labelled, **reading})
     runner = executor_of(executor, client)
-    reading = {"unlabelled": not labelled, "format": format, "unknown_features": unknown_features}
-    reading |= {"row_numbers": True} | ({} if id_column is None else {"id_column": id_column})
-    options = {**reading, "executor": runner, "progress": progress}
+    labelled = reading.pop("labelled", False) or "label_column" in reading
+    own = {"unlabelled": not labelled, "row_numbers": True, "executor": runner, "progress": progress}
+    options = {**own, **reading}
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)

@@ -26,12 +26,12 @@ from distls.workers.ingestion.formats.arrays import row_ranges
 from distls.workers.ingestion.formats.data_frames import (
     column_kinds,
     column_labels,
-    frame_rows,
     is_frame,
     plain_numbers,
     record_batch,
 )
 from distls.workers.ingestion.formats.document_records import hashed_texts
+from distls.workers.ingestion.formats.parquet import record_batch_rows
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
 from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows
 from distls.workers.ingestion.records.record_batch import Progress
@@ -214,7 +214,7 @@ class RowEncoder:
             yield from self._array_blocks(_unnamed(frame, labels))
             return
         table = self._table_of(labels)
-        if table.dense and not any(feature.width for feature in table.features):
+        if table.dense and not table.dialect.numbers and not any(f.width for f in table.features):
             label_of = dict(zip(table.columns, labels, strict=True))
             values = plain_numbers(frame, [label_of[feature.name] for feature in table.features])
             if values is not None:
@@ -230,7 +230,7 @@ class RowEncoder:
         )
         for first, stop in row_ranges(0, batch.num_rows, width, _BLOCK_BYTES):
             part = batch.slice(first, stop - first)
-            yield frame_rows(part, table, "X", progress, first, written=self.source == "csv")
+            yield record_batch_rows(part, table, "X", progress, first)
         if progress.unseen and progress.unseen_first:
             row, value = progress.unseen_first
             warnings.warn(

@@ -212,7 +212,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         crossed = self.method.path and all(params.get("folds") for params in self.grid)
         if len(self.settings) > 1 and self.select is None and not crossed:
             raise ParameterError(
-                f"{len(self.settings)} settings are given; --select DATASET chooses among them"
+                f"{len(self.settings)} settings are given; fit --select DATASET chooses among them"
             )
 
 

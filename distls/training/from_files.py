@@ -103,7 +103,8 @@ def train(
     notify : callable, optional
         Called with each notice, one line of text. Default: they become a UserWarning each.
     **options
-        Of `distls.ingest`, such as ``label_column="y"`` or ``text_column="text"``; `transform` is ``auto`` here.
+        Of `distls.ingest`, such as ``label_column="y"`` or ``text_column="text"``; `transform` is ``auto`` here, and
+        `unknown_features` is of `test`, which is read like `sources` otherwise.
 
     Raises
     ------
@@ -115,6 +116,8 @@ def train(
     folder, options = place_of(run), {"transform": AUTO, **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
+    scored: Any = {name: options[name] for name in ("format", "on_error") if name in options}
+    scored |= {"labels": test_labels, "unknown_features": options.pop("unknown_features", "error")}
     # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
@@ -135,8 +138,7 @@ def train(
         fitted = train_request(request, folder, options_of_fit)
         found = None
         if others and fitted.model is not None:
-            reading = {"format": options.get("format", "auto"), "labels": test_labels}
-            found = evaluate(folder, _alone(others), executor=executor, notify=notify, **reading)
+            found = evaluate(folder, _alone(others), executor=executor, notify=notify, **scored)
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():

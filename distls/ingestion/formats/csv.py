@@ -6,22 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distls.ingestion.formats.csv_header import Head, looks_like_table, read_heads
+from distls.ingestion.formats.csv_header import Expected, Head, looks_like_table, read_heads
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
     choose_columns,
     declared_columns,
+    has_positions,
     is_table,
     like_columns,
     table_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import HEADER, SEPARATOR, TableColumns, option
+from distls.ingestion.request.format_options import DECIMAL, HEADER, SEPARATOR, TableColumns, option
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
 from distls.storage.errors import MismatchError, ParameterError
-from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions
+from distls.workers.ingestion.formats.csv import CSV_READER
+from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_delimited
 
@@ -43,14 +45,19 @@ class CsvOptions(TableColumns):
         is a category by itself: a feature for each of its values.
     na : float, optional
         The number that missing values stand for. Default: they are refused.
+    na_values : str, number or sequence, optional
+        Further texts, or numbers, that stand for no value, beside those of pandas and SQL.
     separator : str, optional
         Between the fields: a character, ``tab`` or ``space``. Default: detected.
     header : bool, optional
         Whether the first line names the columns. Default: detected.
+    decimal : {".", ","}, optional
+        Decimal mark; with a comma, points may stand between thousands. Default: detected.
     """
 
     separator: str | None = option(None, SEPARATOR)
     header: str | bool | None = option(None, HEADER)
+    decimal: str | None = option(None, DECIMAL)
 
 
 class CsvFormat(Format[CsvOptions]):
@@ -95,24 +102,41 @@ class CsvFormat(Format[CsvOptions]):
 
 def _reading(
     files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
-) -> tuple[DelimitedOptions, tuple[str, ...]]:
+) -> tuple[TableOptions, tuple[str, ...]]:
     """Return the options of the reader, and notices for the user."""
     path = files[0].path
     features: list[dict[str, Any]] = description_of(like).get("features", [])
     if like is not None and any("width" in feature for feature in features):
         raise MismatchError(f"{path} is a table of text, but {like.path} has columns of lists")
-    known = [feature["name"] for feature in features]
-    head, doubt = read_heads(files, read.separator, read.header, known)
-    read, notices = _without_index(head, read, known)
+    head, doubt = read_heads(files, _expected(read, options, like))
+    read, notices = _without_index(head, read, [feature["name"] for feature in features])
     if like is None:
-        columns = choose_columns(head.columns, head.words, path, read, options, head.documents)
-    else:
-        columns = like_columns(head.columns, head.headed, path, read, options, like)
+        names = head.columns, head.words
+        reading = choose_columns(*names, path, read, options, head.dialect, head.documents)
+        return reading, (*notices, *doubt)
+    reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
-    label_words = like is not None and like.meta.target != "continuous"
-    own = {"separator": head.separator, "headed": head.headed, "label_words": label_words}
-    reading = DelimitedOptions(**{**vars(columns), **own})
-    return reading, (*notices, *doubt) if doubt or like is None else ()
+    reading = replace(reading, label_words=like.meta.target != "continuous")
+    return reading, (*notices, *doubt) if doubt else ()
+
+
+def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Expected:
+    """Return what options and data `like` say about a table before it is read."""
+    expected = Expected.of(read, (*read.ignore_columns, *read.categorical), options.unlabelled, like)
+    known = description_of(like)
+    if like is None or not is_table(like):
+        return expected
+    columns, label = known["columns"], known["label"]
+    headless = has_positions(like) and like.meta.source.get("format") == "csv"
+    if headless and label and not options.unlabelled and read.label_column is None:
+        expected = replace(expected, label=columns.index(label))
+    n_needed = len(known["features"]) + bool(label and not options.unlabelled)
+    return replace(
+        expected,
+        features=frozenset(() if headless else (feature["name"] for feature in known["features"])),
+        headless=headless,
+        widths=frozenset({len(columns), len(columns) - bool(options.unlabelled and label), n_needed}),
+    )
 
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from msgspec import structs
+
+from distls.ingestion.formats.tables import LABEL_NAMES, named_columns, position_of
+from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.csv import separator_line
-from distls.workers.ingestion.formats.table_columns import are_documents, is_number, is_word
+from distls.workers.ingestion.formats.table_columns import (
+    MISSING,
+    Dialect,
+    are_documents,
+    is_number,
+)
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import CONVERT
 
@@ -19,14 +29,44 @@ _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
 _QUOTED = re.compile('"[^"]*"')
+_FEW_ROWS = 10  # too few to tell that labels recur
+_COMMAS = Dialect(decimal=",")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")  # or a decimal comma and three digits
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known of a table before it is read: options, and how the data were read that it is like."""
+
+    given: Any  # has the options separator, header, decimal
+    label: int | None = None  # the position of the labels, where it is known
+    named: frozenset[str] = frozenset()  # columns that options name
+    features: frozenset[str] = frozenset()  # columns that have to be there, where they have names
+    dialect: Dialect | None = None  # of the data that it is like
+    headless: bool = False  # these have positions for names
+    widths: frozenset[int] = frozenset()  # numbers of columns that it may have
+    missing: tuple[str, ...] = MISSING
+    separator: str | None = None  # which the file itself names
+
+    @classmethod
+    def of(cls, read: Any, others: Iterable[Any], unlabelled: bool, like: Like | None) -> Expected:
+        """Return what the options say, which are `read` and columns they name besides, and the dialect of `like`."""
+        label = None if read.label_column is None else position_of(read.label_column)
+        named = named_columns((read.label_column, read.weight_column, read.id_column, *others))
+        widths = frozenset({1} if unlabelled else ())
+        missing = missing_values(read.na_values, like, typed=False)
+        return cls(read, label, named, dialect=known_dialect(like), widths=widths, missing=missing)
+
+    def has_names(self, first: Sequence[str]) -> bool:
+        """Return whether a first line has the names of the columns that have to be there."""
+        return bool(self.features) and self.features <= set(first)
 
 
 @dataclass(frozen=True)
 class Head:
     """The start of a file."""
 
-    separator: str
-    headed: bool  # the first line names the columns
+    dialect: Dialect
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
@@ -36,7 +76,7 @@ class Head:
     def index(self) -> str:
         """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
         # of two columns it may be the only feature
-        return "0" if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
+        return self.columns[0] if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
 
     @property
     def documents(self) -> str:
@@ -53,7 +93,7 @@ class Head:
         return {
             name
             for c, name in enumerate(self.columns)
-            if any(c < len(row) and is_word(row[c]) for row in self.rows)
+            if any(c < len(row) and self.dialect.is_word(row[c]) for row in self.rows)
         }
 
 
@@ -76,7 +116,7 @@ def _lines(start: bytes) -> list[str]:
     lines = text.split("\n", _SAMPLED_LINES)
     if len(lines) > 1:
         lines.pop()  # possibly incomplete, or everything after the sample
-    return [line.replace("\r", " ") for line in lines if line.strip()]
+    return [line.rstrip("\r").replace("\r", " ") for line in lines if line.strip()]
 
 
 def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
@@ -89,65 +129,109 @@ def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
         return [[line] for line in lines]
 
 
-def read_head(
-    start: bytes, path: str, separator: str | None, header: str | bool | None, known: Sequence[str] = ()
-) -> Head:
-    """Parse the start of the file `path`; `separator` and `header` are as in `CsvOptions`.
+def read_head(start: bytes, path: str, expected: Expected) -> Head:
+    """Parse the start of the file `path`.
 
-    A first line that has all `known` names of columns is a header. Raises BadInputError if it is not text, no
-    separator is found, or two columns have one name; ParameterError if the separator that was asked for cannot be
-    one.
+    Raises BadInputError if it is not text, no separator is found, or two columns have one name; ParameterError if the
+    separator that was asked for cannot be one.
     """
     named = separator_line(start.removeprefix(b"\xef\xbb\xbf")[:16])
     if named:  # Excel's first line, which is no row
-        start, separator = start.split(b"\n", 1)[1], separator or named
+        start, expected = start.split(b"\n", 1)[1], replace(expected, separator=named)
     lines = _lines(start)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (lines and "\0" in lines[0]):
         raise BadInputError(f"{path}: not UTF-8 text; convert it first")
     if not lines:
         raise BadInputError(f"{path}: no rows")
-    separator = _separator(lines, path, separator)
-    rows = _split(lines, separator)
-    headed, certain = _is_headed(rows, header, known)
+    separator, rows = _separated(lines, path, expected)
+    decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
+    dialect = Dialect(separator, False, decimal, expected.missing)
+    headed, certain = _is_headed(rows, dialect, expected)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
-    return Head(separator, headed, certain, columns, rows[1:] if headed else rows, headed and not rows[0][0])
+    rest, unnamed = rows[1:] if headed else rows, headed and not rows[0][0]
+    return Head(structs.replace(dialect, header=headed), certain, columns, rest, unnamed)
 
 
-def read_heads(
-    files: Sequence[SourceFile], separator: str | None, header: str | bool | None, known: Sequence[str]
-) -> tuple[Head, tuple[str, ...]]:
-    """Return the head that all files have, as `read_head` does, and a notice if its first line may mislead."""
+def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, tuple[str, ...]]:
+    """Return the head that all files have, as `read_head` does, and notices of what may be otherwise."""
     path = files[0].path
-    head, *others = (read_head(first_lines(file), file.path, separator, header, known) for file in files)
-    for file, other in zip(files[1:], others, strict=True):
-        if (other.headed, other.columns) != (head.headed, head.columns):
+    head = read_head(first_lines(files[0]), path, expected)
+    if head.dialect.header:
+        # what names columns in one file does so in all
+        expected = replace(expected, features=frozenset(head.columns))
+    for file in files[1:]:
+        other = read_head(first_lines(file), file.path, expected)
+        if (other.dialect.header, other.columns) != (head.dialect.header, head.columns):
             raise BadInputError(
                 f"{file.path}: its first line is not like that of {path}; one of them may be a header"
             )
-    if head.certain:
-        return head, ()
-    taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
-    return head, (f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",)
+        if other.dialect.decimal == ",":  # the others may have whole numbers only
+            head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
+    notices = []
+    if not head.certain:
+        taken, opposite = ("names of columns", "no") if head.dialect.header else ("a row", "yes")
+        notices.append(f"the first line of {path} is taken for {taken}; --header {opposite} if it is not")
+    if head.dialect.decimal == "," != expected.given.decimal and expected.dialect is None:
+        notices.append(f"numbers in {path} have a decimal comma; --decimal . if they have not")
+    return head, tuple(notices)
 
 
-def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
-    candidates = _SEPARATORS if given is None else (checked_separator(given),)
+def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str, list[list[str]]]:
+    """Return the separator, and the lines cut into fields."""
+    given = expected.given.separator or expected.separator
+    own = () if expected.dialect is None else (expected.dialect.separator,)
+    marks = dict.fromkeys((*own, *_SEPARATORS) if given is None else (checked_separator(given),))
     # before they are taken apart: a line of 64 MiB may have as many fields
-    few = [separator for separator in candidates if _count_fields(lines[0], separator) <= MOST_COLUMNS]
-    if given is not None and few:
-        return few[0]
-    widths = {separator: [len(row) for row in _split(lines, separator)] for separator in few}
-    possible = [separator for separator in few if widths[separator][0] > 1]
-    if not possible and len(few) < len(candidates):
-        raise too_many_columns(max(_count_fields(lines[0], mark) for mark in candidates), f"{path}: ")
+    rows = {m: _split(lines, m) for m in marks if _count_fields(lines[0], m) <= MOST_COLUMNS}
+    possible = [separator for separator in rows if len(rows[separator][0]) > 1 or given is not None]
+    if not possible and len(rows) < len(marks):
+        raise too_many_columns(max(_count_fields(lines[0], mark) for mark in marks), f"{path}: ")
+    if not possible and 1 in expected.widths:
+        unused = (separator for separator in rows if not any(separator in line for line in lines))
+        separator = next(unused, _SEPARATORS[0])
+        return separator, rows[separator]
     if not possible:
         shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         raise BadInputError(
             f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); '
             "name its separator with --separator"
         )
-    # the separator on which most lines agree; among equals, the one with most columns
-    return max(possible, key=lambda s: (widths[s].count(widths[s][0]), widths[s][0]))
+
+    def fitness(mark: str) -> tuple[Any, ...]:
+        # the expected columns; then the mark on which most lines agree, among equals the one with most columns
+        first, width = rows[mark][0], len(rows[mark][0])
+        agreeing = sum(len(row) == width for row in rows[mark])
+        return expected.has_names(first), width in expected.widths, agreeing, width
+
+    separator = max(possible, key=fitness)
+    if separator == "," and not own and given is None:
+        # a comma may be the decimal mark in fields between others
+        separator = next((s for s in possible if s != "," and _has_decimal_commas(rows[s])), separator)
+    return separator, rows[separator]
+
+
+def _has_decimal_commas(rows: list[list[str]]) -> bool:
+    """Return whether lines have equally many fields, and those with a comma are numbers."""
+    fields = [field for row in rows for field in row if "," in field]
+    same = len({len(row) for row in rows}) == 1
+    return same and bool(fields) and all(is_number(_COMMAS.plain(field)) for field in fields)
+
+
+def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> str:
+    """Return the decimal mark: a comma if a column has numbers with one, and no other has numbers with a point."""
+    default = "." if known is None else known.decimal
+    if separator == ",":
+        # between quotes; they may as well be thousands
+        return default if known is not None and known.separator == "," else "."
+    found = default
+    for c in range(len(rows[0])):
+        values = [row[c] for row in rows[1:] or rows if c < len(row) and row[c] not in MISSING]
+        if any(is_number(value) and not is_number(_COMMAS.plain(value)) for value in values):
+            return "."
+        commas = [value for value in values if "," in value and not _THOUSANDS.fullmatch(value)]
+        if commas and all(is_number(_COMMAS.plain(value)) for value in values):
+            found = ","
+    return found
 
 
 def _count_fields(line: str, separator: str) -> int:
@@ -164,22 +248,62 @@ def checked_separator(text: str) -> str:
     return separator
 
 
-def _is_headed(rows: list[list[str]], header: str | bool | None, known: Sequence[str]) -> tuple[bool, bool]:
+def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> tuple[bool, bool]:
     """Return whether the first line names columns, and whether that is certain."""
-    if header is not None:
-        return header == "yes", True
+    if expected.given.header is not None:
+        return expected.given.header == "yes", True
     first, others = rows[0], rows[1:]
-    if known and set(known) <= set(first):
+    if expected.has_names(first):
+        # names that are numbers may be values
+        return True, not all(map(is_number, expected.features))
+    if expected.named & set(first):
         return True, True
+    below = [[row[c] for row in others if c < len(row)] for c in range(len(first))]
     # pandas writes the numbers of the rows under an empty name
-    names = first[1:] if not first[0] and _numbers_rows(others) else first
-    if not names or not all(map(is_word, names)) or len(set(names)) < len(names):
-        return False, True
-    columns = range(len(first) - len(names), len(first))
-    if any(any(is_number(row[c]) for row in others if c < len(row)) for c in columns):
+    start = int(not first[0] and _numbers_rows(others))
+    names = first[start:]
+    if not names or not all(map(dialect.is_word, names)) or len(set(names)) < len(names):
+        return _is_headed_in_part(first, below, dialect, expected)
+    if any(is_number(dialect.plain(value)) for column in below[start:] for value in column):
         return True, True
     # words everywhere: values of a category recur, names do not
-    return not any(any(row[c] == first[c] for row in others if c < len(row)) for c in columns), False
+    recur = any(name in column for name, column in zip(names, below[start:], strict=True))
+    return not recur and not expected.headless, expected.headless
+
+
+def _is_headed_in_part(
+    first: list[str], below: list[list[str]], dialect: Dialect, expected: Expected
+) -> tuple[bool, bool]:
+    """Decide about a first line with numbers, empty or equal fields, as `_is_headed` does."""
+    label = expected.label
+    if label is None:
+        label = next((c for c, field in enumerate(first) if field in LABEL_NAMES), None)
+    if label is not None and -len(first) <= label < len(first):
+        # labels recur, and the name of their column does not
+        field, labels = first[label], below[label]
+        several = len(labels) >= _FEW_ROWS and 5 * len({*labels}) <= len(labels)
+        if field in labels:
+            return False, True
+        if _is_name(field, labels, dialect, several):
+            return True, False
+    if len(first) > 2 and not expected.headless and first == [str(c) for c in range(len(first))]:
+        # the names that pandas gives to columns of an array
+        return True, False
+    named, points = False, dialect.decimal
+    for field, values in zip(first, below, strict=True):
+        # names may be whole numbers, such as years; a fraction above fractions is a value, and a word that recurs
+        fraction = is_number(dialect.plain(field)) and points in field and any(points in v for v in values)
+        if fraction or (dialect.is_word(field) and field in values):
+            return False, True
+        named = named or _is_name(field, values, dialect)
+    return named, not named
+
+
+def _is_name(field: str, values: Sequence[str], dialect: Dialect, recurring: bool = False) -> bool:
+    """Return whether a word is above nothing but numbers, or above `recurring` values."""
+    known = [value for value in values if value not in dialect.missing]
+    fitting = recurring or (bool(known) and all(is_number(dialect.plain(value)) for value in known))
+    return fitting and dialect.is_word(field) and any(map(str.isalpha, field))
 
 
 def _numbers_rows(rows: Sequence[list[str]]) -> bool:
@@ -189,8 +313,9 @@ def _numbers_rows(rows: Sequence[list[str]]) -> bool:
 
 
 def _names(fields: list[str], path: str) -> tuple[str, ...]:
-    """Return the column names; a column without a name gets its position."""
-    names = tuple(field or str(c) for c, field in enumerate(fields))
+    """Return the column names; a column without a name gets its position, or if that is a name one as of pandas."""
+    taken = {*fields}
+    names = tuple(f or (str(c) if str(c) not in taken else f"Unnamed: {c}") for c, f in enumerate(fields))
     known: set[str] = set()  # a linear search would take a minute for 100,000 columns
     for c, name in enumerate(names):
         if any("\ud800" <= character <= "\udfff" for character in name):

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distls.ingestion.formats.csv_header import read_heads
+from distls.ingestion.formats.csv_header import Expected, read_heads
 from distls.ingestion.formats.parquet import read_parquet_heads, row_group_items
 from distls.ingestion.formats.tables import TEXT_NAMES, ColumnFinder, listed
-from distls.storage.errors import BadInputError
+from distls.storage.errors import BadInputError, MismatchError
 from distls.workers.ingestion.formats.document_tables import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
+from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 
-# Names of fields and columns of labels, in the order in which they are tried.
-LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _TABLE_NAMES = (".csv", ".tsv")
 # Of lines of a label, a tab and a document, which resemble a table of two columns.
 _SAMPLED = 200
@@ -43,12 +42,19 @@ class DocumentTable:
             return ColumnFinder(self.columns, self.path)(option, wanted)
         if known in self.columns:
             return known
+        flag = f"--{option.replace('_', '-')}"
+        if known:
+            what = "documents" if option == "text_column" else "labels"
+            raise MismatchError(
+                f'{self.path}: no column "{known}", which had the {what} in training; there are '
+                f"{listed(self.columns)}: {flag} names another one"
+            )
         found = next((name for name in names if name in self.columns), None)
         if found is None:
-            remedy = " or --unlabelled" if option == "label_column" else ""
+            remedy = " or ingest --unlabelled" if option == "label_column" else ""
             raise BadInputError(
                 f"{self.path}: no column named {', '.join(names)}; it has {listed(self.columns)}: "
-                f"name one with --{option.replace('_', '-')}{remedy}"
+                f"name one with {flag}{remedy}"
             )
         return found
 
@@ -61,23 +67,27 @@ class DocumentTable:
         return (f"{what} {listed(others)} not read: the features are the words of the documents",)
 
 
-def names_documents(name: str, start: bytes, known: str) -> bool:
-    """Return whether a file is a table by its name, and its first line names a column of documents."""
-    if not name.endswith(_TABLE_NAMES):
-        return False
-    line = start.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace")
-    fields = {cell.strip() for mark in ",\t;|" for cell in next(csv.reader([line], delimiter=mark), [])}
-    return bool(fields & {known or TEXT_NAMES[0], *TEXT_NAMES})
+def is_document_table(name: str, start: bytes, known: str, dialect: Dialect | None) -> bool:
+    """Return whether a file to be read like documents is a table: those of the column `known`, of lines if it is empty.
+
+    A file named as a table is one, unless the documents were in none (without `dialect`) and its first line does not
+    name them: such files may have lines of LABEL<TAB>DOCUMENT. One with another name is one if its lines are like
+    theirs.
+    """
+    lines = start.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").split("\n")[:_SAMPLED]
+    marks = {*",\t;|", "," if dialect is None else dialect.separator}
+    fields = {cell.strip() for mark in marks for cell in next(csv.reader(lines[:1], delimiter=mark), [])}
+    if dialect is None:
+        named = bool(fields & {known or TEXT_NAMES[0], *TEXT_NAMES})
+        return named and name.endswith(_TABLE_NAMES)
+    # another case is a name that is not there, and no document
+    named = known.casefold() in {field.casefold() for field in fields}
+    widths = {len(row) for row in csv.reader(lines[:-1], delimiter=dialect.separator) if row}
+    return named or name.endswith(_TABLE_NAMES) or (len(lines) > 2 and len(widths) == 1 < max(widths))
 
 
-def open_document_table(
-    files: Sequence[SourceFile],
-    parquet: bool,
-    known: Sequence[str],
-    separator: str | None = None,
-    header: str | bool | None = None,
-) -> DocumentTable:
-    """Read the heads of tables; a first line that has all `known` names of columns is a header.
+def open_document_table(files: Sequence[SourceFile], parquet: bool, expected: Expected) -> DocumentTable:
+    """Read the heads of tables.
 
     Raises BadInputError if a file cannot be read, or its columns are not those of the first.
     """
@@ -87,10 +97,10 @@ def open_document_table(
         groups = row_group_items(files, heads)
         n_bytes = tuple(item.n_bytes for item in groups)
         return DocumentTable(path, PARQUET_DOCUMENT_READER, tuple(heads[0].kinds), groups, n_bytes)
-    head, notices = read_heads(files, separator, header, known)
+    head, notices = read_heads(files, expected)
     # a quoted field may have line breaks, so that no range but the whole file certainly starts with a row
     items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
-    reading = {"columns": head.columns, "separator": head.separator, "headed": head.headed}
+    reading = {"columns": head.columns, "dialect": head.dialect}
     sizes = tuple(file.size for file in files)
     return DocumentTable(path, CSV_DOCUMENT_READER, head.columns, items, sizes, reading, notices)
 

@@ -5,33 +5,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import msgspec
+
+from distls.ingestion.formats.csv_header import Expected
 from distls.ingestion.formats.document_tables import (
-    LABEL_NAMES,
     DocumentTable,
+    is_document_table,
     looks_like_labelled_lines,
-    names_documents,
     open_document_table,
 )
-from distls.ingestion.formats.tables import TEXT_NAMES, known_id
+from distls.ingestion.formats.tables import LABEL_NAMES, TEXT_NAMES, known_id
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
+    DECIMAL,
     HEADER,
     ID_COLUMN,
+    NA_VALUES,
     SEPARATOR,
     LabelColumn,
     OptionInfo,
     option,
 )
-from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options, text_plan
 from distls.ingestion.request.source_start import start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
+from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
@@ -49,6 +54,8 @@ _OF_TABLES = {
     "na",
     "separator",
     "header",
+    "decimal",
+    "na_values",
 }
 _REFUSES = {
     "labels": "labels is for array sources; raw text has its own",
@@ -66,6 +73,10 @@ def _ngram_range(given: str | int | Sequence[int]) -> tuple[int, int]:
     if not 1 <= shortest <= longest or len(parts) > 2:
         raise ParameterError(f"ngrams are the shortest and the longest, as in 1,2; {given!r} was given")
     return shortest, longest
+
+
+def _hashed(text: str, **facts: Any) -> OptionInfo:
+    return OptionInfo(f"Raw text: {text}", fitted=True, **facts)
 
 
 @dataclass(frozen=True)
@@ -93,8 +104,8 @@ class DocumentOptions(LabelColumn):
         Ones instead of counts. Default: false.
     keep_words : bool, optional
         Keep the most frequent word of each column as its name, for reports and coefficients. Default: false.
-    separator, header : optional
-        Of documents in CSV, as `CsvOptions` has them.
+    separator, header, decimal, na_values : optional
+        Of documents in CSV, as `CsvOptions` has them; `na_values` also of labels in plain lines.
     """
 
     text_column: str | int | None = option(
@@ -102,23 +113,21 @@ class DocumentOptions(LabelColumn):
     )
     id_column: str | int | None = option(None, ID_COLUMN)
     ngrams: str | Sequence[int] | None = option(
-        None, OptionInfo("Raw text: runs of words or characters; default 1,1.", "MIN,MAX", parse=_ngram_range)
+        None, _hashed("runs of words or characters; default 1,1.", metavar="MIN,MAX", parse=_ngram_range)
     )
-    analyzer: str | None = option(
-        None, OptionInfo("Raw text; default word.", choices=("word", "char", "char_wb"))
-    )
-    lowercase: bool | None = option(
-        None, OptionInfo("Raw text; default yes.", flag="--lowercase/--no-lowercase")
-    )
+    analyzer: str | None = option(None, _hashed("default word.", choices=("word", "char", "char_wb")))
+    lowercase: bool | None = option(None, _hashed("default yes.", flag="--lowercase/--no-lowercase"))
     alternate_sign: bool | None = option(
-        None, OptionInfo("Raw text: alternate the sign of hashed features.", flag="--alternate-sign")
+        None, _hashed("alternate the sign of hashed features.", flag="--alternate-sign")
     )
-    binary: bool | None = option(None, OptionInfo("Raw text: ones instead of counts.", flag="--binary"))
+    binary: bool | None = option(None, _hashed("ones instead of counts.", flag="--binary"))
     keep_words: bool | None = option(
-        None, OptionInfo("Raw text: name columns by their most frequent word.", flag="--keep-words")
+        None, _hashed("name columns by their most frequent word.", flag="--keep-words")
     )
     separator: str | None = option(None, SEPARATOR)
     header: str | bool | None = option(None, HEADER)
+    decimal: str | None = option(None, DECIMAL)
+    na_values: Sequence[str] = option((), NA_VALUES)
 
 
 class DocumentFormat(Format[DocumentOptions]):
@@ -151,7 +160,7 @@ class DocumentFormat(Format[DocumentOptions]):
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
         words = _keeps_words(read, hashing, like)
-        table = _table(files, start, read, known)
+        table = _table(files, start, read, options.unlabelled, like)
         if table is None:
             fields = _columns(start, path, read, options.unlabelled, known)
             reading = DocumentReadOptions(
@@ -159,6 +168,7 @@ class DocumentFormat(Format[DocumentOptions]):
                 **fields,
                 keep_words=words,
                 prefixed=_has_prefixed_labels(start),
+                dialect=Dialect(missing=missing_values(read.na_values, like, typed=False)),
                 **shared_options(options),
             )
             return text_plan(
@@ -187,7 +197,8 @@ class DocumentFormat(Format[DocumentOptions]):
 def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> bool:
     if read.keep_words and hashing.n_features > _MOST_NAMED:
         raise ParameterError(
-            f"keep_words: {hashing.n_features} columns are too many to be named; --n-features {_MOST_NAMED} at most"
+            f"keep_words: {hashing.n_features} columns are too many to be named; ingest with --n-features of "
+            f"{_MOST_NAMED} at most"
         )
     # names are those of the training data
     return bool(read.keep_words) and like is None
@@ -201,9 +212,12 @@ def _facts(reading: DocumentReadOptions) -> dict[str, Any]:
 def _recipe(reading: DocumentReadOptions) -> dict[str, Any]:
     """Return how other documents are read alike, whatever kind of file they are in."""
     hashing = asdict(reading.hashing) | {"ngrams": list(reading.hashing.ngrams)}
-    columns = {name: getattr(reading, name) for name in _COLUMNS}
+    columns: dict[str, Any] = {name: getattr(reading, name) for name in _COLUMNS}
     if not reading.id_column:
         del columns["id_column"]  # the recipe is part of the fingerprint
+    # that of lines has nothing to say but of what stands for no label
+    if reading.columns:
+        columns["dialect"] = msgspec.to_builtins(reading.dialect)
     return hashing | columns
 
 
@@ -215,23 +229,32 @@ def _has_prefixed_labels(start: bytes) -> bool:
 
 
 def _table(
-    files: Sequence[SourceFile], start: bytes, read: DocumentOptions, known: Mapping[str, Any]
+    files: Sequence[SourceFile],
+    start: bytes,
+    read: DocumentOptions,
+    unlabelled: bool,
+    like: Like | None,
 ) -> DocumentTable | None:
     """Return the tables that the files are, None for lines of text."""
     parquet, lines = start.startswith(b"PAR1"), _looks_like_json_lines(start)
-    asked = {"text_column", "separator", "header"} & read.given().keys()
+    asked = {"text_column", "separator", "header", "decimal"} & read.given().keys()
     if (parquet or lines) and asked - {"text_column"}:
         what = "Parquet" if parquet else "JSON lines"
         raise ParameterError(f"{min(asked - {'text_column'})} is for CSV; {files[0].path} is {what}")
     if lines:
         return None
-    column = known.get("text_column", "")
+    column, dialect = description_of(like).get("text_column", ""), known_dialect(like)
     name = re.sub(r"\.(gz|bz2|xz|zst)\Z", "", files[0].path)
     # of data to be scored nobody says where the documents are
-    if not parquet and not asked and not (known and names_documents(name, start, column)):
+    written = like is not None and is_document_table(name, start, column, dialect)
+    if not parquet and not asked and not written:
         return None
-    expected = [str(read.text_column)] if read.text_column is not None else list(filter(None, [column]))
-    return open_document_table(files, parquet, expected, read.separator, read.header)
+    if column and read.header is None and read.text_column is None:
+        # a column that is not there is an error, no document
+        headed = dialect.header if dialect is not None else not column.isdecimal()
+        read = replace(read, header="yes" if headed else "no")
+    expected = Expected.of(read, (read.text_column,), unlabelled, like)
+    return open_document_table(files, parquet, replace(expected, features=frozenset({column} - {""})))
 
 
 def _table_columns(
@@ -334,7 +357,7 @@ def _found(record: dict[str, Any], path: str, what: str, names: tuple[str, ...])
     found = next((name for name in names if name in record), None)
     if found is None:
         fields = ", ".join(f'"{name}"' for name in list(record)[:10]) or "none that can be read"
-        remedy = " or --unlabelled" if what == "label" else ""
+        remedy = " or ingest --unlabelled" if what == "label" else ""
         raise BadInputError(
             f"{path}: no field named {', '.join(names)}; the first record has {fields}: "
             f"name one with --{what}-column{remedy}"

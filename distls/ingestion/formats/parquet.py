@@ -17,13 +17,13 @@ from distls.ingestion.formats.tables import (
 )
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
-from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.like import Like, description_of, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
 from distls.workers.ingestion.formats.parquet_files import ParquetHead, ParquetItem, read_parquet_head
-from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
+from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_row_group
 
@@ -45,7 +45,7 @@ class ParquetOptions(TableColumns):
 
     Attributes
     ----------
-    label_column, weight_column, id_column, ignore_columns, categorical, na
+    label_column, weight_column, id_column, ignore_columns, categorical, na, na_values
         As `CsvOptions` has them.
     list_columns : (str, str), optional
         Columns with lists of indices and values: sparse rows. Default: ``indices`` and ``values``.
@@ -116,7 +116,8 @@ def _reading(
     if like is None:
         words = [name for name in names if kinds[name] == "text"]
         documents = next((name for name in TEXT_NAMES if name in words), "")
-        reading = choose_columns(names, words, path, read, options, documents)
+        dialect = Dialect(missing=missing_values(read.na_values, None, typed=True))
+        reading = choose_columns(names, words, path, read, options, dialect, documents)
         reading = replace(reading, features=_features(reading, heads[0], path, read, options))
     else:
         reading = _renamed(like_columns(names, True, path, read, options, like), names)

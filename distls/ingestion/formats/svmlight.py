@@ -9,7 +9,7 @@ from typing import Any
 
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import ID_COLUMN, FormatOptions, OptionInfo, option, yes_or_no
-from distls.ingestion.request.like import Like
+from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
 from distls.ingestion.request.source_start import start_of
@@ -65,8 +65,9 @@ class SvmlightFormat(Format[SvmlightOptions]):
         line = next(filter(None, lines), b"")
         if not line or not _LINE.fullmatch(line[:4096].rsplit(None, 1)[0] if len(line) > 4096 else line):
             return False
-        # numbers between commas without any pair are CSV as well
-        return b":" in line or b"," not in line or start.options.multilabel
+        # numbers without any pair are CSV as well, several of them or one like the column of a table
+        table = start.name.endswith((".csv", ".tsv")) or "features" in description_of(start.like)
+        return b":" in line or (b"," not in line and not table) or start.options.multilabel
 
     def plan(
         self, files: Sequence[SourceFile], read: SvmlightOptions, options: IngestOptions, like: Like | None

@@ -9,15 +9,22 @@ from typing import Any
 import msgspec
 
 from distls.ingestion.request.format_options import TableColumns
-from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import check_columns, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, feature_names, first_columns
+from distls.workers.ingestion.formats.table_columns import (
+    Dialect,
+    Feature,
+    TableOptions,
+    feature_names,
+    first_columns,
+)
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-# Names of columns and fields with documents, in the order in which they are tried.
+# Names of columns and fields with documents, and with labels, in the order in which they are tried.
 TEXT_NAMES = ("text", "document", "sentence", "content", "body")
+LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _SHOWN = 20  # column names listed in a message
 TABLE_REFUSES = {
     name: f"{name} is not for tables: the label is a column of theirs, the features are the others"
@@ -28,6 +35,7 @@ TABLE_REFUSES = {
 def table_facts(read: TableOptions) -> dict[str, Any]:
     """Return the fields of a `SourcePlan` that follow from the columns of a table; refuse too many of them."""
     check_columns(read.columns, [feature.name for feature in read.features])
+    written = bool(read.dialect.missing)  # typed values have no dialect, unless some stand for none
     return {
         "headers": (ArrayHeader(-1, first_columns(read.features)[-1], sparse=not read.dense),),
         "description": {
@@ -38,6 +46,7 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
             "features": msgspec.to_builtins(read.features),
             # left out where there is none: the recipe is part of the fingerprint
             **({"id_column": read.id_column} if read.id_column else {}),
+            **({"dialect": msgspec.to_builtins(read.dialect)} if written else {}),
         },
         "feature_names": feature_names(read.features),
     }
@@ -52,6 +61,7 @@ def choose_columns(
     path: str,
     read: TableColumns,
     options: IngestOptions,
+    dialect: Dialect,
     documents: str = "",
 ) -> TableOptions:
     """Choose label, weight and feature columns from the options.
@@ -78,7 +88,7 @@ def choose_columns(
     # categories=() asks the survey to collect the values
     collected = {*words, *declared}
     features = tuple(Feature(name, () if name in collected else None) for name in others)
-    table = _table_options(names, label, weight, features, str(read.na or ""), options)
+    table = _table_options(names, label, weight, features, str(read.na or ""), options, dialect)
     return replace(table, id_column=ids)
 
 
@@ -89,10 +99,10 @@ def _table_options(
     features: tuple[Feature, ...],
     na: str,
     options: IngestOptions,
+    dialect: Dialect,
 ) -> TableOptions:
-    return TableOptions(
-        columns=tuple(names), label=label, weight=weight, features=features, na=na, **shared_options(options)
-    )
+    own: dict[str, Any] = {"features": features, "na": na, "dialect": dialect, **shared_options(options)}
+    return TableOptions(columns=tuple(names), label=label, weight=weight, **own)
 
 
 def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ...]:
@@ -115,19 +125,30 @@ class ColumnFinder:
         """Return the name of the column that `option` refers to."""
         if wanted in self._known:
             return str(wanted)
-        position = -1 if wanted == "last" else _position(wanted)
+        position = position_of(wanted)
         if position is None or not -len(self.names) <= position < len(self.names):
-            numbered = list(self.names) == [str(c) for c in range(len(self.names))]
-            remedy = "; --header yes if its first line names them" if numbered and position is None else ""
+            remedy = self.remedy if position is None else ""
             raise ParameterError(
                 f'{option}: {self.path} has no column "{wanted}"; it has {listed(self.names)}{remedy}'
             )
         return self.names[position]
 
+    @property
+    def remedy(self) -> str:
+        """What may help where no column has a name."""
+        numbered = list(self.names) == [str(c) for c in range(len(self.names))]
+        return "; --header yes if its first line names them" if numbered else ""
 
-def _position(text: str | int) -> int | None:
+
+def named_columns(options: Iterable[str | int | None]) -> frozenset[str]:
+    """Return the names among columns as options give them: by name or by position."""
+    return frozenset(c for c in options if isinstance(c, str) and position_of(c) is None)
+
+
+def position_of(wanted: str | int) -> int | None:
+    """Return the position by which an option may name a column, None for a name."""
     try:
-        return int(text)
+        return -1 if wanted == "last" else int(wanted)
     except ValueError:
         return None
 
@@ -147,7 +168,7 @@ def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinde
     if label_column is None:
         raise BadInputError(
             f"{find.path}: name the column of labels with --label-column (or ingest --unlabelled); "
-            f"there are {listed(find.names)}"
+            f"there are {listed(find.names)}{find.remedy}"
             + (
                 f'; if "{find.documents}" holds documents, read them with {_as_text(find)}'
                 if find.documents
@@ -185,10 +206,13 @@ def like_columns(
     read: TableColumns,
     options: IngestOptions,
     like: Like,
+    dialect: Dialect | None = None,
     *,
     remedy: str = "--ignore-columns leaves it out, --unknown-features ignore all like it",
 ) -> TableOptions:
     """Match the columns of `like` by name, or by position if either side is unnamed; `remedy` is for others.
+
+    Without `dialect` values are typed.
 
     Raises MismatchError if columns of `like` are missing, there are others, or an option contradicts it.
     """
@@ -207,8 +231,8 @@ def like_columns(
     asked = read.label_column is None and not options.unlabelled and known["label"]
     if asked and known["label"] not in names:
         raise MismatchError(
-            f'{path}: no column "{known["label"]}", the labels of {like.path}; --label-column of ingest '
-            f"names another one, and predict takes rows without labels; there are {listed(names)}"
+            f'{path}: no column "{known["label"]}", the labels of {like.path}; --label-column names another one, '
+            f"and predict takes rows without labels; there are {listed(names)}"
         )
     label = known["label"] if asked else label_of(read.label_column, options.unlabelled, find)
     weight = known["weight"] if known["weight"] in names else ""
@@ -220,13 +244,17 @@ def like_columns(
     ignored = {find("ignore_columns", name) for name in read.ignore_columns}
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     for name in needed - {*names} or needed & ignored:
-        raise MismatchError(f'{path}: no column "{name}", which is a feature of {like.path}')
+        raise MismatchError(
+            f'{path}: no column "{name}", which is a feature of {like.path}; there are {listed(names)}'
+        )
     # columns of `like` that are no features, such as its label, may be there too
     taken = {*needed, *ignored, label, weight, ids, *known["columns"]}
     extra = [name for name in names if name not in taken]
     if extra and options.unknown_features == "error":
         raise MismatchError(f'{path}: column "{extra[0]}" is none of {like.path}; {remedy}')
-    table = _table_options(names, label, weight, features, str(read.na or known["na"]), options)
+    dialect = dialect or Dialect(missing=missing_values(read.na_values, like, typed=True))
+    na = str(read.na or known["na"])
+    table = _table_options(names, label, weight, features, na, options, dialect)
     return replace(table, id_column=ids)
 
 
@@ -242,12 +270,19 @@ def _known_names(
     """Return the column names, those of `like` if either side is unnamed."""
     description = description_of(like)
     known, label = description["columns"], description["label"]
-    # columns of a file without a header are named by their positions
-    numbered = known == [str(c) for c in range(len(known))]
-    if headed and not numbered:
+    named = {feature["name"] for feature in description["features"]} <= set(names)
+    if headed and (named or not has_positions(like)):
         return names
     if len(names) == len(known):
         return list(known)
     if unlabelled and label and len(names) == len(known) - 1:
         return [name for name in known if name != label]
-    raise MismatchError(f"{path}: {len(names)} columns, but {like.path} was made from {len(known)}")
+    raise MismatchError(
+        f"{path}: {len(names)} columns, but {like.path} was made from {len(known)}; there are {listed(names)}"
+    )
+
+
+def has_positions(like: Like) -> bool:
+    """Return whether the columns of `like` have positions for names, as those of a file without a header."""
+    known, dialect = description_of(like)["columns"], known_dialect(like)
+    return not (dialect and dialect.header) and known == [str(c) for c in range(len(known))]

@@ -39,7 +39,9 @@ class VwOptions(FormatOptions):
     """
 
     id_column: str | int | None = option(None, ID_COLUMN)
-    hash_bits: int | None = option(None, OptionInfo("vw: hash names into 2**B columns.", bounds=(1, 31)))
+    hash_bits: int | None = option(
+        None, OptionInfo("vw: hash names into 2**B columns.", fitted=True, bounds=(1, 31))
+    )
 
 
 class VwFormat(Format[VwOptions]):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.formats.table_columns import is_number
+from distls.workers.ingestion.formats.table_columns import LONGEST_MARKER, is_number
 
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ class OptionInfo:
     choices: tuple[str, ...] = ()  # empty: any value
     bounds: tuple[int, int] | None = None  # inclusive
     flag: str = ""  # of a boolean: its spelling, as in ``--binary`` or ``--lowercase/--no-lowercase``
+    fitted: bool = False  # it makes the features, so that data read like others have theirs
     # to the stored form; idempotent, as options that were given by name are parsed twice
     parse: Callable[[Any], Any] | None = None
 
@@ -86,6 +87,21 @@ def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]
     return (given,) if isinstance(given, int) else tuple(given)
 
 
+def marker_list(given: str | float | Sequence[str | float]) -> tuple[str, ...]:
+    """Turn a line of CSV such as ``"-,-999"``, a number or a sequence into texts that stand for no value."""
+    several = (
+        column_list(given)
+        if isinstance(given, str)
+        else [given]
+        if isinstance(given, (int, float))
+        else given
+    )
+    markers = tuple(str(marker).strip() for marker in several)
+    if any(len(marker) > LONGEST_MARKER for marker in markers):
+        raise ParameterError(f"na_values have at most {LONGEST_MARKER} characters")
+    return markers
+
+
 def decimal_number(given: str | float) -> str:
     """Return the number as text: the recipe compares it literally."""
     text = str(given).strip()
@@ -101,6 +117,8 @@ SEPARATOR = OptionInfo("csv: a character, tab or space; default: detected.")
 HEADER = OptionInfo(
     "csv: first line names columns; default: detected.", choices=("yes", "no"), parse=yes_or_no
 )
+DECIMAL = OptionInfo('csv: decimal mark, "." or ","; default: detected.', choices=(".", ","))
+NA_VALUES = OptionInfo("Further texts that stand for no value, such as -999.", "A,B,...", parse=marker_list)
 
 
 # in vw text the id is the tag, in svmlight text the comment after #
@@ -125,7 +143,7 @@ class TableColumns(LabelColumn):
         (), OptionInfo("Columns of a table to leave out.", "A,B,...", parse=column_list)
     )
     categorical: Sequence[str | int] = option(
-        (), OptionInfo("Columns to take as categories.", "A,B,...", parse=column_list)
+        (), OptionInfo("Columns to take as categories.", "A,B,...", fitted=True, parse=column_list)
     )
     id_column: str | int | None = option(None, ID_COLUMN)
     na: str | float | None = option(
@@ -134,3 +152,4 @@ class TableColumns(LabelColumn):
             "Number that missing values stand for; default: they are refused.", "VALUE", parse=decimal_number
         ),
     )
+    na_values: Sequence[str] = option((), NA_VALUES)

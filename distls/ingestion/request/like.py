@@ -19,7 +19,7 @@ from distls.storage.dataset.metadata import DatasetMeta, Positive, Width
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel, load_model
-from distls.workers.ingestion.formats.table_columns import Feature
+from distls.workers.ingestion.formats.table_columns import MISSING, Dialect, Feature
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,30 @@ def _checked(like: L) -> L:
 def description_of(like: Like | None) -> dict[str, Any]:
     """Return how the source of `like` was read, as its format recorded it; empty without `like`."""
     return {} if like is None else dict(like.meta.source.get("recipe", {}))
+
+
+def known_dialect(like: Like | None) -> Dialect | None:
+    """Return how the values of `like` were written, None if nothing is recorded."""
+    found = description_of(like).get("dialect")
+    return None if found is None else msgspec.convert(found, Dialect)
+
+
+def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> tuple[str, ...]:
+    """Return the texts that stand for no value: those of `like`, or the usual ones unless `typed`; and the given.
+
+    What is a category or a class of `like` is a value there, as when fewer texts stood for none.
+    """
+    known = known_dialect(like)
+    written = like is not None and like.meta.source.get("format") in ("csv", "text")
+    usual = MISSING if written or not typed else ()
+    if known is not None and written:
+        usual = known.missing
+    elif like is not None:
+        columns = description_of(like).get("features", ())
+        taken = {*map(str, like.meta.classes)}.union(*(column.get("categories") or () for column in columns))
+        usual = (*usual, *(known.missing if known is not None else ()))
+        usual = tuple(text for text in usual if text not in taken)
+    return tuple(dict.fromkeys((*usual, *given)))
 
 
 # -- transforms ------------------------------------------------------------------------------------------
@@ -163,6 +187,7 @@ class _Table(msgspec.Struct):
     na: str
     features: list[Feature]
     id_column: str = ""
+    dialect: Dialect | None = None
 
 
 class _Vw(msgspec.Struct):
@@ -185,6 +210,7 @@ class _Text(msgspec.Struct):
     label_column: str
     weight_column: str
     id_column: str = ""
+    dialect: Dialect | None = None
 
     def __post_init__(self) -> None:
         if self.ngrams[0] > self.ngrams[1]:

@@ -141,7 +141,7 @@ def _square_norm(x: Rows, where: str) -> float:
     if norm > _LARGEST_NORM:
         raise BadInputError(
             f"{where}: values up to {np.abs(values).max():g}: the sum of their squares is beyond float64; divide "
-            f"them: --transform scale={np.abs(values).max():.0e}"
+            f"them: ingest with --transform scale={np.abs(values).max():.0e}"
         )
     return norm
 

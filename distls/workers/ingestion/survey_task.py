@@ -10,10 +10,10 @@ import numpy as np
 
 from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.formats.csv import DelimitedOptions, RowReader
+from distls.workers.ingestion.formats.csv import RowReader
 from distls.workers.ingestion.formats.parquet import survey_parquet
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
-from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
+from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
@@ -78,7 +78,6 @@ class _ColumnReader(RowReader):
             kinds[spec.read.columns.index(spec.read.label)] = Kind.CHECK_LABEL
         columns = np.zeros((len(kinds), 3), dtype=np.int64)
         columns[:, 0] = kinds
-        assert isinstance(spec.read, DelimitedOptions)
         super().__init__(spec.read, columns, Mode.SURVEY, Progress(), locate)
         self.kinds = kinds.tolist()
         self.asked = tuple(spec.limits)
@@ -89,7 +88,7 @@ class _ColumnReader(RowReader):
         """Record the first word of a column, whose other values are then skipped."""
         column, line = self.state[[State.COLUMN, State.LINE]].tolist()
         text = token.decode("utf-8", "backslashreplace")
-        if is_word(text) or self.options.columns[column] == self.options.label:
+        if self.dialect.is_word(text) or self.options.columns[column] == self.options.label:
             self.words[column] = (line, text)
             self.columns[column, 0] = Kind.SKIP
         return 0.0
@@ -116,7 +115,7 @@ class _ColumnReader(RowReader):
     def _note_word(self, column: int, entries: Iterable[int]) -> None:
         for entry in entries:
             text = self._text(column, entry)
-            if is_word(text):
+            if self.dialect.is_word(text):
                 self.words[column] = (int(self.table.words.lines[entry]), text)
                 return
 

@@ -184,7 +184,7 @@ def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Row
     if values.dtype == np.float64 and values.size and (largest := np.abs(values).max()) > _LARGEST_SQUARED:
         raise BadInputError(
             f"{where}: l2norm of values up to {largest:g}: their squares are beyond float64; divide first: "
-            f"--transform scale={largest:.0e},l2norm"
+            f"ingest with --transform scale={largest:.0e},l2norm"
         )
     if isinstance(x, CsrRows):
         normalise_rows(x.indptr, x.data)

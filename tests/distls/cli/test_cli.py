@@ -85,7 +85,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (2, (*FIT, "-p", "loss=x"), "mcid: loss=x: expected one of softmax, crammer_singer, perceptron, log, hinge"),
     (2, (*FIT, "-p", 'class_weight={{"9": 2}}'), "class_weight: '9' is not a class of {0}/train"),
     (2, (*FIT, "-p", "loss=log", "-p", "loss=hinge"), "-p loss is given twice; list several values as loss=A,B"),
-    (2, (*FIT, "-p", "alpha=1e-3,1e-4"), "2 settings are given; --select DATASET chooses among them"),
+    (2, (*FIT, "-p", "alpha=1e-3,1e-4"), "2 settings are given; fit --select DATASET chooses among them"),
     (1, (*FIT, "-p", "init={0}/none"), "{0}/none: no such run or model"),
     (2, (*FIT, "--passes", "nan"), "passes=nan: must be greater than 0 and finite"),
     (2, (*FIT, "--eval-every", "inf"), "eval_every=inf: must be at least 0 and finite"),

@@ -179,7 +179,7 @@ def test_a_table_without_its_labels_is_not_evaluated(tmp_path):
     with pytest.raises(MismatchError) as caught:
         distls.evaluate(tmp_path / "run", tmp_path / "b.csv")
     assert str(caught.value) == (
-        f'{tmp_path}/b.csv: no column "y", the labels of {tmp_path}/run; --label-column of ingest names another '
+        f'{tmp_path}/b.csv: no column "y", the labels of {tmp_path}/run; --label-column names another '
         'one, and predict takes rows without labels; there are "x", "z"'
     )
 

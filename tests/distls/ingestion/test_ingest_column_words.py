@@ -63,5 +63,5 @@ def test_words_survive_min_count_and_reach_the_model(source: Path, tmp_path: Pat
 def test_without_it_nothing_is_kept(source: Path, tmp_path: Path) -> None:
     distls.ingest(source, tmp_path / "d", format="text", n_features=64)
     assert open_dataset(tmp_path / "d").feature_names() is None
-    with pytest.raises(ParameterError, match=r"^keep_words: 8388608 columns are too many to be named; --n-f"):
+    with pytest.raises(ParameterError, match=r"^keep_words: 8388608 columns are too .* with --n-f"):
         distls.ingest(source, tmp_path / "e", format="text", n_features=2**23, keep_words=True)

@@ -129,7 +129,7 @@ TABLE_REFUSALS = [
      '{a}:2: column "text": "\\xff" is not UTF-8; convert the file first, as with `iconv -f latin1 -t utf8`'),
     ("what,text\na,x\nb,y\n", {},
      '{a}: no column named label, class, category, intent, target, y; it has "what", "text": '
-     "name one with --label-column or --unlabelled"),
+     "name one with --label-column or ingest --unlabelled"),
 ]  # fmt: skip
 
 
@@ -187,7 +187,9 @@ def test_sets_of_labels_of_fasttext(tmp_path):
     path.write_text("__label__a __label__b x y\nz __label__b\nno label\n")
     ingest(path, tmp_path / "d", multilabel=True, n_features=16, shuffle=False)
     assert open_dataset(tmp_path / "d").read(0).y.indptr.tolist() == [0, 2, 3, 3]
-    with pytest.raises(BadInputError, match=r"a.txt:1: .*several labels in a row are read with --multilabel"):
+    with pytest.raises(
+        BadInputError, match=r"a.txt:1: .*several labels in a row are read with ingest --multilabel"
+    ):
         ingest(path, tmp_path / "e")
     path.write_text("__label__a x\ny\n")
     with pytest.raises(BadInputError, match=r'a.txt:2: "y": expected __label__NAME'):

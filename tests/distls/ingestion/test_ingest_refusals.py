@@ -160,7 +160,7 @@ def test_refused_sources(tmp_path):
     )
     assert (
         refusal(tmp_path / "x.npy")
-        == f"{tmp_path}/x.npy: no labels; give their file with --labels, or --unlabelled"
+        == f"{tmp_path}/x.npy: no labels; give their file with --labels, or ingest --unlabelled"
     )
     assert refusal(np.array([[1.0], [1e300]]), y=[0, 1]) == "X, row 1: a value is not finite in float32"
     assert refusal(np.ones((2, 2)), y=[0, np.inf]) == "X, row 1: the label is not finite"
@@ -212,9 +212,9 @@ def test_refused_options(tmp_path, options, message):
     ("transform", "message"),
     [
         ("", "{d}: partition 0: values up to 1e+300: the sum of their squares is beyond float64; divide them: "
-         "--transform scale=1e+300"),
+         "ingest with --transform scale=1e+300"),
         ("l2norm", "{d}: partition 0: l2norm of values up to 1e+300: their squares are beyond float64; divide first: "
-         "--transform scale=1e+300,l2norm"),
+         "ingest with --transform scale=1e+300,l2norm"),
         ("standardize", "standardize: the variance of column 0 is beyond float64; scale the data"),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ import distls.ingestion.request.source_plan
 import distls.ingestion.survey
 from distls.cli import cli
 from distls.ingestion.formats.csv import CsvOptions
-from distls.ingestion.formats.csv_header import read_head
+from distls.ingestion.formats.csv_header import Expected, read_head
 from distls.ingestion.formats.tables import choose_columns
 from distls.ingestion.ingest import ingest
 from distls.ingestion.request.options import IngestOptions
@@ -104,17 +104,19 @@ def test_separators_that_are_given(tmp_path, separator, given):
         ("a,b\n1,2\n3,4\n", ["a", "b"], True),
         ("1,2\n3,4\n", None, True),
         ("a,2\nb,4\n", None, True),  # a number in the first line
-        ("a,a\n1,2\n", None, True),  # a name twice
         ("x,y\nred,green\nblue,red\n", ["x", "y"], False),
         ("red,green\nblue,green\n", None, False),  # a value that comes again
-        (",b\n1,2\n", None, True),  # an empty field is a missing value
+        (",b\n1,2\n", ["0", "b"], False),  # an empty field is a missing value, or a name that is left out
+        ("0,1,y\n5,1,2\n6,2,3\n", ["0", "1", "y"], False),  # numbers for names
+        ("5,,y\n5,1,y\n6,2,z\n", None, True),
+        ("0.5,7,w\n0.1,8,2\n", None, True),  # a fraction above fractions
     ],
 )
 def test_headers_are_found_out(tmp_path, text, names, certain):
     (tmp_path / "a.csv").write_text(text)
     report = ingest(tmp_path / "a.csv", tmp_path / "d", unlabelled=True, categorical=(0,), na=0)
     found = open_dataset(tmp_path / "d").meta.source["recipe"]["columns"]
-    assert found == (names or ["0", "1"])
+    assert found == (names or [str(c) for c in range(text.split()[0].count(",") + 1)])
     taken = f"taken for {'names of columns; --header no' if names else 'a row; --header yes'} if it is not"
     guess = f"the first line of {tmp_path}/a.csv is {taken}"
     assert (guess in report.notices) != certain
@@ -151,7 +153,7 @@ def test_an_index_of_pandas_is_left_out(tmp_path):
 
 
 def test_columns_without_names_are_told_of_the_header(tmp_path):
-    (tmp_path / "a.csv").write_text("a,1\n1,2\n")
+    (tmp_path / "a.csv").write_text("a,1\nb,2\n")
     with pytest.raises(ParameterError) as caught:
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
     assert str(caught.value).endswith(
@@ -161,16 +163,17 @@ def test_columns_without_names_are_told_of_the_header(tmp_path):
 
 def test_a_category_that_shows_late_is_collected_from_the_start(tmp_path):
     rows = [[k % 40, k % 3] for k in range(2000)]
-    rows[1990][0] = "n/a"
+    rows[1990][0] = "-"
     write_rows(tmp_path / "a.csv", rows)
     report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column=1, shuffle=False)
-    names = [f"0={value}" for value in sorted([*map(str, range(40)), "n/a"])]
+    names = [f"0={value}" for value in sorted([*map(str, range(40)), "-"])]
     assert open_dataset(tmp_path / "d").feature_names() == names
     x, _ = read_all(tmp_path / "d")
     assert [names[column] for column in x.argmax(axis=1)] == [f"0={row[0]}" for row in rows]
     assert (
         report.notices[1]
-        == f'column "0" has numbers, such as 0, but also "n/a" ({tmp_path}/a.csv:1991): it is a category'
+        == f'column "0" has numbers, such as 0, but also "-" ({tmp_path}/a.csv:1991): it is a category; '
+        '--na-values "-" if that stands for no value'
     )
 
 
@@ -253,17 +256,19 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
         assert not (tmp_path / "b").exists()
         return str(caught.value).replace(str(tmp_path), "")
 
-    assert refusal("age,job,group\n1,a,g0\n") == '/b.csv: no column "size", which is a feature of /train'
+    assert refusal("age,job,group\n1,a,g0\n") == (
+        '/b.csv: no column "size", which is a feature of /train; there are "age", "job", "group"'
+    )
     assert refusal("age,job,size,new,group\n1,a,2,3,g0\n") == (
         '/b.csv: column "new" is none of /train; --ignore-columns leaves it out, '
         "--unknown-features ignore all like it"
     )
-    assert refusal("1,2,3\n") == "/b.csv: 3 columns, but /train was made from 6"
+    assert refusal("1,2,3\n") == '/b.csv: 3 columns, but /train was made from 6; there are "0", "1", "2"'
     assert refusal("age,job,size,group\nx,a,2,g0\n", BadInputError) == (
         '/b.csv:2: column "age": "x": a value must be a decimal number'
     )
     assert refusal("age,job,size\n1,a,2\n") == (
-        '/b.csv: no column "group", the labels of /train; --label-column of ingest names another one, and predict '
+        '/b.csv: no column "group", the labels of /train; --label-column names another one, and predict '
         'takes rows without labels; there are "age", "job", "size"'
     )
     good = "age,job,size,group\n1,a,2,g0\n"
@@ -394,8 +399,8 @@ def test_the_columns_of_a_wide_table_are_found_in_time_proportional_to_their_num
     start = f"{','.join(names)}\n{','.join('1' for _ in names)}\n".encode()
     options = CsvOptions(label_column="last", ignore_columns=tuple(names[:20_000]))
     before = time.process_time()
-    head = read_head(start, "a.csv", options.separator, options.header)
-    columns = choose_columns(head.columns, head.words, "a.csv", options, IngestOptions())
+    head = read_head(start, "a.csv", Expected(options, -1))
+    columns = choose_columns(head.columns, head.words, "a.csv", options, IngestOptions(), head.dialect)
     # half a second; comparing each name with all before it takes half a minute
     assert time.process_time() - before < 5
     assert [feature.name for feature in columns.features] == names[20_000:-1]

@@ -27,7 +27,9 @@ BAD = [
     ("text", "n_features", 0), ("text", "n_features", 2**60), ("text", "n_features", 8.0), ("text", "analyzer", "os"),
     ("text", "lowercase", 1), ("text", "ngrams", [2, 1]), ("text", "ngrams", [0, 1]), ("text", "ngrams", [1]),
     ("text", "ngrams", [1, 2**17]), ("text", "text_column", None), ("vw", "hash_bits", 0), ("vw", "hash_bits", 33),
-    ("vw", "hash_bits", "8"), ("vw", "namespace", []), ("anndata", "weight", 1),
+    ("csv", "dialect", {"separator": "ab"}), ("csv", "dialect", {"separator": "\n"}),
+    ("text", "dialect", {"decimal": ""}), ("csv", "dialect", {"missing": ["x" * 61]}), ("vw", "hash_bits", "8"),
+    ("vw", "namespace", []), ("anndata", "weight", 1),
 ]  # fmt: skip
 
 

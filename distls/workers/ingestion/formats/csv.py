@@ -6,15 +6,23 @@ import csv
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions, first_columns
+from distls.workers.ingestion.formats.table_columns import Dialect, TableOptions, first_columns
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
-from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
+from distls.workers.ingestion.parsing.csv_field_kernels import (
+    SCRATCH,
+    Answers,
+    Code,
+    Kind,
+    Markers,
+    Mode,
+    Rules,
+    State,
+)
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
 from distls.workers.ingestion.parsing.rounding_kernels import no_rounding, take_rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
@@ -37,14 +45,6 @@ def separator_line(start: bytes) -> str:
     return found.group(1).decode() if found else ""
 
 
-@dataclass(frozen=True)
-class DelimitedOptions(TableOptions):
-    """How separated text is read."""
-
-    separator: str = ","  # one ASCII character
-    headed: bool = False  # the first line of each file names the columns
-
-
 class RowReader:
     """Runs the kernel over the blocks of one item.
 
@@ -55,7 +55,7 @@ class RowReader:
 
     def __init__(
         self,
-        options: DelimitedOptions,
+        options: TableOptions,
         columns: Ints,
         mode: int,
         progress: Progress,
@@ -67,7 +67,10 @@ class RowReader:
         # A field without a value is NaN unless `na` says otherwise, and NaN is refused later.
         na = float(options.na) if options.na else math.nan
         # int: numba treats a member of Mode as another type, and would compile the kernel again
-        self.rules = Rules(ord(options.separator), int(mode), na, n_extra)
+        self.dialect = dialect = options.dialect
+        mode = int(mode) | Mode.COMMA * (dialect.decimal == ",") | Mode.MARKED * bool(dialect.numbers)
+        markers, scratch = _markers(dialect), np.zeros(SCRATCH, dtype=np.uint8)
+        self.rules = Rules(ord(dialect.separator), int(mode), na, n_extra, markers, scratch)
         self.columns = columns
         self.progress = progress
         self.locate = locate
@@ -76,8 +79,9 @@ class RowReader:
         self.state[State.LINE] = progress.lines
         self.table = WordTable()
         self.label_words: dict[float, str] = {}
-        scratch = np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots)
-        self.slots = Slots(*scratch, no_rounding(n_slots - FEATURES))
+        self.slots = Slots(
+            np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots), no_rounding(n_slots - FEATURES)
+        )
         self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
         self.records = records_in(BufferPool(), 64)
 
@@ -92,7 +96,7 @@ class RowReader:
         if block.starts_file and separator_line(block.text[state[State.POSITION] :][:16].tobytes()):
             state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1
             state[State.LINE] += 1
-        found = not (block.starts_file and self.options.headed)
+        found = not (block.starts_file and self.dialect.header)
         # Blank lines before the header are no header.
         while not found and state[State.POSITION] < block.size:
             start = int(state[State.POSITION])
@@ -136,7 +140,7 @@ class RowReader:
     def answer(self, token: bytes) -> float:
         """Return the value of a field that the kernel could not decide."""
         # Python's own float decides what the kernel's fast path cannot.
-        return float(token)
+        return float(self.dialect.plain(token.decode("latin-1")))
 
     def make_room(self) -> None:
         """Enlarge the table of words."""
@@ -199,7 +203,7 @@ class RowReader:
         return f"{self._field(text)}: {rules[code] if code in rules else self._value_rule(text)}"
 
     def _n_fields(self, line: bytes) -> int:
-        text, separator = line.decode("latin-1").replace("\r", " "), self.options.separator
+        text, separator = line.decode("latin-1").replace("\r", " "), self.dialect.separator
         try:
             # As the kernel reads: with spaces after separators.
             return len(next(csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)))
@@ -209,16 +213,28 @@ class RowReader:
     def _value_rule(self, text: Bytes) -> str:
         """Return why a field is not a value of its column."""
         column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
-        missing = token.decode("latin-1") in MISSING
+        missing = self.dialect.is_missing(token.decode("utf-8", "replace"))
         if column == self.options.label:
             return "the row has no label" if missing else number_rule(token, "a label")
         if column == self.options.weight:
             return "a sample weight must be a number that is finite and not negative"
         if missing:
             return "the value is missing; --na VALUE says what to read in its place"
+        token = self.dialect.plain(token.decode("latin-1")).encode("latin-1")
         if _is_plain(token):
             return f"the value does not fit into {'float64' if self.options.float64 else 'float32'}"
         return number_rule(token, "a value")
+
+
+def _markers(dialect: Dialect) -> Markers:
+    """Return the texts that stand for no value in the form of the kernel."""
+    texts = [text.encode("utf-8", "surrogatepass") for text in dialect.missing if text]
+    sizes = np.zeros(256, dtype=np.uint64)
+    for text in texts:
+        sizes[text[0]] |= np.uint64(1) << np.uint64(min(len(text), 63))
+    joined = b"".join(bytes([len(text)]) + text for text in texts)
+    # a copy: frombuffer is read-only, for which the kernel would be compiled once more
+    return Markers(sizes, np.array(np.frombuffer(joined, dtype=np.uint8)), np.array(dialect.numbers))
 
 
 def _is_plain(token: bytes) -> bool:
@@ -247,7 +263,7 @@ class DelimitedParser(RowReader):
 
     def __init__(
         self,
-        options: DelimitedOptions,
+        options: TableOptions,
         n_extra: int,
         progress: Progress,
         locate: Callable[[int], str],
@@ -326,7 +342,7 @@ class DelimitedParser(RowReader):
         )
 
 
-def _kernel_columns(options: DelimitedOptions) -> Ints:
+def _kernel_columns(options: TableOptions) -> Ints:
     """Return kind, slot and missing category of each column."""
     slots = {feature.name: FEATURES + k for k, feature in enumerate(options.features)}
     category = {feature.name for feature in options.features if feature.categories is not None}
@@ -344,8 +360,8 @@ def _kernel_columns(options: DelimitedOptions) -> Ints:
     return np.array([entry(name) for name in options.columns], dtype=np.int64)
 
 
-def _line_ids(options: DelimitedOptions) -> LineIds:
-    return fields_of(options.separator, options.columns.index(options.id_column))
+def _line_ids(options: TableOptions) -> LineIds:
+    return fields_of(options.dialect.separator, options.columns.index(options.id_column))
 
 
 CSV_READER = TextReader(DelimitedParser, _line_ids)

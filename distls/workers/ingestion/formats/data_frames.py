@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.parquet import record_batch_rows
 from distls.workers.ingestion.formats.parquet_files import (
     FrameSource,
     ParquetHead,
     kind_of_column,
     list_lengths,
 )
-from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions
-from distls.workers.ingestion.records.record_batch import Progress
-from distls.workers.ingestion.records.row_block import RowBlock
+from distls.workers.ingestion.formats.table_columns import TableOptions
 
 
 def is_frame(x: Any) -> bool:
@@ -248,32 +245,3 @@ def column_kinds(batch: Any) -> dict[str, str]:
     """Return the kind of each column of a record batch, as `ParquetHead` has it."""
     types = _pyarrow("").types
     return {column.name: kind_of_column(types, column.type) for column in batch.schema}
-
-
-def frame_rows(
-    batch: Any, options: TableOptions, path: str, progress: Progress, first_row: int, *, written: bool
-) -> RowBlock:
-    """Return the rows of a record batch; `written` are categories of separated text, with its missing values."""
-    if written:
-        batch = _as_written(batch, options)
-    return record_batch_rows(batch, options, path, progress, first_row)
-
-
-def _as_written(batch: Any, options: TableOptions) -> Any:
-    """Return the batch with categories as separated text has them: True and False, and missing ones by any name."""
-    arrow = _pyarrow("")
-    for feature in options.features:
-        if feature.categories is None:
-            continue
-        place, column = batch.schema.get_field_index(feature.name), batch[feature.name]
-        # As pandas would write them: a model trained on text must know them again.
-        if arrow.types.is_boolean(column.type):
-            column = arrow.compute.if_else(column, "True", "False")
-        if arrow.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        text = arrow.compute.cast(column, arrow.string())
-        # The words for missing values are those of separated text.
-        unknown = arrow.compute.is_in(text, value_set=arrow.array(MISSING, arrow.string()))
-        text = arrow.compute.if_else(unknown, arrow.scalar(None, arrow.string()), text)
-        batch = batch.set_column(place, feature.name, text)
-    return batch

@@ -8,12 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import pack_ids
+from distls.workers.ingestion.formats.table_columns import COMMON, Dialect
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.pack_records import pack_sparse
@@ -67,8 +69,12 @@ class DocumentReadOptions(ReadOptions):
     prefixed: bool = False  # lines of text have labels as fastText's, __label__NAME
     # of separated text
     columns: tuple[str, ...] = ()
-    separator: str = ","
-    headed: bool = False
+    dialect: Dialect = COMMON
+
+    @cached_property
+    def missing(self) -> frozenset[str]:
+        """Texts that stand for no value, looked up for every label."""
+        return frozenset(self.dialect.missing)
 
 
 class Document(NamedTuple):
@@ -174,8 +180,10 @@ def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[s
     given = _field(record, name, "; documents without labels are for ingest --unlabelled, and predict")
     # A list without --multilabel is a mistake, and not a label.
     if options.multilabel != isinstance(given, list):
-        needed = "must be a list, as --multilabel says" if options.multilabel else "is a list"
-        remedy = "" if options.multilabel else "; several labels in a row are read with --multilabel only"
+        needed = "must be a list of labels" if options.multilabel else "is a list"
+        remedy = (
+            "" if options.multilabel else "; several labels in a row are read with ingest --multilabel only"
+        )
         raise Refused(f'field "{name}" {needed}{remedy}')
     return checked_labels([_label_text(label, name) for label in (given if options.multilabel else [given])])
 

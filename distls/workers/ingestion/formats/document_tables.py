@@ -80,12 +80,12 @@ def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Reco
         text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
         rows = csv.reader(
             _lines(text, item.file.path),
-            delimiter=options.separator,
-            skipinitialspace=options.separator != " ",
+            delimiter=options.dialect.separator,
+            skipinitialspace=options.dialect.separator != " ",
             # Strict: a quote in the middle of a field is refused instead of guessed at.
             strict=True,
         )
-        expects_header = options.headed
+        expects_header = options.dialect.header
         while True:
             # Before the record: a quoted field may span lines.
             line = rows.line_num
@@ -125,7 +125,7 @@ def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Re
     wanted = len(options.columns)
     # Names are positions: a row of another length has unknown fields.
     if len(row) != wanted:
-        start = quoted(options.separator.join(row).encode("utf-8", "surrogateescape"))
+        start = quoted(options.dialect.separator.join(row).encode("utf-8", "surrogateescape"))
         return Refused(f"{start}: {len(row)} field{'s' * (len(row) > 1)} where there should be {wanted}")
     fields: dict[str, Any] = {}
     named = (options.text_column, options.label_column, options.weight_column, options.id_column)
@@ -136,11 +136,15 @@ def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Re
             shown = quoted(text.encode("utf-8", "surrogateescape"))
             return Refused(f'column "{name}": {shown} is not UTF-8; {CONVERT}')
         fields[name] = text if name == options.text_column else text.strip()
-    if options.multilabel and options.label_column:
+    if options.label_column:
         label = fields[options.label_column]
-        fields[options.label_column] = [part.strip() for part in label.split(",")] if label else []
+        # what stands for no value is an empty label, which is refused
+        label = "" if label in options.missing else label
+        if options.multilabel:
+            label = [part.strip() for part in label.split(",")] if label else []
+        fields[options.label_column] = label
     if options.weight_column:
-        fields[options.weight_column] = _number(fields[options.weight_column])
+        fields[options.weight_column] = _number(options.dialect.plain(fields[options.weight_column]))
     return fields
 
 

@@ -111,7 +111,9 @@ def _read_plain(raw: bytes, options: DocumentReadOptions) -> Document | None:
     if not tab:
         # A document without a tab is most likely one without a label.
         raise Refused("expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict")
-    labels = [label]
+    label = label.strip()
+    # what stands for no value is an empty label, which is refused
+    labels = ["" if label in options.missing else label]
     if options.multilabel:
         labels = label.split(",") if label.strip() else []
     return Document(document, checked_labels([label.strip() for label in labels]), 1.0)
@@ -128,7 +130,9 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
     labels = _PREFIXED_LABEL.findall(text)
     if len(labels) != 1 and not options.multilabel:
         rule = (
-            "several labels in a row are read with --multilabel only" if labels else "expected __label__NAME"
+            "several labels in a row are read with ingest --multilabel only"
+            if labels
+            else "expected __label__NAME"
         )
         raise Refused(rule)
     return Document(document, checked_labels(labels), 1.0)

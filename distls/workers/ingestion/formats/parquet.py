@@ -52,6 +52,7 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
             # Too many values are no categories: collecting stops there.
             if len(known) <= limits[column]:
                 texts = _as_text(item.file.path, names[column], batch[names[column]], arrow)
+                texts = _without_markers(texts, text, arrow)
                 _collect(known, texts, text, arrow)
         for column in largest:
             found = _largest(item, first, names[column], batch[names[column]], arrow)
@@ -97,6 +98,14 @@ def _as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
     except arrow.ArrowInvalid:
         raise BadInputError(f"{path}: column {quoted(name.encode())} is not UTF-8 text") from None
     return text
+
+
+def _without_markers(column: Any, options: TableOptions, arrow: Any) -> Any:
+    """Return texts with nulls in place of those that stand for no value."""
+    if not options.dialect.missing:
+        return column
+    unknown = arrow.compute.is_in(column, value_set=arrow.array(options.dialect.missing, arrow.string()))
+    return arrow.compute.if_else(unknown, arrow.scalar(None, arrow.string()), column)
 
 
 def _decoded(path: str, column: Any, arrow: Any) -> Any:
@@ -152,6 +161,7 @@ class _Block:
     def __post_init__(self) -> None:
         self.arrow = load_arrow(self.path)
         self.na = float(self.options.na) if self.options.na else None
+        self.numbers = self.options.dialect.numbers
 
     def rows(self, first_row: int) -> RowBlock:
         """Return the rows; `first_row` is the number of the first in the item."""
@@ -205,7 +215,8 @@ class _Block:
         return indptr, np.tile(np.arange(width), n_rows), values.reshape(-1)
 
     def _text(self, name: str) -> Any:
-        return _as_text(self.path, name, self.batch[name], self.arrow)
+        text = _as_text(self.path, name, self.batch[name], self.arrow)
+        return text if name == self.options.id_column else _without_markers(text, self.options, self.arrow)
 
     def _plain(self, name: str) -> Doubles:
         """Return a column of numbers, NaN where one is missing, shape (n_rows,)."""
@@ -214,7 +225,10 @@ class _Block:
     def _as_numbers(self, column: Any) -> Doubles:
         # Unsafe casts turn what does not fit into infinity or NaN, which is refused with its row.
         cast = self.arrow.compute.cast(column, self.arrow.float64(), safe=False)
-        return np.array(cast.to_numpy(zero_copy_only=False))
+        values = np.array(cast.to_numpy(zero_copy_only=False))
+        if self.numbers:
+            values[np.isin(values, self.numbers)] = math.nan
+        return values
 
     def _numbers(self, feature: Feature) -> Doubles:
         """Return a column's numbers, shape (n_rows, size)."""

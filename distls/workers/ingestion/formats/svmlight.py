@@ -196,7 +196,7 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     """Return the token and the rule it breaks, for a message after ``FILE:LINE: ``; `last` is the index before it."""
     largest = "float64" if options.float64 else "float32"
     rules = {
-        Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
+        Code.SEVERAL_LABELS: "several labels in a row are read with ingest --multilabel only",
         Code.NO_LABEL: "the row has no label (label:weight is not read); files without labels are for ingest "
         "--unlabelled, and predict",
         Code.REPEATED_LABEL: "a label is given twice",

@@ -7,14 +7,21 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Annotated, Literal
 
 import msgspec
 
 from distls.storage.dataset.metadata import Width
 from distls.workers.ingestion.records.record_batch import ReadOptions
 
-# Texts that stand for no value; the parser of separated text knows them too.
-MISSING = ("", "?", "NA", "NaN", "nan")
+# Texts that stand for no value: those of pandas' read_csv, the one of SQL dumps, and a question mark.
+MISSING: tuple[str, ...] = (
+    "", "?", "\\N", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "-NaN", "-nan", "<NA>", "#NA", "#N/A",
+    "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN",
+)  # fmt: skip
+# One ASCII character, as `checked_separator` in the driver asks for.
+SEPARATORS = r"^[\x01-\x09\x0b\x0c\x0e-!#-*,/:-@\[-`{-\x7f]\Z"
+LONGEST_MARKER = 60  # characters, so that UTF-8 has at most 255 bytes
 
 _TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 and 0
 
@@ -22,6 +29,46 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # 2024-01-31, 31.1.2024, 1/31/24, with or without a time
 _DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))([T ].*)?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+_COMMA_NUMBER = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]*)(,[0-9]*)?([eE][+-]?[0-9]+)?")
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """How the values of a table are written; the recipe of a source has it as JSON."""
+
+    separator: Annotated[str, msgspec.Meta(pattern=SEPARATORS)] = ","
+    header: bool = False  # the first line of each file names the columns
+    decimal: Literal[".", ","] = "."  # with a comma, points may stand between thousands
+    missing: tuple[Annotated[str, msgspec.Meta(max_length=LONGEST_MARKER)], ...] = MISSING
+
+    def plain(self, text: str) -> str:
+        """Return a number with a point for decimals, other texts unchanged."""
+        if self.decimal == ".":
+            return text
+        # any other point makes it no number
+        is_number = _COMMA_NUMBER.fullmatch(text)
+        return text.replace(".", "").replace(",", ".") if is_number else text.replace(".", "?")
+
+    def is_missing(self, text: str) -> bool:
+        """Return whether a text stands for no value."""
+        number = self.plain(text)
+        return text in self.missing or (is_number(number) and float(number) in self.numbers)
+
+    def is_word(self, text: str) -> bool:
+        """Return whether a text makes its column a category: neither number, boolean, infinity, nor missing."""
+        return (
+            text not in self.missing
+            and text.lower() not in _TRUTHS
+            and not _NUMBER.fullmatch(self.plain(text))
+            and not _INFINITY.fullmatch(text)
+        )
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Return the numbers that stand for no value."""
+        return tuple(float(self.plain(text)) for text in self.missing if is_number(self.plain(text)))
+
+
+COMMON = Dialect()
 
 
 class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,6 +104,7 @@ class TableOptions(ReadOptions):
     label_words: bool = False  # some labels are not numbers
     features: tuple[Feature, ...] = ()  # categories=() before the survey: values are to be collected
     na: str = ""  # value of missing fields; empty: they are refused
+    dialect: Dialect = COMMON
 
     @property
     def dense(self) -> bool:
@@ -95,13 +143,3 @@ def is_date(text: str) -> bool:
 def is_number(text: str) -> bool:
     """Return whether a text is a finite number in decimal notation."""
     return _NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
-
-
-def is_word(text: str) -> bool:
-    """Return whether a text makes its column a category: neither number, boolean, infinity, nor missing."""
-    return (
-        text not in MISSING
-        and text.lower() not in _TRUTHS
-        and not _NUMBER.fullmatch(text)
-        and not _INFINITY.fullmatch(text)
-    )

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
@@ -44,6 +45,8 @@ class Mode(IntEnum):
     DENSE = 2
     FLOAT64 = 4
     LABELLED = 8
+    COMMA = 16  # numbers have a decimal comma
+    MARKED = 32  # some numbers stand for no value
 
 
 class Code(IntEnum):
@@ -80,6 +83,16 @@ class State(IntEnum):
     SIZE = 13
 
 
+class Markers(NamedTuple):
+    """Texts that stand for no value, beside the empty one."""
+
+    sizes: NDArray[
+        np.uint64
+    ]  # shape (256,); by first byte: bit n is set if there is one of n bytes, bit 63 for more
+    texts: Bytes  # of each its number of bytes, then these
+    numbers: Doubles  # those that are numbers, which may be written in other ways too
+
+
 class Rules(NamedTuple):
     """Options that apply to all rows."""
 
@@ -87,6 +100,8 @@ class Rules(NamedTuple):
     mode: int  # bits of Mode
     na: float  # value of a missing field; NaN: it is refused
     n_extra: int  # words to reserve in each record
+    markers: Markers
+    scratch: Bytes  # shape (SCRATCH,): a number with a comma, as it is written with a point
 
 
 class Answers(NamedTuple):
@@ -96,7 +111,8 @@ class Answers(NamedTuple):
     values: Doubles
 
 
-NEWLINE, _RETURN, SPACE, _TAB, _QUOTE = 10, 13, 32, 9, 34
+NEWLINE, _RETURN, SPACE, _TAB, _QUOTE, _COMMA, _POINT = 10, 13, 32, 9, 34, 44, 46
+SCRATCH = 128  # bytes: 64 of a number, and newlines after it
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 KIND, SLOT, _NA = 0, 1, 2  # of a column
 
@@ -148,15 +164,59 @@ def field_bounds(text: Bytes, p: int, separator: int) -> Any:
 
 
 @inlined
-def _is_missing(text: Bytes, start: int, end: int) -> bool:
-    """Return whether a field is empty, ``?``, ``NA``, ``NaN`` or ``nan``."""
+def _is_missing(text: Bytes, start: int, end: int, markers: Markers) -> bool:
+    """Return whether a field is empty or one of the markers."""
     n = end - start
-    if n == 0 or (n == 1 and text[start] == 63):
+    if n == 0:
         return True
-    a, b, c = text[start], text[start + 1], text[start + 2]
-    if n == 2:
-        return a == 78 and b == 65
-    return n == 3 and ((a == 78 and b == 97 and c == 78) or (a == 110 and b == 97 and c == 110))
+    # most fields are told from all markers by their first byte and their size
+    if (markers.sizes[text[start]] >> np.uint64(min(n, 63))) & np.uint64(1) == np.uint64(0):
+        return False
+    p = 0
+    while p < len(markers.texts):
+        size, k = np.int64(markers.texts[p]), 0
+        while size == n and k < n and text[start + k] == markers.texts[p + 1 + k]:
+            k += 1
+        if k == n:
+            return True
+        p += size + 1
+    return False
+
+
+@inlined
+def _stands_for_none(value: float, rules: Rules) -> bool:
+    """Return whether a number is one of the markers."""
+    found = False
+    if rules.mode & Mode.MARKED:
+        for number in rules.markers.numbers:
+            found = found or number == value
+    return found
+
+
+@inlined
+def _scan_comma(text: Bytes, start: int, end: int, scratch: Bytes) -> Any:
+    """Return as `scan_number` (end, value, exact) of a number with a decimal comma, maybe points between thousands."""
+    n, digits, grouped, comma = 0, 0, False, False
+    if end - start > SCRATCH // 2:
+        return -1, 0.0, True
+    for p in range(start, end):
+        character = text[p]
+        if character in (_POINT, _COMMA):
+            # a group of thousands has three digits, the first up to three
+            whole = digits == 3 if grouped else character == _COMMA or 0 < digits <= 3
+            if comma or not whole:
+                return -1, 0.0, True
+            grouped, comma = grouped or character == _POINT, character == _COMMA
+            digits = 0
+        digits += 48 <= character <= 57
+        if character != _POINT:
+            scratch[n] = _POINT if character == _COMMA else character
+            n += 1
+    for p in range(n, SCRATCH):
+        scratch[p] = NEWLINE
+    stop, value, exact = scan_number(scratch, 0)
+    whole = comma or not grouped or digits == 3
+    return (end if stop == n and whole else -1), value, exact
 
 
 @inlined
@@ -193,12 +253,17 @@ def _is_code(text: Bytes, start: int) -> bool:
 
 
 @inlined
-def _number_in(text: Bytes, start: int, end: int, kind: int, na: float, answers: Answers, state: Ints) -> Any:
-    """Return (code, value) of the number in text[start:end]; `na` is the value of a missing one, or NaN."""
-    if _is_missing(text, start, end):
-        may_miss = kind in (Kind.NUMBER, Kind.CHECK) and not np.isnan(na)
-        return (Code.DONE if may_miss else Code.VALUE), na
-    number_end, value, exact = scan_number(text, start)
+def _number_in(
+    text: Bytes, start: int, end: int, kind: int, rules: Rules, answers: Answers, state: Ints
+) -> Any:
+    """Return (code, value) of the number in text[start:end]."""
+    if rules.mode & Mode.COMMA:
+        number_end, value, exact = _scan_comma(text, start, end, rules.scratch)
+    else:
+        number_end, value, exact = scan_number(text, start)
+    if _stands_for_none(value, rules) if number_end == end else _is_missing(text, start, end, rules.markers):
+        may_miss = kind in (Kind.NUMBER, Kind.CHECK) and not np.isnan(rules.na)
+        return (Code.DONE if may_miss else Code.VALUE), rules.na
     is_code = kind == Kind.CHECK_LABEL and _is_code(text, start)
     if number_end == end and exact and not is_code:
         return Code.DONE, value
@@ -228,7 +293,7 @@ def general_number(text: Bytes, p: int, rules: Rules, kind: int, answers: Answer
     code, start, end, after, _ = field_bounds(text, p, rules.separator)
     value = 0.0
     if code == Code.DONE:
-        code, value = _number_in(text, start, end, kind, rules.na, answers, state)
+        code, value = _number_in(text, start, end, kind, rules, answers, state)
     if code == Code.DONE and not _is_sound(value, kind, rules.mode & Mode.FLOAT64):
         code = Code.VALUE
     state[State.START], state[State.END] = start, end
@@ -246,7 +311,7 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
     state[State.START], state[State.END] = start, end
     if code != Code.DONE:
         return code, after, 0.0
-    if _is_missing(text, start, end):
+    if _is_missing(text, start, end, rules.markers):
         if np.isnan(rules.na) or kind == Kind.LABEL_WORD:
             return Code.VALUE, after, 0.0
         if kind == Kind.COLLECT:

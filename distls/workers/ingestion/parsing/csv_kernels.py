@@ -91,6 +91,8 @@ def _parse_row(
 ) -> Any:
     """Parse the row at `p` into the slots; return (code, position of its newline, unseen values)."""
     n_columns, n_unseen = len(columns), 0
+    # where plain numbers need a look, none ends at a byte that there is
+    ends = (rules.separator, NEWLINE) if rules.mode & (Mode.COMMA | Mode.MARKED) == 0 else (256, 256)
     for c in range(n_columns):
         kind, slot = columns[c, KIND], columns[c, SLOT]
         code = Code.DONE
@@ -98,7 +100,7 @@ def _parse_row(
             after, value = parse_short_field(text, p, separators)
             # plain numbers are below 1e15; a negative weight is left to be refused, a label may be a code
             special = (value < 0.0 and kind == Kind.WEIGHT) or kind == Kind.CHECK_LABEL
-            if after < 0 or text[after] not in (rules.separator, NEWLINE) or special:
+            if after < 0 or text[after] not in ends or special:
                 code, after, value = general_number(text, p, rules, kind, answers, state)
             slots.values[slot] = value
         elif kind == Kind.SKIP:

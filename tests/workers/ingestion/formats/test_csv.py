@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.csv import DelimitedOptions, DelimitedParser
-from distls.workers.ingestion.formats.table_columns import Feature
+from distls.workers.ingestion.formats.csv import DelimitedParser
+from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing.record_kernels import gather_dense, gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
@@ -30,7 +31,7 @@ def block_of(text: bytes, starts_file: bool = True) -> TextBlock:
     return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text), starts_file)
 
 
-def table(columns: str, label: str = "y", **options) -> DelimitedOptions:
+def table(columns: str, label: str = "y", **options) -> TableOptions:
     """Options for columns named by letters; those of `categories` are no numbers."""
     categories = options.pop("categories", {})
     weight = options.get("weight", "")
@@ -39,10 +40,10 @@ def table(columns: str, label: str = "y", **options) -> DelimitedOptions:
         for name in columns
         if name not in (label, weight)
     )
-    return DelimitedOptions(columns=tuple(columns), label=label, features=features, **options)
+    return TableOptions(columns=tuple(columns), label=label, features=features, **options)
 
 
-def parse(text: bytes, options: DelimitedOptions, blocks: int | None = None):
+def parse(text: bytes, options: TableOptions, blocks: int | None = None):
     """Return (rows, labels, weights, lines, progress)."""
     progress = Progress()
     parser = DelimitedParser(options, 0, progress, lambda line: f"f.csv:{line + 1}", BufferPool())
@@ -76,7 +77,7 @@ def _rows(batch, options, n):
     return rows.tolist()
 
 
-def refusal(text: bytes, options: DelimitedOptions) -> str:
+def refusal(text: bytes, options: TableOptions) -> str:
     with pytest.raises(BadInputError) as caught:
         parse(text, options)
     return str(caught.value)
@@ -93,14 +94,35 @@ NUMBER = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.lists(NUMBER, min_size=3, max_size=3), min_size=1, max_size=5), st.sampled_from(",;\t| "))
-@example([["9007199254740993.00000000000000000000001", "1", "2"]], ",")
-@example([["0.500000014901161193847656250000000001", "-0", "+7."]], ",")
-def test_every_number_is_pythons_float(rows, separator):
-    text = "".join(separator.join(row) + "\r\n" for row in rows).encode()
-    found, labels, *_ = parse(text, table("aby", separator=separator, float64=True))
+@given(
+    st.lists(st.lists(NUMBER, min_size=3, max_size=3), min_size=1, max_size=5),
+    st.sampled_from([",.", ";.", "\t.", "|.", " .", ";,", "\t,"]),
+)
+@example([["9007199254740993.00000000000000000000001", "1", "2"]], ",.")
+@example([["0.500000014901161193847656250000000001", "-0", "+7."]], ";,")
+def test_every_number_is_pythons_float(rows, marks):
+    separator, decimal = marks
+    text = "".join(separator.join(row).replace(".", decimal) + "\r\n" for row in rows).encode()
+    dialect = Dialect(separator, decimal=decimal)
+    found, labels, *_ = parse(text, table("aby", dialect=dialect, float64=True))
     assert found == [[float(field) for field in row[:2]] for row in rows]
     assert labels == [float(row[2]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.234,5", 1234.5),
+        ("-1.234.567", -1234567),
+        *((t, None) for t in ("1.5", "1234.567", "1.23,4", "1,2,3")),
+    ],
+)
+def test_points_with_a_decimal_comma_are_between_thousands(text, value):
+    options = table("ay", dialect=Dialect(";", decimal=","))
+    if value is None:
+        assert refusal(f"{text};0\n".encode(), options).endswith("a value must be a decimal number")
+    else:
+        assert parse(f"{text};0\n".encode(), options)[0] == [[value]]
 
 
 @settings(max_examples=100, deadline=None)
@@ -142,8 +164,8 @@ def test_quotes_blanks_and_line_ends():
 
 def test_a_header_is_passed_over_once():
     text = b"\nn,y\n1,0\n2,1\n"
-    assert parse(text, table("ny", headed=True))[3] == [2, 3]
-    parser = DelimitedParser(table("ny", headed=True), 0, Progress(), str, BufferPool())
+    assert parse(text, table("ny", dialect=Dialect(header=True)))[3] == [2, 3]
+    parser = DelimitedParser(table("ny", dialect=Dialect(header=True)), 0, Progress(), str, BufferPool())
     assert sum(len(b.row_line) for b in parser.parse(block_of(b"1,0\n2,1\n", starts_file=False))) == 2
 
 
@@ -162,7 +184,7 @@ def test_unseen_categories_are_zeros_and_counted():
 
 
 def test_weights_labels_and_skipped_columns():
-    options = DelimitedOptions(
+    options = TableOptions(
         columns=("id", "y", "a", "w", "b"), label="y", weight="w", features=(Feature("b"), Feature("a"))
     )
     rows, labels, weights, *_ = parse(b'x"1,3,10,0.5,20\nNA,-0,11,0,21\n', options)
@@ -190,7 +212,7 @@ def test_many_words_and_long_rows(monkeypatch):
     assert names == [f"label {k % 7000}" for k in wanted]
     wide = ",".join(["1"] * 500)
     columns = tuple(map(str, range(500)))
-    wide_options = DelimitedOptions(columns=columns, features=tuple(map(Feature, columns)))
+    wide_options = TableOptions(columns=columns, features=tuple(map(Feature, columns)))
     assert parse(f"{wide}\n{wide}\n".encode(), wide_options)[0] == [[1.0] * 500] * 2
 
 
@@ -231,7 +253,7 @@ def test_refusals_name_line_column_text_and_rule(line, message):
 
 
 def _headed(options):
-    return DelimitedOptions(**{**vars(options), "headed": True})
+    return replace(options, dialect=Dialect(header=True))
 
 
 def test_refusals_that_depend_on_options():

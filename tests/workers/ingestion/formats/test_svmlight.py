@@ -287,7 +287,7 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
             '"1:1": the row has no label (label:weight is not read); files without labels are for ingest --unlabelled, '
             "and predict",
         ),
-        ("1,2 1:1", '"1,2": several labels in a row are read with --multilabel only'),
+        ("1,2 1:1", '"1,2": several labels in a row are read with ingest --multilabel only'),
         ("1 qid:x 1:1", '"qid:x": expected qid:NUMBER'),
         ("1 \x07:1", '"\\x07:1": an index must be a whole number from 0 to 2147483647'),
         ("1 " + "9" * 90, '"' + "9" * 60 + '...": expected index:value'),
