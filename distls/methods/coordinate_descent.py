@@ -67,6 +67,13 @@ _DESCENT = (
     ALPHA,
     ALPHAS,
     Parameter(
+        "algorithm",
+        None,
+        one_of("working-set", "sweeps"),
+        "working-set: descent on the columns that matter, with a certificate in each round; sweeps: Algorithms 1-3 of the "
+        "paper; default working-set, but sweeps with l2, without alpha or with a parameter that is of sweeps alone",
+    ),
+    Parameter(
         "step",
         "line-search",
         one_of("line-search", "constant"),

@@ -28,6 +28,7 @@ from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import active_column_bytes, near_optimum_of, target_bytes
+from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
 from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
@@ -49,8 +50,10 @@ _WORTH_NAMING = 16 * MIB
 _DRIVER_WEIGHTS = 5
 # Of a row, in a thread with an intercept: its column of ones, a centred column, and what kernels gather it into.
 _INTERCEPT_BYTES = 4 + 8 + 12
-# More lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
+# Of sweeps more lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
 _DEFAULT_LANES = 2
+# What is of sweeps alone, and its default.
+_OF_SWEEPS = {"step": "line-search", "active_sweeps": 5, "shrink": False, "violation": "sum"}
 
 
 class BlockCoordinateDescent(Solver[BcdState]):
@@ -81,9 +84,15 @@ class BlockCoordinateDescent(Solver[BcdState]):
             check_initial(initial, problem, params["init"])
         dataset = problem.dataset
         self._shards = _shards_of(problem)
-        self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards))
+        self.proves = _is_by_working_sets(problem, params)
+        # Rounds that read columns alone have the same result in any number of lanes, but for the columns they choose.
+        most = DEFAULT_LANES if self.proves else _DEFAULT_LANES
+        self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, most))
+        sweeping = deal(
+            self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, _DEFAULT_LANES)
+        )
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
-        self._polishes = len(self.lanes) > 1 and params["active_sweeps"] > 0
+        self._polishes = len(sweeping) > 1 and params["active_sweeps"] > 0
         self.plan = self._planned(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
@@ -93,11 +102,12 @@ class BlockCoordinateDescent(Solver[BcdState]):
             params=params,
             data=self.data,
             shards=self._shards,
-            lanes=self.lanes,
+            lanes=sweeping,
             row_lanes=[Lane(i, blocks) for i, blocks in enumerate(row_lanes)],
             polishes=self._polishes,
             folder=state,
         )
+        self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""
@@ -161,6 +171,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: one partition is scored and one shard swept."""
         setting = replace(self._setting, data=data, folder=IN_MEMORY)
+        if self.proves:
+            return working_set_tasks(setting)
         shard = block * len(self._shards) // len(self.problem.dataset)
         task = setting.sweeps(SweepTask, setting.row_scores(RowScores, 0), BcdState())
         return [
@@ -189,11 +201,27 @@ class BlockCoordinateDescent(Solver[BcdState]):
             state = replace(
                 state, refit=True, used=used, first=0.0, ratio=math.inf, idle=np.empty(0, bool), partial=False
             )
+        if self._works_on_sets(state):
+            found = self._descend(state, executor)
+            if found is not None:
+                return found
         # Scores can be lost with a worker's disk; a round is a pure function of the state, so it is simply repeated.
         try:
             return Round(self._setting, state, executor).run()
         except StateLostError:
             return Round(self._setting, state, executor).run()
+
+    def _works_on_sets(self, state: BcdState) -> bool:
+        """Return whether the round after a state is one of working sets; sweeps that have begun go on."""
+        return self.proves and not state.refit and (not state.round or state.size > 0)
+
+    def _descend(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport] | None:
+        """Do a round by working sets, None where columns do not fit; what it keeps is made anew where it is lost."""
+        fresh, self._has_begun = not self._has_begun, True
+        try:
+            return WorkingSetRound(self._sets, executor, fresh=fresh).run(state)
+        except StateLostError:
+            return WorkingSetRound(self._sets, executor, fresh=True).run(state)
 
     def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
         """Return the intercept that is optimal where all weights are zero."""
@@ -229,11 +257,23 @@ class BlockCoordinateDescent(Solver[BcdState]):
         predictor = LinearPredictor(state.weights, state.intercept)
         if state.refit:
             return Fitted(predictor, debias=DebiasProblem(self.params["debias"], state.used))
+        if self.proves and state.size:
+            return Fitted(predictor, known=_known(state, self.problem))
         # with the paper's algorithm no columns are held in memory
         searches = self.params["active_sweeps"] > 0
         return Fitted(
             predictor, improved_weights=partial(near_optimum_of, self._setting, state) if searches else None
         )
+
+
+def _known(state: BcdState, problem: Problem) -> dict[str, Any]:
+    """Return objective and certificate as the read of all columns has found them."""
+    return {
+        "objective": state.objective,
+        "certificate": {"kind": "duality_gap", "value": min(state.gap, state.objective)},
+        "eval_bytes_read": 0,
+        "certificate_rounding": float(np.finfo(problem.dtype).eps) * abs(state.objective),
+    }
 
 
 def _shards_of(problem: Problem) -> ColumnShards:
@@ -247,10 +287,24 @@ def _shards_of(problem: Problem) -> ColumnShards:
     return shards
 
 
-def _lane_count(asked: int, shards: ColumnShards) -> int:
+def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
+    """Return whether rounds are descents on working sets; raise ParameterError where they cannot be as asked."""
+    asked = params["algorithm"]
+    others = [f"{name}={params[name]}" for name, default in _OF_SWEEPS.items() if params[name] != default]
+    dense = problem.penalty_is_quadratic or problem.alpha == 0.0
+    if asked == "working-set" and others:
+        raise ParameterError(f"{others[0]}: of algorithm=sweeps; leave it out, or give algorithm=sweeps")
+    if asked == "working-set" and dense:
+        raise ParameterError(
+            "algorithm=working-set: no weights become zero with this penalty; use algorithm=sweeps"
+        )
+    return asked != "sweeps" and not others and not dense
+
+
+def _lane_count(asked: int, shards: ColumnShards, most: int) -> int:
     """Return the number of lanes: as asked, by default at most one per shard."""
     if asked is None:
-        return max(1, min(_DEFAULT_LANES, len(shards)))
+        return max(1, min(most, len(shards)))
     if asked > len(shards):
         raise ParameterError(
             f"lanes={asked}: the data set has only {len(shards)} column shards; cut smaller ones with "
