@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from distls.methods.default_losses import OF_SPARSE_MODELS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
@@ -58,6 +61,20 @@ def _tau(default: float) -> Parameter:
     )
 
 
+# What is of sweeps alone, and its default.
+_OF_SWEEPS = {"step": "line-search", "active_sweeps": 5, "shrink": False, "violation": "sum"}
+
+
+def only_of_sweeps(params: Mapping[str, Any]) -> list[str]:
+    """Return the parameters of `bcd` that only sweeps have, where they are not at their defaults."""
+    return [f"{name}={params[name]}" for name, default in _OF_SWEEPS.items() if params[name] != default]
+
+
+def by_working_sets(params: Mapping[str, Any]) -> bool:
+    """Return whether `bcd` works on sets of columns, where not all columns have weights at the optimum."""
+    return params["algorithm"] != "sweeps" and not only_of_sweeps(params) and params["alpha"] != 0.0
+
+
 FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
 
 _DESCENT = (
@@ -70,8 +87,8 @@ _DESCENT = (
         "algorithm",
         None,
         one_of("working-set", "sweeps"),
-        "working-set: descent on the columns that matter, with a certificate in each round; sweeps: Algorithms 1-3 of the "
-        "paper; default working-set, but sweeps with l2, without alpha or with a parameter that is of sweeps alone",
+        "working-set: descent on the columns that matter, with a certificate in each round; sweeps: Algorithms 1-3 "
+        "of the paper; default working-set, but sweeps with l2, with alpha=0 or a parameter that only sweeps have",
     ),
     Parameter(
         "step",
@@ -149,6 +166,7 @@ COORDINATE_DESCENT_METHODS = (
         solver="distls.solvers.coordinate_descent.bcd:BlockCoordinateDescent",
         targets=("class", "multilabel"),
         passes=200.0,
+        proves_with=by_working_sets,
         keeps_rows=True,
         path=True,
     ),

@@ -48,6 +48,8 @@ class Method:
     proves: bool = (
         False  # Whether it keeps a dual point, so that its certificate is a duality gap in every setting
     )
+    # or in which settings it proves that by itself
+    proves_with: Callable[[Mapping[str, Any]], bool] | None = None
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
     # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
+from distls.methods.coordinate_descent import by_working_sets, only_of_sweeps
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import active_column_bytes, near_optimum_of, target_bytes
@@ -52,8 +53,6 @@ _DRIVER_WEIGHTS = 5
 _INTERCEPT_BYTES = 4 + 8 + 12
 # Of sweeps more lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
 _DEFAULT_LANES = 2
-# What is of sweeps alone, and its default.
-_OF_SWEEPS = {"step": "line-search", "active_sweeps": 5, "shrink": False, "violation": "sum"}
 
 
 class BlockCoordinateDescent(Solver[BcdState]):
@@ -289,16 +288,14 @@ def _shards_of(problem: Problem) -> ColumnShards:
 
 def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
     """Return whether rounds are descents on working sets; raise ParameterError where they cannot be as asked."""
-    asked = params["algorithm"]
-    others = [f"{name}={params[name]}" for name, default in _OF_SWEEPS.items() if params[name] != default]
-    dense = problem.penalty_is_quadratic or problem.alpha == 0.0
-    if asked == "working-set" and others:
-        raise ParameterError(f"{others[0]}: of algorithm=sweeps; leave it out, or give algorithm=sweeps")
-    if asked == "working-set" and dense:
-        raise ParameterError(
-            "algorithm=working-set: no weights become zero with this penalty; use algorithm=sweeps"
-        )
-    return asked != "sweeps" and not others and not dense
+    own = by_working_sets(params) and not problem.penalty_is_quadratic
+    if params["algorithm"] == "working-set" and not own:
+        given = [
+            *only_of_sweeps(params),
+            "alpha=0" if params["alpha"] == 0.0 else f"penalty={problem.penalty}",
+        ][0]
+        raise ParameterError(f"{given}: not with algorithm=working-set, but with algorithm=sweeps")
+    return own
 
 
 def _lane_count(asked: int, shards: ColumnShards, most: int) -> int:

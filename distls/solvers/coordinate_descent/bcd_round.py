@@ -71,9 +71,9 @@ class BcdState(State):
     size: int = 0  # By working sets: columns of the next one, at most; 0: rounds are sweeps
     held: int = 0  # and how many it has
     # By working sets: the objective, the best bound of the optimum, and how far they are apart
-    objective: float = math.inf
-    bound: float = -math.inf
-    gap: float = math.inf
+    objective: float = 0.0
+    bound: float = 0.0
+    gap: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,7 @@ class WorkingSetRound:
             bound = bound - intercept_slack(rows.rest, state.intercept) if balanced else -math.inf
         value = rows.loss + problem.alpha * problem.penalty_of(state.weights)
         # Zero is a bound too: no loss is negative. Every bound holds for all weights.
-        bound = max(bound, state.bound, loss_named(problem.loss).floor)
+        bound = max(bound, state.bound if state.size else -math.inf, loss_named(problem.loss).floor)
         gap = max(value - bound, 0.0) + float(np.finfo(problem.dtype).eps) * abs(value)
         following = replace(
             state,
@@ -162,6 +162,7 @@ class WorkingSetRound:
                 "relative_gap": state.ratio,
                 "working_set": descended.columns,
                 "non_zero_rows": int(state.weights.any(axis=1).sum()),
+                **({} if self._setting.params["debias"] is None else {"refit": False}),
             },
             preliminary=(self._setting.params["debias"] is not None) or None,
         )

@@ -38,10 +38,12 @@ _PRECISION = 1e-2
 _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 # Curvature below this part of a block's own is rounding of float32.
 _SINGLE = 1e-6
-# The fall of the gap in a step, at most, after which its Gram serves again.
-_FAST = 0.25
-# Of the objective: smaller gaps are rounding.
-_ROUNDING = 1e-13
+# What is left of the gap after a step: at most, so that its Gram serves again; and so that steps have come to an end.
+_FAST, _LITTLE = 0.25, 0.9
+# What may be left of it after all steps, or of the objective, without sweeps being tried.
+_LED, _ROUNDING = 0.1, 1e-9
+# In units of the last place of the objective: rises are rounding.
+_RISE = 8.0 * float(np.finfo(np.float64).eps)
 # Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner.
 _SWEEPS = 100.0
 
@@ -90,21 +92,22 @@ class ProxNewton:
         return per_row * parts <= 2.0 * _SWEEPS * k
 
     def run(self, target: float) -> bool:
-        """Do steps, at least one, until the gap is at most `target` or rounding; return whether it is."""
+        """Do steps, at least one, until the gap is at most `target`; return whether they have led anywhere."""
         columns, value, before = self._columns, self._columns.value(self._h), np.inf
-        for number in range(_STEPS):
-            judged = columns.judge(value)
-            if number and judged.gap <= target:
-                return True
+        first = judged = columns.judge(value)
+        for _ in range(_STEPS):
             # The Gram of an earlier step serves while the gap falls fast: near the optimum it hardly changes.
             stale = self._model is not None and judged.gap <= _FAST * before
             before, found = judged.gap, self._stepped(judged, stale=stale)
             if found is None and stale:
                 found = self._stepped(judged, stale=False)
             if found is None:
-                return judged.gap <= _ROUNDING * judged.value
-            value = found
-        return False
+                break
+            judged = columns.judge(found)
+            # As near as rounding allows: a step with a Gram of its own has brought nothing.
+            if judged.gap <= target or (judged.gap > _LITTLE * before and not stale):
+                break
+        return judged.gap <= max(target, _LED * first.gap, _ROUNDING * judged.value)
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
         """Do one step; return the objective, None where it would not fall."""
@@ -123,7 +126,7 @@ class ProxNewton:
         for _ in range(_HALVINGS):
             columns.w[:] = w if size == 1.0 else old + size * change
             value = columns.value(self._h)
-            if value <= judged.value + _DECREASE * size * predicted:
+            if value <= judged.value + _DECREASE * size * predicted + _RISE * abs(value):
                 columns.task.b += size * shift
                 return value
             size /= 2.0
