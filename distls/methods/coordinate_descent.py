@@ -72,7 +72,7 @@ def only_of_sweeps(params: Mapping[str, Any]) -> list[str]:
 
 def by_working_sets(params: Mapping[str, Any]) -> bool:
     """Return whether `bcd` works on sets of columns, where not all columns have weights at the optimum."""
-    return params["algorithm"] != "sweeps" and not only_of_sweeps(params) and params["alpha"] != 0.0
+    return params.get("algorithm") != "sweeps" and not only_of_sweeps(params) and params["alpha"] != 0.0
 
 
 FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
@@ -89,6 +89,7 @@ _DESCENT = (
         one_of("working-set", "sweeps"),
         "working-set: descent on the columns that matter, with a certificate in each round; sweeps: Algorithms 1-3 "
         "of the paper; default working-set, but sweeps with l2, with alpha=0 or a parameter that only sweeps have",
+        optional=True,
     ),
     Parameter(
         "step",

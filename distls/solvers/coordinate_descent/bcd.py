@@ -28,7 +28,12 @@ from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.methods.coordinate_descent import by_working_sets, only_of_sweeps
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
-from distls.solvers.coordinate_descent.near_search import active_column_bytes, near_optimum_of, target_bytes
+from distls.solvers.coordinate_descent.near_search import (
+    near_optimum_of,
+    target_bytes,
+    working_row_bytes,
+    working_set_bytes,
+)
 from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
 from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial, initial_weights
@@ -87,7 +92,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # Rounds that read columns alone have the same result in any number of lanes, but for the columns they choose.
         most = DEFAULT_LANES if self.proves else _DEFAULT_LANES
         self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, most))
-        sweeping = deal(
+        self._sweeping = sweeping = deal(
             self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, _DEFAULT_LANES)
         )
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
@@ -134,10 +139,17 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # The Newton step of the intercept holds a k x k Hessian, and is not taken above this number of classes.
         hessian = 8 * k * k * (self.problem.fit_intercept and k <= NEWTON_CLASSES)
         # several lanes: one more read judges the sizes of the common step
-        judging = int(len(self.lanes) > 1)
+        judging = int(len(self._sweeping) > 1)
         polishing = int(self._polishes)
         # scores are written once and read by every lane and by the judging; polishing writes and reads them again
-        score_exchanges = 1 + len(self.lanes) + judging + 2 * polishing
+        exchanged = (1 + len(self._sweeping) + judging + 2 * polishing) * score_bytes
+        reads, reductions = 1 + judging + polishing, 2 + judging + 2 * polishing
+        # sweeps have their certificate from a working set
+        by_sets = self.proves or self.params["active_sweeps"] > 0
+        row_bytes = working_row_bytes(self.problem) if by_sets else score_bytes
+        if self.proves:
+            # of float64: scores and slopes, which are written, and read by the descent, the dual and every lane
+            exchanged, reads, reductions = (4 + len(self.lanes)) * 8 * k, 0, 3
         return make_plan(
             dataset,
             Footprint(
@@ -149,23 +161,22 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
                     columns=self._shards,
-                    thread_bytes=score_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
+                    thread_bytes=row_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
                     worker_bytes=target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
-                    reads=1 + judging + polishing,
-                    exchanged_bytes=score_exchanges * score_bytes,
+                    reads=reads,
+                    exchanged_bytes=exchanged,
                 ),
             ),
             lanes=len(self.lanes),
             budget=memory,
-            # scores and sweeps, then those of judging, and of polishing scores and sweeps again
-            reductions=2 + judging + 2 * polishing,
+            reductions=reductions,
         )
 
     def _most_active(self) -> int:
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
-        if not self.params["active_sweeps"]:
+        if not (self.proves or self.params["active_sweeps"]):
             return 0
-        return active_column_bytes(self.problem, self._shards, self.params["active_mib"])
+        return working_set_bytes(self.problem, self._shards, self.params["active_mib"])
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: one partition is scored and one shard swept."""
@@ -177,6 +188,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         return [
             Call(partial(probe_sweep, task), block, shard),
             *row_tasks(setting),
+            *(working_set_tasks(setting) if self.params["active_sweeps"] else []),
             *evaluation_tasks(self.problem, self.data),
         ]
 
@@ -289,7 +301,7 @@ def _shards_of(problem: Problem) -> ColumnShards:
 def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
     """Return whether rounds are descents on working sets; raise ParameterError where they cannot be as asked."""
     own = by_working_sets(params) and not problem.penalty_is_quadratic
-    if params["algorithm"] == "working-set" and not own:
+    if params.get("algorithm") == "working-set" and not own:
         given = [
             *only_of_sweeps(params),
             "alpha=0" if params["alpha"] == 0.0 else f"penalty={problem.penalty}",

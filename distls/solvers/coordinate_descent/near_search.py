@@ -22,6 +22,8 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import StateLostError
 from distls.storage.temporary.row_state import IN_MEMORY
+from distls.workers.coordinate_descent.prox_newton import parts_of
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
@@ -70,9 +72,9 @@ class NearSearch:
     def work_bytes(self) -> int:
         """Bytes of the task that searches: of all rows, of the columns that it holds, and of a shard as it is read."""
         problem, shards = self._problem, self._shards
-        rows = _row_bytes(problem) * problem.dataset.meta.n_rows
+        rows = (_row_bytes(problem) + working_row_bytes(problem)) * problem.dataset.meta.n_rows
         read = sum(int(sizes.max(initial=0)) for sizes in (shards.decoded_bytes, shards.stored_bytes))
-        return rows + read + active_column_bytes(problem, shards, self._active_mib)
+        return rows + read + working_set_bytes(problem, shards, self._active_mib)
 
     def nearer(
         self, weights: NDArray[Any], intercept: NDArray[np.float64], data: DatasetRef, executor: Executor
@@ -133,11 +135,24 @@ def _searched(
 
 def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
     """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
-    n_features, k = problem.shape
-    # A copy exists while columns are put together, and the matrix is never larger than the data.
-    columns = 2 * int(shards.decoded_bytes.sum())
-    # sweeps for a certificate extrapolate from copies of the weights
-    return min(2 * active_mib * MIB, columns + 12 * 8 * n_features * k)
+    return 2 * min(active_mib * MIB, int(shards.decoded_bytes.sum()))
+
+
+def working_set_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
+    """Return the bytes of a working set in a task, at most: columns, as read, put together and by rows; the Gram."""
+    parts = max(_parts(problem), 1)
+    gram = min(active_mib * MIB, 4 * parts * (problem.shape[0] + 1) ** 2)
+    # Rows are made with indices of 4 bytes, and a copy while that is done.
+    return 2 * active_column_bytes(problem, shards, active_mib) + gram
+
+
+def working_row_bytes(problem: Problem) -> int:
+    """Return the bytes of a row in a descent: scores, slopes, a change of scores, and second derivatives."""
+    return 3 * 8 * problem.shape[1] + 4 * _parts(problem)
+
+
+def _parts(problem: Problem) -> int:
+    return parts_of(loss_named(problem.loss), problem.shape[1], sets=problem.target == "multilabel")
 
 
 def target_bytes(meta: DatasetMeta) -> int:

@@ -12,9 +12,11 @@ from distls.workers.losses.loss_registry import loss_named
 
 Array = NDArray[np.float64]
 
+_PIECE_ROWS = 2**16
+
 
 class DualFactor(NamedTuple):
-    """What scales the gradients of all rows into the dual's domain, and what the dual costs there but for the losses."""
+    """What scales the gradients of all rows into the dual's domain, and the dual there but for the losses."""
 
     factor: float  # at most 1
     conjugated: float  # the conjugate of the penalty
@@ -28,13 +30,16 @@ def has_conjugate(loss: str, target: str) -> bool:
 
 def conjugate_mean(loss: str, margins: Margins, slopes: Array, factor: float, scale: float) -> float:
     """Return the mean conjugate at minus `factor` times the gradients; `slopes` are these times ``scale s_i``."""
-    weight, y = margins.weight, margins.y
-    if not len(weight):
-        return scale * float(loss_named(loss).conjugate(slopes * (-factor / scale), y).sum())
-    # Rows without weight, as those of a fold, have no gradient left.
-    own = np.flatnonzero(weight)
-    duals = slopes[own] * (-factor / (scale * weight[own]))[:, None]
-    return scale * float(loss_named(loss).conjugate(duals, y[own]) @ weight[own])
+    total, weight = 0.0, margins.weight
+    # In pieces, so that what the dual is computed from is small.
+    for first in range(0, len(slopes), _PIECE_ROWS):
+        rows = slice(first, first + _PIECE_ROWS)
+        own, y = scale * weight[rows] if len(weight) else np.full(len(slopes[rows]), scale), margins.y[rows]
+        # Rows without weight, as those of a fold, have no gradient left.
+        used = own > 0.0
+        duals = slopes[rows][used] * (-factor / own[used])[:, None]
+        total += float(own[used] @ loss_named(loss).conjugate(duals, y[used]))
+    return total
 
 
 def bound_of(loss: str, mean: float, dual: DualFactor, conjugate: float | None) -> float:

@@ -1,7 +1,7 @@
 """Proximal Newton steps on some columns, whose quadratic model is minimised on their Gram alone, without the rows.
 
-The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have this form with residuals of rows
-in place of the Gram. An intercept is a column of ones without a penalty; it stays optimal for the model while blocks
+The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have this form, with residuals of
+rows in place of the Gram. An intercept is a column of ones without a penalty; it stays optimal for the model while blocks
 change, so that columns with means do not take turns with it.
 """
 
@@ -22,7 +22,7 @@ from distls.workers.coordinate_descent.working_set_kernels import (
     count_pairs,
     gram_descent,
 )
-from distls.workers.losses.loss import LabelSets, Loss
+from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named

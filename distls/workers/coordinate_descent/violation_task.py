@@ -95,7 +95,7 @@ class ViolationTask(OnAllScores):
         step, total = self.step, self.total
         given, w = given_weights(self.shared, shard)
         with self.ledger.in_kernels():
-            gradient: Array = scores(shard.x, self._slopes, self._none, np.empty(w.shape))
+            gradient = np.asarray(scores(shard.x, self._slopes, self._none, np.empty(w.shape)), np.float64)
         factor, conjugated = penalty_named(self.penalty).conjugate(-gradient, step.alpha, step.rho)
         total.factor, total.conjugated = min(total.factor, factor), total.conjugated + conjugated
         total.product += float(np.vdot(gradient[given], w[given]))
@@ -197,7 +197,7 @@ class Scored:
 
 
 class ScoresOfColumns(OnAllScores):
-    """Computes the scores of all rows from the columns with weights, in their order, and stores them with the slopes."""
+    """Computes the scores of all rows from the columns with weights, in their order; stores them and the slopes."""
 
     def start(self) -> None:
         """See `Task.start`."""

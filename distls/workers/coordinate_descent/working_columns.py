@@ -65,7 +65,7 @@ class WorkingColumns:
         """Return the gradient and the gap, of these columns alone, where `value` has just given the objective."""
         step, task = self.step, self.task
         with task.ledger.in_kernels():
-            gradient: Array = scores(self.x, self._slopes, self._none, np.empty_like(self.w))
+            gradient = np.asarray(scores(self.x, self._slopes, self._none, np.empty_like(self.w)), np.float64)
         factor, conjugated = penalty_named(task.penalty).conjugate(-gradient, step.alpha, step.rho)
         dual = DualFactor(factor, conjugated, float(np.vdot(gradient, self.w)))
         conjugate = None

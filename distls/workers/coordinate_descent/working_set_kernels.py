@@ -72,15 +72,20 @@ def _keep_parts(hessian, h):
                 place += 1
 
 
+@elementwise_helper
+def _is_used(w):
+    used = False
+    for r in range(len(w)):
+        used |= w[r] != 0.0
+    return used
+
+
 @elementwise
 def add_products(x, w, z):
     """Add ``sum_j x_ij w_j`` to the scores of all rows; columns without weights do not change a bit."""
     indices, data = row_arrays(x)
     for j in range(len(w)):
-        used = False
-        for r in range(w.shape[1]):
-            used |= w[j, r] != 0.0
-        if not used:
+        if not _is_used(w[j]):
             continue
         start, stop = row_span(x, j, indices, data)
         for p in range(start, stop):
@@ -169,6 +174,40 @@ def _move(gram, j, d, slopes):
                 place += 1
 
 
+@elementwise_helper
+def _minimise_block(slopes, j, block, curvature, penalty, alpha, rho, w, u, target, new, tolerance):
+    """Set u to the minimum of the model plus the penalty over one block, from w; return its first move."""
+    k, first = len(w), 0.0
+    for r in range(k):
+        u[r] = w[r]
+    for turn in range(_REPEATS):
+        for r in range(k):
+            slope = slopes[r, j]
+            for c in range(k):
+                slope += block[r, c] * (u[c] - w[c])
+            target[r] = u[r] - slope / curvature
+        row_prox(penalty, target, alpha / curvature, rho, new)
+        moved = 0.0
+        for r in range(k):
+            moved = max(moved, curvature * abs(new[r] - u[r]))
+            u[r] = new[r]
+        if turn == 0:
+            first = moved
+        if moved <= 0.1 * tolerance:
+            break
+    return first
+
+
+@elementwise_helper
+def _pulled(pull, d, out, shift):
+    """Set `out` to the change of the intercept by that of a block, and add it to `shift`."""
+    for r in range(len(d)):
+        out[r] = 0.0
+        for c in range(len(d)):
+            out[r] -= pull[r, c] * d[c]
+        shift[r] += out[r]
+
+
 @elementwise
 def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slopes, tolerance, most):
     """Minimise the model plus the penalty by blocks, in turn, until none would move by more; return the passes.
@@ -190,43 +229,20 @@ def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slo
     for number in range(most):
         largest = 0.0
         for j in range(len(w)):
-            used = everything
-            for r in range(k):
-                used |= w[j, r] != 0.0
-            curvature = longest[j]
-            if not used or curvature <= 0.0:
+            if longest[j] <= 0.0 or not (everything or _is_used(w[j])):
                 continue
-            for r in range(k):
-                u[r] = w[j, r]
-            for turn in range(_REPEATS):
-                for r in range(k):
-                    slope = slopes[r, j]
-                    for c in range(k):
-                        slope += blocks[j, r, c] * (u[c] - w[j, c])
-                    target[r] = u[r] - slope / curvature
-                row_prox(penalty, target, alpha / curvature, rho, new)
-                moved = 0.0
-                for r in range(k):
-                    moved = max(moved, curvature * abs(new[r] - u[r]))
-                    u[r] = new[r]
-                if turn == 0:
-                    largest = max(largest, moved)
-                if moved <= 0.1 * tolerance:
-                    break
-            changed = False
+            moved = _minimise_block(
+                slopes, j, blocks[j], longest[j], penalty, alpha, rho, w[j], u, target, new, tolerance
+            )
+            largest = max(largest, moved)
             for r in range(k):
                 d[r] = u[r] - w[j, r]
-                changed |= d[r] != 0.0
                 w[j, r] = u[r]
-            if changed:
+            if _is_used(d):
                 _move(gram, j, d, slopes)
-            if changed and len(pull):
-                for r in range(k):
-                    new[r] = 0.0
-                    for c in range(k):
-                        new[r] -= pull[j, r, c] * d[c]
-                    shift[r] += new[r]
-                _move(gram, len(gram) - 1, new, slopes)
+                if len(pull):
+                    _pulled(pull[j], d, new, shift)
+                    _move(gram, len(gram) - 1, new, slopes)
         # After a pass over all, those over the blocks with weights alone, until these are done.
         if largest <= tolerance and everything:
             return number + 1

@@ -7,6 +7,7 @@ descent, which every few are extrapolated to where they lead (`extrapolated_swee
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class WorkingSetTask(ColumnTask):
         state, version, meta = self.scores.state, self.scores.version, open_ref(self.data).meta
         found = [read_active(state, version, lane, meta, WORKING) for lane in range(self.item.index)]
         held = _in_order(found, open_columns_of(self.data).first)
+        del found  # copied
         w = self.shared.dense(meta.n_features)[held.columns].astype(np.float64)
         with single_threaded_blas():
             self._descend(WorkingColumns(self, held.x, w))
@@ -104,9 +106,7 @@ def _in_order(found: list[Active], first: NDArray[np.int64]) -> Active:
     runs = []
     for columns, x in found:
         cuts = np.unique(np.searchsorted(columns, first)).tolist()
-        runs += [
-            Active(columns[a:b], slice_rows(x, slice(a, b))) for a, b in zip(cuts, cuts[1:], strict=False)
-        ]
+        runs += [Active(columns[a:b], slice_rows(x, slice(a, b))) for a, b in pairwise(cuts)]
     runs.sort(key=lambda run: int(run.columns[0]))
     if not runs:
         return found[0]

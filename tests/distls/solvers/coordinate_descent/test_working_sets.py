@@ -35,6 +35,7 @@ class TestContract(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "fit_intercept": True}
     passes = 5
+    random: ClassVar[bool] = False
 
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
