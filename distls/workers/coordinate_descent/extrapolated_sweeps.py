@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 
 # Sweeps between extrapolations, and most sweeps (docs/decisions/0022).
 _BETWEEN, _SWEEPS = 10, 300
-# Copies of the weights: those extrapolated from, and where these started.
-KEPT = _BETWEEN + 2
+# Extrapolations after which the gap has to be less than this part of what it was.
+_PATIENCE, _LITTLE = 5, 0.9
 # Of the differences' products, relative to their mean square: they are nearly dependent.
 _DAMPING = 1e-12
 
@@ -25,11 +25,13 @@ _DAMPING = 1e-12
 def sweep_until(columns: WorkingColumns, target: float) -> None:
     """Sweep until the gap of the columns is at most `target`, or the sweeps have an end."""
     task = columns.task
-    means = task.leaning(columns.x)
+    means, gaps = task.leaning(columns.x), [np.inf] * _PATIENCE
     for _ in range(0, _SWEEPS, _BETWEEN):
         judged = columns.judge(columns.value())
-        if judged.gap <= target:
+        # A line search ends where the decrease is below the rounding of the objective.
+        if judged.gap <= target or judged.gap > _LITTLE * gaps[-_PATIENCE]:
             break
+        gaps.append(judged.gap)
         points = [_point(columns)]
         for number in range(_BETWEEN):
             # Forth and back: such sweeps are symmetric, and their errors extrapolate better (Bertrand and

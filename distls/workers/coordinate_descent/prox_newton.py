@@ -1,8 +1,8 @@
 """Proximal Newton steps on some columns, whose quadratic model is minimised on their Gram alone, without the rows.
 
 The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have this form, with residuals of
-rows in place of the Gram. An intercept is a column of ones without a penalty; it stays optimal for the model while blocks
-change, so that columns with means do not take turns with it.
+rows in place of the Gram. An intercept is a column of ones without a penalty; it stays optimal for the model while
+blocks change, so that columns with means do not take turns with it.
 """
 
 from __future__ import annotations

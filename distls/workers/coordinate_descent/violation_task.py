@@ -123,6 +123,9 @@ class ViolationTask(OnAllScores):
         most = int(np.isinf(ranks).sum()) + self.room
         return np.argsort(-ranks, kind="stable")[:most]
 
+    def _fits(self, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.cumsum(sizes) <= self.most_bytes
+
     def _n_kept(self) -> int:
         return sum(int(np.isfinite(ranks).sum()) for _, ranks in self._kept)
 
@@ -134,8 +137,9 @@ class ViolationTask(OnAllScores):
         sizes = np.concatenate([_column_bytes(kept.x) for kept, _ in self._kept])
         order = self._best(ranks)
         fits = np.zeros(len(ranks), bool)
-        fits[order] = np.cumsum(sizes[order]) <= self.most_bytes
-        if not fits[np.isinf(ranks)].all():
+        fits[order] = self._fits(sizes[order])
+        # Without its columns with weights, or without any, a descent would lead nowhere.
+        if not fits[np.isinf(ranks)].all() or len(ranks) > int(fits.sum()) == 0:
             self.total.held = -1
         if np.isfinite(ranks[fits]).sum() >= self.room:
             self._floor = float(ranks[fits].min())

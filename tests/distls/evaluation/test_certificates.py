@@ -18,7 +18,6 @@ from distls.solvers.coordinate_descent.near_search import NearSearch
 from distls.solvers.events import SilentCallback
 from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
-from distls.workers.coordinate_descent import near_optimum_task
 from distls.workers.synthetic.kinds import generate_rows
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
@@ -57,16 +56,6 @@ def text(tmp_path_factory) -> Dataset:
     path = tmp_path_factory.mktemp("data") / "text"
     write_dataset(path, rows[:, common].astype(np.float32), np.minimum(y, 9))
     return add_columns(path, shard_size=100_000)
-
-
-def test_sweeps_for_a_certificate_have_a_limit(text, monkeypatch):
-    """Where one sweep is too long there is none, and the gap is that of the weights' own gradients."""
-    params = {"alpha": 2e-3, "lanes": 1}
-    swept = records_of(text, 8, **params)[-1]
-    monkeypatch.setattr(near_optimum_task, "_VISITS", 9e3)
-    alone = records_of(text, 8, **params)[-1]
-    assert alone["objective"] == swept["objective"]
-    assert alone["certificate"]["value"] > 5 * swept["certificate"]["value"]
 
 
 @pytest.mark.slow

@@ -12,14 +12,15 @@ from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression
 
+from distls import ingest
 from distls.columns.sharding import add_columns
-from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound
 from distls.solvers.events import SilentCallback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.training.fitting import fit
-from distls.workers.coordinate_descent import all_rows
+from distls.workers.coordinate_descent import all_rows, prox_newton
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
+from distls.workers.coordinate_descent.violation_task import ViolationTask
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "elasticnet", "l1linf", "sparse-group"]
@@ -64,9 +65,9 @@ class Records(SilentCallback):
         self.found.append(event.record)
 
 
-def records_of(dataset: Dataset, **params: Any) -> tuple[Any, list[dict[str, Any]]]:
+def records_of(dataset: Dataset, rtol: float = 1e-10, **params: Any) -> tuple[Any, list[dict[str, Any]]]:
     kept = Records()
-    result = fit("bcd", dataset, params=params, rtol=1e-10, passes=60, callbacks=[kept])
+    result = fit("bcd", dataset, params=params, rtol=rtol, passes=60, callbacks=[kept])
     return result, kept.found
 
 
@@ -92,3 +93,104 @@ def test_the_optimum_is_that_of_the_sweeps(small, intercept, penalty, loss):
         assert record["certificate"]["kind"] == "duality_gap"
         assert record["objective"] - record["certificate"]["value"] <= best * (1 + 1e-12)
         assert record["eval_bytes_read"] == 0
+
+
+def test_the_optimum_of_two_classes_is_scikit_learns(tmp_path):
+    """L1 logistic regression: two columns of softmax have the optimum of one, and an intercept without a penalty."""
+    x, y = labelled_rows(400, 30, 2, seed=3)
+    alpha = 4e-3
+    params = {"loss": "softmax", "penalty": "l1", "alpha": alpha, "fit_intercept": True}
+    dataset = with_columns(tmp_path / "train", x, y)
+    result, _ = records_of(dataset, **params)
+    own = result.model.weights[:, 1] - result.model.weights[:, 0]
+    rival = LogisticRegression(
+        l1_ratio=1.0, solver="saga", C=1.0 / (alpha * len(y)), tol=1e-10, max_iter=100_000
+    ).fit(x.astype(np.float64), y)
+    np.testing.assert_allclose(own, rival.coef_[0], atol=1e-4)
+    assert 0 < np.count_nonzero(own) < 30
+    np.testing.assert_array_equal(own != 0.0, np.abs(rival.coef_[0]) > 1e-6)
+    shift = result.model.intercept[1] - result.model.intercept[0]
+    assert shift == pytest.approx(rival.intercept_[0], abs=1e-4)
+    # the derivative in the intercept is zero
+    probability = 1.0 / (1.0 + np.exp(-(x @ own + shift)))
+    assert abs(float((probability - y).mean())) < 1e-9
+
+
+@pytest.mark.fast_cases("multitask")
+@pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge"])
+def test_sets_of_labels(tmp_path, loss):
+    x, y = labelled_rows(300, 30, 4)
+    second = np.random.default_rng(1).integers(0, 4, len(y))
+    lines = [
+        f"{a},{b} " + " ".join(f"{j + 1}:{v}" for j, v in zip(row.indices, row.data, strict=True))
+        for a, b, row in zip(y, (y + 1 + second % 3) % 4, x, strict=True)
+    ]
+    (tmp_path / "rows.svm").write_text("\n".join(lines))
+    ingest(tmp_path / "rows.svm", tmp_path / "train", multilabel=True)
+    dataset = add_columns(tmp_path / "train", shard_size=2000)
+    params = {"loss": loss, "alpha": 2e-2, "fit_intercept": True}
+    result, _ = records_of(dataset, **params)
+    assert result.status == "CONVERGED"
+    assert result.record["objective"] == pytest.approx(sweeps_of(dataset, **params), rel=2e-10)
+
+
+def test_sweeps_descend_where_no_gram_fits(small, monkeypatch):
+    params = {"alpha": 1e-2, "fit_intercept": True}
+    by_gram, _ = records_of(small, **params)
+    monkeypatch.setattr(ProxNewton, "fits", lambda *given: False)
+    by_sweeps, _ = records_of(small, 1e-8, **params)
+    assert by_sweeps.status == "CONVERGED"
+    assert by_sweeps.model.sha256 != by_gram.model.sha256
+    assert by_sweeps.record["objective"] == pytest.approx(by_gram.record["objective"], rel=1e-9)
+
+
+def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
+    """A working set without room for the columns with weights: rounds are the paper's, to the bit."""
+    params = {"alpha": 1e-2, "tau": 0.0, "lanes": 2}
+    sweeps = fit("bcd", small, params={**params, "algorithm": "sweeps"}, passes=20).model.sha256
+    monkeypatch.setattr(ViolationTask, "_fits", lambda self, sizes: np.zeros(len(sizes), bool))
+    assert fit("bcd", small, params=params, passes=20).model.sha256 == sweeps
+
+
+@pytest.mark.parametrize("loss", ["softmax", "multiclass_squared_hinge"])
+def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
+    x, y = labelled_rows(200, 30, 3)
+    twice = np.arange(len(y)) % 3 == 0
+    weight = np.where(twice, 2.0, 1.0).astype(np.float32)
+    weighted = with_columns(tmp_path / "weighted", x, y, sample_weight=weight)
+    rows = np.concatenate([np.arange(len(y)), np.flatnonzero(twice)])
+    repeated = with_columns(tmp_path / "repeated", x[rows], y[rows])
+    first, second = (
+        records_of(data, loss=loss, alpha=1e-2, fit_intercept=True)[0] for data in (weighted, repeated)
+    )
+    np.testing.assert_allclose(first.model.weights, second.model.weights, atol=1e-6)
+
+
+def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
+    x, y = labelled_rows(9000, 60, 3)
+    dataset = with_columns(tmp_path / "train", x, y, partition_rows=3000)
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(all_rows, "THREADS", threads)
+        monkeypatch.setattr(prox_newton, "THREADS", threads)
+        found.append(records_of(dataset, loss="softmax", alpha=1e-3, fit_intercept=True)[0].model.sha256)
+    assert found[0] == found[1] == found[2]
+
+
+def test_weights_that_are_all_zero_are_proven_at_once(small):
+    result, records = records_of(small, alpha=10.0)
+    assert not result.model.weights.any()
+    assert len(records) == 1
+    assert records[0]["passes"] == 2.0
+
+
+def test_what_sweeps_alone_have_is_refused(small):
+    for given in (
+        {"shrink": True},
+        {"step": "constant"},
+        {"active_sweeps": 0},
+        {"penalty": "l2"},
+        {"alpha": 0.0},
+    ):
+        with pytest.raises(ParameterError, match="algorithm=working-set"):
+            fit("bcd", small, params={"algorithm": "working-set", **given}, passes=1)
