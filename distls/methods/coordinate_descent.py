@@ -52,13 +52,9 @@ ALPHA = Parameter(
 )
 
 
-def _tau(default: float) -> Parameter:
-    return Parameter(
-        "tau",
-        default,
-        number(0.0),
-        "stop when a round's violation is at most this fraction of the first round's; 0: never",
-    )
+def _tau(default: float, more: str = "") -> Parameter:
+    text = "stop when a round's violation is at most this fraction of the first round's; 0: never"
+    return Parameter("tau", default, number(0.0), text + more)
 
 
 # What is of sweeps alone, and its default.
@@ -104,7 +100,7 @@ _DESCENT = (
         "extra passes per round over the columns with nonzero weights; 0: the paper's algorithm",
     ),
     Parameter(
-        "active_mib", 128, integer(1), "most MiB of such columns; larger active sets get no extra passes"
+        "active_mib", 128, integer(1), "most MiB of such columns, of those of a working set, and of its Gram"
     ),
     Parameter(
         "shrink",
@@ -113,7 +109,7 @@ _DESCENT = (
         "skip zero columns that are far from becoming nonzero until the others have reached tau (Yuan et al. 2010, "
         "section 5.2.4)",
     ),
-    _tau(5e-4),
+    _tau(5e-4, "; by working sets, when the gap is at most this fraction of the objective"),
     Parameter(
         "violation",
         "sum",
@@ -128,7 +124,7 @@ _DESCENT = (
     ),
     FIT_INTERCEPT,
     CLASS_WEIGHT,
-    lanes("groups of column shards processed in parallel; default min(2, shards)"),
+    lanes("groups of column shards processed in parallel; default min(8, shards), of sweeps min(2, shards)"),
     dtype("float64", "type of the weights and of the scores of all rows"),
     INIT,
 )

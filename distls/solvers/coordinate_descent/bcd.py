@@ -263,12 +263,16 @@ class BlockCoordinateDescent(Solver[BcdState]):
         waits = self._selected(state) and not state.refit
         return Status.CONVERGED if self._solved(state) and not waits else Status.RUNNING
 
+    def certifies(self, state: BcdState) -> bool:
+        """See `Solver.certifies`: rounds by working sets do."""
+        return self.proves and state.size > 0 and not state.refit
+
     def weights(self, state: BcdState) -> Fitted:
         """Return the model."""
         predictor = LinearPredictor(state.weights, state.intercept)
         if state.refit:
             return Fitted(predictor, debias=DebiasProblem(self.params["debias"], state.used))
-        if self.proves and state.size:
+        if self.certifies(state):
             return Fitted(predictor, known=_known(state, self.problem))
         # with the paper's algorithm no columns are held in memory
         searches = self.params["active_sweeps"] > 0
