@@ -17,7 +17,8 @@ from distls.columns.sharding import add_columns
 from distls.solvers.events import SilentCallback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
-from distls.training.fitting import fit
+from distls.testing.solvers import StopAfter, interrupted
+from distls.training.fitting import fit, resume
 from distls.workers.coordinate_descent import all_rows, prox_newton
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
@@ -175,6 +176,21 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
         monkeypatch.setattr(prox_newton, "THREADS", threads)
         found.append(records_of(dataset, loss="softmax", alpha=1e-3, fit_intercept=True)[0].model.sha256)
     assert found[0] == found[1] == found[2]
+
+
+def test_a_tolerance_counts_alone(small, tmp_path):
+    """A fit goes on where `tau` is met and `rtol` is not, also one that was stopped in between."""
+    params, run = {"alpha": 1e-2}, tmp_path / "run"
+    whole = fit("bcd", small, params=params, rtol=1e-10, passes=60)
+    stop = int(whole.record["round"]) - 1
+    with interrupted():
+        fit("bcd", small, run, params=params, rtol=1e-10, passes=60, callbacks=[StopAfter(stop)])
+    again = resume(run)
+    assert again.record["certificate"]["relative"] <= 1e-10
+    assert (again.model.sha256, again.record["round"]) == (whole.model.sha256, stop + 1)
+    soon = fit("bcd", small, params=params, passes=60)
+    assert soon.status == "CONVERGED"
+    assert 1e-10 < soon.record["certificate"]["relative"] <= 5e-4
 
 
 def test_weights_that_are_all_zero_are_proven_at_once(small):
