@@ -60,6 +60,7 @@ class WorkingSetRound:
             reads += float(not state.size)
             state = self._begun(state)
         self.before = state.objective
+        # Nothing is lost: sweeps start from the same weights.
         if not state.size:
             return None
         found = self._descended(state)
@@ -110,6 +111,7 @@ class WorkingSetRound:
         """Read all columns: return the state with its objective and gap, and what was found."""
         setting, problem, k = self._setting, self._problem, self._problem.shape[1]
         used = int(np.count_nonzero(state.weights.any(axis=1)))
+        # Room for the support to double, or more.
         size = max(state.size, 2 * used + _FIRST)
         task = replace(
             self._task(ViolationTask, state),

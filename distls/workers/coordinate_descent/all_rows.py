@@ -90,6 +90,7 @@ def derivatives(
 
 def in_threads(function: Any, items: Any) -> list[Any]:
     """Return the results of a function that spends its time in kernels, in the order of the items."""
+    # The order of the results is that of the items, whatever ends first.
     if len(items) < 2 or THREADS < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(THREADS) as pool:

@@ -121,6 +121,7 @@ class ProxNewton:
         moved = columns.change_scores(change, shift)
         predicted = float(np.vdot(judged.gradient, change) + judged.of_intercept @ shift)
         predicted += columns.penalty(w) - columns.penalty(old)
+        # Scores move along the step in place, so that no copy of them is held.
         size, z = 1.0, columns.margins.z
         z += moved
         for _ in range(_HALVINGS):
@@ -142,16 +143,19 @@ class ProxNewton:
         with columns.task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
             gram = self._gram()
         diagonal = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=2).T, np.float64)
+        # Values beyond the range of float32 are left to sweeps.
         if not np.isfinite(diagonal).all():
             return None
         blocks, pull = _expanded(diagonal, k), np.zeros((0, k, k))
         own, inverse, coupling = np.trace(blocks, axis1=1, axis2=2), None, None
         if self._ones:
             # The intercept's own optimum for the model, and how blocks move it.
+            # Singular where the loss ignores constants.
             inverse = np.linalg.pinv(blocks[m], rcond=_SINGLE, hermitian=True)
             coupling = _expanded(np.ascontiguousarray(gram[m].T, np.float64), k)
             pull = np.ascontiguousarray(inverse @ coupling[:m])
             blocks = blocks[:m] - coupling[:m] @ pull
+        # At least rounding, so that a column that the intercept explains still shrinks to zero.
         longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
         return _Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
 
@@ -182,6 +186,7 @@ class ProxNewton:
         if isinstance(self._rows, DenseRows):
             x = self._rows.values.astype(np.float32, copy=False)
             gram = np.empty((len(x), self._parts, len(x)), np.float32)
+            # A matrix product for each part: dense columns have no zeros to skip.
             for part in range(self._parts):
                 gram[:, part] = (x * self._h[:, part]) @ x.T
             return gram

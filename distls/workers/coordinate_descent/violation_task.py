@@ -96,14 +96,16 @@ class ViolationTask(OnAllScores):
         given, w = given_weights(self.shared, shard)
         with self.ledger.in_kernels():
             gradient = np.asarray(scores(shard.x, self._slopes, self._none, np.empty(w.shape)), np.float64)
+        # The dual point is feasible if it is for every column: the least factor counts.
         factor, conjugated = penalty_named(self.penalty).conjugate(-gradient, step.alpha, step.rho)
         total.factor, total.conjugated = min(total.factor, factor), total.conjugated + conjugated
         total.product += float(np.vdot(gradient[given], w[given]))
+        # A step of size one: of a zero block it is the excess over alpha, as in Eq. 9 of the paper.
         moved = prox_rows(self.penalty, w - gradient, step.alpha, step.rho) - w
         sizes = np.sqrt(np.square(moved).sum(axis=1))
         total.violation += float(sizes.sum())
         total.largest = max(total.largest, float(sizes.max(initial=0.0)))
-        # nearly violating columns follow those that do, and weights come first
+        # Nearly violating columns follow those that do, and weights come first: a descent may change any of them.
         rank = np.sqrt(
             np.square(prox_rows(self.penalty, -gradient, _NEAR * step.alpha, step.rho)).sum(axis=1)
         )
@@ -115,6 +117,7 @@ class ViolationTask(OnAllScores):
         places = np.flatnonzero(rank > self._floor)
         places = np.sort(places[self._best(rank[places])])
         self._kept.append((Active(shard.first + places, take_rows(shard.x, places)), rank[places]))
+        # Thinned now and then only, as each time copies what stays.
         if self._n_kept() > 2 * self.room:
             self._thin()
 
@@ -141,6 +144,7 @@ class ViolationTask(OnAllScores):
         # Without its columns with weights, or without any, a descent would lead nowhere.
         if not fits[np.isinf(ranks)].all() or len(ranks) > int(fits.sum()) == 0:
             self.total.held = -1
+        # With the room taken, later columns have to be better than the least of these.
         if np.isfinite(ranks[fits]).sum() >= self.room:
             self._floor = float(ranks[fits].min())
         start, thinned = 0, []
@@ -189,6 +193,7 @@ class ConjugateTask(OnAllScores):
     @staticmethod
     def merge(left: float, right: float) -> float:
         """Return the one result."""
+        # There is one lane.
         return left
 
 

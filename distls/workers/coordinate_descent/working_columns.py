@@ -68,6 +68,7 @@ class WorkingColumns:
             gradient = np.asarray(scores(self.x, self._slopes, self._none, np.empty_like(self.w)), np.float64)
         factor, conjugated = penalty_named(task.penalty).conjugate(-gradient, step.alpha, step.rho)
         dual = DualFactor(factor, conjugated, float(np.vdot(gradient, self.w)))
+        # Where it can be computed it is better than what convexity gives.
         conjugate = None
         if self._exact:
             conjugate = conjugate_mean(task.scores.loss, self.margins, self._slopes, factor, step.scale)
@@ -77,6 +78,7 @@ class WorkingColumns:
         )
         if task.fit_intercept:
             bound -= intercept_slack(float(np.abs(rest).sum()), self.intercept())
+        # Dual points are not monotone, and every bound stays one.
         self._bound = max(self._bound, bound)
         return Judged(value, gradient, rest, value - self._bound)
 

@@ -116,6 +116,7 @@ def add_gram(indptr, indices, data, h, gram, first, end):
             j = np.intp(indices[p])
             if j < first or j >= end:
                 continue
+            # Columns increase within a row: those from p on are the upper triangle.
             value, row = np.float32(data[p]), gram[j]
             if parts == 1:
                 value *= h[i, 0]
@@ -193,6 +194,7 @@ def _minimise_block(slopes, j, block, curvature, penalty, alpha, rho, w, u, targ
             u[r] = new[r]
         if turn == 0:
             first = moved
+        # Exact blocks would cost more than the passes they save.
         if moved <= 0.1 * tolerance:
             break
     return first
@@ -240,6 +242,7 @@ def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slo
                 w[j, r] = u[r]
             if _is_used(d):
                 _move(gram, j, d, slopes)
+                # The intercept follows at once, so that slopes are always those at its optimum.
                 if len(pull):
                     _pulled(pull[j], d, new, shift)
                     _move(gram, len(gram) - 1, new, slopes)

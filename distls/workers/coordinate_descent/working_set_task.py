@@ -73,6 +73,7 @@ class WorkingSetTask(ColumnTask):
     def _descend(self, columns: WorkingColumns) -> None:
         k, sets = columns.w.shape[1], isinstance(self.margins.y, LabelSets)
         parts = parts_of(loss_named(self.scores.loss), k, sets=sets)
+        # No column violates the conditions: the weights are zero, and stay so.
         if not len(columns.w):
             return
         if ProxNewton.fits(columns, parts, self.gram_bytes) and ProxNewton(columns, parts).run(self.target):
@@ -85,6 +86,7 @@ class WorkingSetTask(ColumnTask):
         products = np.zeros_like(z)
         intercept = self.b + self.shift
         add_products(held.x, w, products)
+        # After the weights are rounded: duals are a bound only where they sum to zero.
         if self.fit_intercept:
             np.add(products, intercept, out=z)
             self.b, self.shift = intercept, np.zeros(k)
