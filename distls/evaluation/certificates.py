@@ -28,7 +28,9 @@ BOUNDS = ("duality_gap", "strong_convexity")  # the kinds that bound F - F*
 
 def certificate_kind(params: Mapping[str, Any], method: Method | None = None) -> str:
     """Return the kind of certificate that a setting has; see docs/notation.md."""
-    if method is not None and method.proves:
+    quadratic = penalty_named(penalty_of(params)).quadratic
+    own = method is not None and method.proves_with is not None and method.proves_with(params)
+    if method is not None and (method.proves or (own and not quadratic)):
         return "duality_gap"
     # calibrations and generated features make models that are not linear in the rows
     linear = "basis" not in params and params.get("features", "none") in ("none", "original")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from distls.methods.default_losses import OF_SPARSE_MODELS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
@@ -49,13 +52,23 @@ ALPHA = Parameter(
 )
 
 
-def _tau(default: float) -> Parameter:
-    return Parameter(
-        "tau",
-        default,
-        number(0.0),
-        "stop when a round's violation is at most this fraction of the first round's; 0: never",
-    )
+def _tau(default: float, more: str = "") -> Parameter:
+    text = "stop when a round's violation is at most this fraction of the first round's; 0: never"
+    return Parameter("tau", default, number(0.0), text + more)
+
+
+# What is of sweeps alone, and its default.
+_OF_SWEEPS = {"step": "line-search", "active_sweeps": 5, "shrink": False, "violation": "sum"}
+
+
+def only_of_sweeps(params: Mapping[str, Any]) -> list[str]:
+    """Return the parameters of `bcd` that only sweeps have, where they are not at their defaults."""
+    return [f"{name}={params[name]}" for name, default in _OF_SWEEPS.items() if params[name] != default]
+
+
+def by_working_sets(params: Mapping[str, Any]) -> bool:
+    """Return whether `bcd` works on sets of columns, where not all columns have weights at the optimum."""
+    return params.get("algorithm") != "sweeps" and not only_of_sweeps(params) and params["alpha"] != 0.0
 
 
 FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
@@ -66,6 +79,14 @@ _DESCENT = (
     _L1_RATIO,
     ALPHA,
     ALPHAS,
+    Parameter(
+        "algorithm",
+        None,
+        one_of("working-set", "sweeps"),
+        "working-set: descent on the columns that matter, with a certificate in each round; sweeps: Algorithms 1-3 "
+        "of the paper; default working-set, but sweeps with l2, with alpha=0 or a parameter that only sweeps have",
+        optional=True,
+    ),
     Parameter(
         "step",
         "line-search",
@@ -79,7 +100,7 @@ _DESCENT = (
         "extra passes per round over the columns with nonzero weights; 0: the paper's algorithm",
     ),
     Parameter(
-        "active_mib", 128, integer(1), "most MiB of such columns; larger active sets get no extra passes"
+        "active_mib", 128, integer(1), "most MiB of such columns, of those of a working set, and of its Gram"
     ),
     Parameter(
         "shrink",
@@ -88,7 +109,7 @@ _DESCENT = (
         "skip zero columns that are far from becoming nonzero until the others have reached tau (Yuan et al. 2010, "
         "section 5.2.4)",
     ),
-    _tau(5e-4),
+    _tau(5e-4, "; by working sets, when the gap is at most this fraction of the objective"),
     Parameter(
         "violation",
         "sum",
@@ -103,7 +124,7 @@ _DESCENT = (
     ),
     FIT_INTERCEPT,
     CLASS_WEIGHT,
-    lanes("groups of column shards processed in parallel; default min(2, shards)"),
+    lanes("groups of column shards processed in parallel; default min(8, shards), of sweeps min(2, shards)"),
     dtype("float64", "type of the weights and of the scores of all rows"),
     INIT,
 )
@@ -142,6 +163,7 @@ COORDINATE_DESCENT_METHODS = (
         solver="distls.solvers.coordinate_descent.bcd:BlockCoordinateDescent",
         targets=("class", "multilabel"),
         passes=200.0,
+        proves_with=by_working_sets,
         keeps_rows=True,
         path=True,
     ),

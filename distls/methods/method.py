@@ -31,6 +31,8 @@ class Parameter:
     # Takes a JSON value or text, returns the typed value or raises ValueError with the rule
     parse: Callable[[Any], Any]
     description: str
+    # Whether it is no part of a setting that does not give it, as of runs from before there was such a parameter
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Method:
     proves: bool = (
         False  # Whether it keeps a dual point, so that its certificate is a duality gap in every setting
     )
+    # or in which settings it proves that by itself
+    proves_with: Callable[[Mapping[str, Any]], bool] | None = None
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
     # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False
@@ -70,7 +74,7 @@ class Method:
         return found[0].short_names() if found and isinstance(found[0], Requirement) else {}
 
     def resolve(self, given: Mapping[str, Any]) -> Params:
-        """Return all parameters of the method, typed, from the given texts or values.
+        """Return all parameters of the method but optional ones that are not given, typed, from texts or values.
 
         Raises ParameterError for an unknown name (naming the closest known one) or an invalid value.
         """
@@ -79,7 +83,9 @@ class Method:
             if name not in known:
                 raise ParameterError(unknown_parameter(name, self.name, list(known)))
         return {
-            name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
+            name: self._parse(p, given[name]) if name in given else p.default
+            for name, p in known.items()
+            if name in given or not p.optional
         }
 
     def load_steps(self) -> ChooseSteps:

@@ -199,6 +199,10 @@ class Solver(Protocol[S]):
     def weights(self, state: S) -> Fitted:
         """Return the predictor that a model made of the state now would hold."""
 
+    def certifies(self, state: S) -> bool:
+        """Whether each round proves its gap: a tolerance that is asked for then counts alone."""
+        return False
+
     def saved(self, state: S) -> None:
         """Take note that a checkpoint of `state` was saved, so that what it needs in RUN/state stays."""
         return  # most solvers keep nothing but the state

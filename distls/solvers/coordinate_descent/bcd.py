@@ -25,9 +25,16 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
+from distls.methods.coordinate_descent import by_working_sets, only_of_sweeps
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
-from distls.solvers.coordinate_descent.near_search import active_column_bytes, near_optimum_of, target_bytes
+from distls.solvers.coordinate_descent.near_search import (
+    near_optimum_of,
+    target_bytes,
+    working_row_bytes,
+    working_set_bytes,
+)
+from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
 from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, Status, evaluation_tasks
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
@@ -49,7 +56,7 @@ _WORTH_NAMING = 16 * MIB
 _DRIVER_WEIGHTS = 5
 # Of a row, in a thread with an intercept: its column of ones, a centred column, and what kernels gather it into.
 _INTERCEPT_BYTES = 4 + 8 + 12
-# More lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
+# Of sweeps more lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
 _DEFAULT_LANES = 2
 
 
@@ -81,9 +88,15 @@ class BlockCoordinateDescent(Solver[BcdState]):
             check_initial(initial, problem, params["init"])
         dataset = problem.dataset
         self._shards = _shards_of(problem)
-        self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards))
+        self.proves = _is_by_working_sets(problem, params)
+        # Rounds that read columns alone have the same result in any number of lanes, but for the columns they choose.
+        most = DEFAULT_LANES if self.proves else _DEFAULT_LANES
+        self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, most))
+        self._sweeping = sweeping = deal(
+            self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, _DEFAULT_LANES)
+        )
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
-        self._polishes = len(self.lanes) > 1 and params["active_sweeps"] > 0
+        self._polishes = len(sweeping) > 1 and params["active_sweeps"] > 0
         self.plan = self._planned(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
@@ -93,11 +106,12 @@ class BlockCoordinateDescent(Solver[BcdState]):
             params=params,
             data=self.data,
             shards=self._shards,
-            lanes=self.lanes,
+            lanes=sweeping,
             row_lanes=[Lane(i, blocks) for i, blocks in enumerate(row_lanes)],
             polishes=self._polishes,
             folder=state,
         )
+        self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""
@@ -125,10 +139,17 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # The Newton step of the intercept holds a k x k Hessian, and is not taken above this number of classes.
         hessian = 8 * k * k * (self.problem.fit_intercept and k <= NEWTON_CLASSES)
         # several lanes: one more read judges the sizes of the common step
-        judging = int(len(self.lanes) > 1)
+        judging = int(len(self._sweeping) > 1)
         polishing = int(self._polishes)
         # scores are written once and read by every lane and by the judging; polishing writes and reads them again
-        score_exchanges = 1 + len(self.lanes) + judging + 2 * polishing
+        exchanged = (1 + len(self._sweeping) + judging + 2 * polishing) * score_bytes
+        reads, reductions = 1 + judging + polishing, 2 + judging + 2 * polishing
+        # sweeps have their certificate from a working set
+        by_sets = self.proves or self.params["active_sweeps"] > 0
+        row_bytes = working_row_bytes(self.problem) if by_sets else score_bytes
+        if self.proves:
+            # of float64: scores and slopes, which are written, and read by the descent, the dual and every lane
+            exchanged, reads, reductions = (4 + len(self.lanes)) * 8 * k, 0, 3
         return make_plan(
             dataset,
             Footprint(
@@ -140,32 +161,34 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
                     columns=self._shards,
-                    thread_bytes=score_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
+                    thread_bytes=row_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
                     worker_bytes=target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
-                    reads=1 + judging + polishing,
-                    exchanged_bytes=score_exchanges * score_bytes,
+                    reads=reads,
+                    exchanged_bytes=exchanged,
                 ),
             ),
             lanes=len(self.lanes),
             budget=memory,
-            # scores and sweeps, then those of judging, and of polishing scores and sweeps again
-            reductions=2 + judging + 2 * polishing,
+            reductions=reductions,
         )
 
     def _most_active(self) -> int:
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
-        if not self.params["active_sweeps"]:
+        if not (self.proves or self.params["active_sweeps"]):
             return 0
-        return active_column_bytes(self.problem, self._shards, self.params["active_mib"])
+        return working_set_bytes(self.problem, self._shards, self.params["active_mib"])
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: one partition is scored and one shard swept."""
         setting = replace(self._setting, data=data, folder=IN_MEMORY)
+        if self.proves:
+            return working_set_tasks(setting)
         shard = block * len(self._shards) // len(self.problem.dataset)
         task = setting.sweeps(SweepTask, setting.row_scores(RowScores, 0), BcdState())
         return [
             Call(partial(probe_sweep, task), block, shard),
             *row_tasks(setting),
+            *(working_set_tasks(setting) if self.params["active_sweeps"] else []),
             *evaluation_tasks(self.problem, self.data),
         ]
 
@@ -189,11 +212,27 @@ class BlockCoordinateDescent(Solver[BcdState]):
             state = replace(
                 state, refit=True, used=used, first=0.0, ratio=math.inf, idle=np.empty(0, bool), partial=False
             )
+        if self._works_on_sets(state):
+            found = self._descend(state, executor)
+            if found is not None:
+                return found
         # Scores can be lost with a worker's disk; a round is a pure function of the state, so it is simply repeated.
         try:
             return Round(self._setting, state, executor).run()
         except StateLostError:
             return Round(self._setting, state, executor).run()
+
+    def _works_on_sets(self, state: BcdState) -> bool:
+        """Return whether the round after a state is one of working sets; sweeps that have begun go on."""
+        return self.proves and not state.refit and (not state.round or state.size > 0)
+
+    def _descend(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport] | None:
+        """Do a round by working sets, None where columns do not fit; what it keeps is made anew where it is lost."""
+        fresh, self._has_begun = not self._has_begun, True
+        try:
+            return WorkingSetRound(self._sets, executor, fresh=fresh).run(state)
+        except StateLostError:
+            return WorkingSetRound(self._sets, executor, fresh=True).run(state)
 
     def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
         """Return the intercept that is optimal where all weights are zero."""
@@ -224,16 +263,32 @@ class BlockCoordinateDescent(Solver[BcdState]):
         waits = self._selected(state) and not state.refit
         return Status.CONVERGED if self._solved(state) and not waits else Status.RUNNING
 
+    def certifies(self, state: BcdState) -> bool:
+        """See `Solver.certifies`: rounds by working sets do."""
+        return self.proves and state.size > 0 and not state.refit
+
     def weights(self, state: BcdState) -> Fitted:
         """Return the model."""
         predictor = LinearPredictor(state.weights, state.intercept)
         if state.refit:
             return Fitted(predictor, debias=DebiasProblem(self.params["debias"], state.used))
+        if self.certifies(state):
+            return Fitted(predictor, known=_known(state, self.problem))
         # with the paper's algorithm no columns are held in memory
         searches = self.params["active_sweeps"] > 0
         return Fitted(
             predictor, improved_weights=partial(near_optimum_of, self._setting, state) if searches else None
         )
+
+
+def _known(state: BcdState, problem: Problem) -> dict[str, Any]:
+    """Return objective and certificate as the read of all columns has found them."""
+    return {
+        "objective": state.objective,
+        "certificate": {"kind": "duality_gap", "value": min(state.gap, state.objective)},
+        "eval_bytes_read": 0,
+        "certificate_rounding": float(np.finfo(problem.dtype).eps) * abs(state.objective),
+    }
 
 
 def _shards_of(problem: Problem) -> ColumnShards:
@@ -247,10 +302,22 @@ def _shards_of(problem: Problem) -> ColumnShards:
     return shards
 
 
-def _lane_count(asked: int, shards: ColumnShards) -> int:
+def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
+    """Return whether rounds are descents on working sets; raise ParameterError where they cannot be as asked."""
+    own = by_working_sets(params) and not problem.penalty_is_quadratic
+    if params.get("algorithm") == "working-set" and not own:
+        given = [
+            *only_of_sweeps(params),
+            "alpha=0" if params["alpha"] == 0.0 else f"penalty={problem.penalty}",
+        ][0]
+        raise ParameterError(f"{given}: not with algorithm=working-set, but with algorithm=sweeps")
+    return own
+
+
+def _lane_count(asked: int, shards: ColumnShards, most: int) -> int:
     """Return the number of lanes: as asked, by default at most one per shard."""
     if asked is None:
-        return max(1, min(_DEFAULT_LANES, len(shards)))
+        return max(1, min(most, len(shards)))
     if asked > len(shards):
         raise ParameterError(
             f"lanes={asked}: the data set has only {len(shards)} column shards; cut smaller ones with "

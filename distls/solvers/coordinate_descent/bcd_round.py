@@ -20,7 +20,6 @@ from distls.solvers.solver import RoundReport, State
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import DistlsError
 from distls.workers.coordinate_descent.descent_kernels import Step, Totals
-from distls.workers.coordinate_descent.near_optimum_task import NearOptimum, NearTask
 from distls.workers.coordinate_descent.row_scores_task import (
     Change,
     ChangedScores,
@@ -35,7 +34,6 @@ from distls.workers.coordinate_descent.sweep_task import (
     SweepTask,
 )
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call
@@ -70,6 +68,12 @@ class BcdState(State):
         False  # The newest round has skipped columns, so that its violation is of the others alone
     )
     largest: float = -1.0  # The largest violation of the newest round; negative: none is skipped after it
+    size: int = 0  # By working sets: columns of the next one, at most; 0: rounds are sweeps
+    held: int = 0  # and how many it has
+    # By working sets: the objective, the best bound of the optimum, and how far they are apart
+    objective: float = 0.0
+    bound: float = 0.0
+    gap: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +95,11 @@ class RoundSetting:
             return self.problem
         return self.problem.with_squares(self.params["debias"])
 
+    def step_of(self, problem: Problem) -> Step:
+        """Return the step rule of blocks."""
+        constant = self.params["step"] == "constant"
+        return Step(problem.alpha, problem.l1_ratio, 1.0 / problem.dataset.meta.n_rows, constant)
+
     def row_scores(self, kind: type[R], version: int) -> R:
         """Return the task that computes or reads the scores of a round."""
         assert self.folder is not None
@@ -99,14 +108,14 @@ class RoundSetting:
 
     def sweeps(self, kind: type[T], margins: RowScores, state: BcdState) -> T:
         """Return a task of the lanes in the round after `state`."""
-        problem, constant = self.problem_of(state), self.params["step"] == "constant"
+        problem, step = self.problem_of(state), self.step_of(self.problem_of(state))
         return kind(
             scores=margins,
             penalty=problem.penalty,
-            step=Step(problem.alpha, problem.l1_ratio, 1.0 / problem.dataset.meta.n_rows, constant),
+            step=step,
             seed=problem.seed,
             round=state.round,
-            draws=self._draws(state) if constant else None,
+            draws=self._draws(state) if step.constant else None,
             fit_intercept=problem.fit_intercept,
             sweeps=self.params["active_sweeps"],
             keep=self.polishes,
@@ -142,7 +151,7 @@ class RoundSetting:
 
 
 def row_tasks(setting: RoundSetting) -> list[Call]:
-    """Return the tasks of rounds, and of the search for a certificate, on one row."""
+    """Return the tasks of rounds by sweeps on one row."""
     k = setting.problem.shape[1]
     values = np.zeros((1, k), setting.problem.dtype)
     values[0, 0] = 1.0  # columns without weights are not searched
@@ -153,12 +162,17 @@ def row_tasks(setting: RoundSetting) -> list[Call]:
         Call(margins, weights, lane),
         Call(changed, Change(weights, np.ones(1), np.zeros(k)), lane),
         Call(replace(setting.sweeps(SweepTask, margins, state), keep=False), weights, lane),
-        Call(setting.sweeps(NearTask, margins, state), weights, lane),
     ]
 
 
+def sent(state: BcdState) -> SparseWeights:
+    """Return the weights to send: of all columns of a refit, otherwise of the nonzero ones."""
+    columns = np.flatnonzero(state.used if state.refit else state.weights.any(axis=1))
+    return SparseWeights(columns, state.weights[columns], state.intercept)
+
+
 class Round:
-    """One round of a fit."""
+    """One round of a fit, by sweeps."""
 
     def __init__(self, setting: RoundSetting, state: BcdState, executor: Executor) -> None:
         self._setting, self._problem, self._executor = setting, setting.problem_of(state), executor
@@ -197,28 +211,9 @@ class Round:
         self._score(self._state, self._margins)
         task = replace(self._setting.sweeps(SweepTask, self._margins, self._state), keep=False)
         # Weights go to the workers as rows of nonzero columns: few are nonzero under a sparse penalty.
-        weights = self._sent(self._state)
+        weights = sent(self._state)
         found: LaneSweeps = self._executor.reduce(task, [Lane(0, ())], merge=task.merge, shared=weights)
         return found.intercept
-
-    def near_optimum(self) -> tuple[LinearPredictor | None, int]:
-        """Return weights nearer to the optimum than the state's, if columns fit in memory, and the bytes read."""
-        scored, lanes = self._score(self._state, self._margins), self._setting.lanes
-        task = self._setting.sweeps(NearTask, self._margins, self._state)
-        # one lane has the memory of all
-        task = replace(task, active_bytes=task.active_bytes * len(lanes))
-        every = Lane(len(lanes) + 1, tuple(shard for lane in lanes for shard in lane))
-        found: NearOptimum = self._executor.reduce(
-            task,
-            [every],
-            merge=task.merge,
-            shared=self._sent(self._state),
-        )
-        read = scored.ledger.bytes_read + found.ledger.bytes_read
-        if found.weights is None:
-            return None, read
-        weights = found.weights.dense(self._problem.shape[0]).astype(self._problem.dtype)
-        return LinearPredictor(weights, found.weights.intercept), read
 
     def _is_warm(self) -> bool:
         """Return whether this is the first round of a fit that starts from a model."""
@@ -245,25 +240,19 @@ class Round:
 
     def _score(self, state: BcdState, task: RowScores) -> MarginSums:
         """Compute the scores of all rows from the weights."""
-        return self._summed(task, self._sent(state))
+        return self._summed(task, sent(state))
 
     def _summed(self, task: RowScores, shared: Any) -> MarginSums:
         dataset, lanes = self._problem.dataset, self._setting.row_lanes
         sums: MarginSums = reduce_rows(self._executor, dataset, shared, task, lanes)
         return sums
 
-    @staticmethod
-    def _sent(state: BcdState) -> SparseWeights:
-        """Return the weights to send: of all columns of a refit, otherwise of the nonzero ones."""
-        columns = np.flatnonzero(state.used if state.refit else state.weights.any(axis=1))
-        return SparseWeights(columns, state.weights[columns], state.intercept)
-
     def _sweep(self) -> LaneSweeps:
         """Have every lane sweep its shards from the same weights."""
         state = self._state
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self._setting.lanes)]
         task = self._setting.sweeps(SweepTask, self._margins, state)
-        swept: LaneSweeps = self._executor.reduce(task, lanes, merge=task.merge, shared=self._sent(state))
+        swept: LaneSweeps = self._executor.reduce(task, lanes, merge=task.merge, shared=sent(state))
         swept.ledger.check_cover(range(len(self._setting.shards)), 0, "column shards")
         return swept
 
@@ -317,7 +306,7 @@ class Round:
         margins = self._setting.row_scores(RowScores, 2 * self._state.round + 1)
         self._score(state, margins)
         task = replace(self._setting.sweeps(ActiveSweeps, margins, state), round=self._state.round)
-        lanes, weights = [Lane(len(self._setting.lanes), ())], self._sent(state)
+        lanes, weights = [Lane(len(self._setting.lanes), ())], sent(state)
         found: LaneSweeps = self._executor.reduce(task, lanes, merge=task.merge, shared=weights)
         return found
 

@@ -1,10 +1,11 @@
-"""The search in column shards for weights nearer to the optimum, by methods that read rows (docs/decisions/0022).
+"""Weights nearer to the optimum than those of a fit, whose dual point is its certificate: by working sets.
 
-The extrapolation is that of Bertrand and Massias (2021).
+Methods that read rows leave the proof to the column shards, where the data set has them (docs/decisions/0037).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,20 +15,28 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
 from distls.problem import Problem
-from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
+from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting
+from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
 from distls.solvers.solver import prepare
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import StateLostError
 from distls.storage.temporary.row_state import IN_MEMORY
-from distls.workers.coordinate_descent.near_optimum_task import KEPT
+from distls.workers.coordinate_descent.prox_newton import parts_of
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
+
+# The gap over what the weights are proven to be above the optimum at least, at which it is good enough.
+_GOOD = 2.0
+_ROUNDS = 30
+# In units of the last place of the objective: smaller gaps are rounding.
+_ROUNDING = 8.0
 
 
 class NearSearch:
-    """Looks for weights with a better dual point than those of a fit, in one lane, in memory.
+    """Looks for weights with a better dual point than those of a fit, in lanes of columns.
 
     Parameters
     ----------
@@ -43,7 +52,9 @@ class NearSearch:
     def __init__(self, problem: Problem, shards: ColumnShards, active_mib: int, folder: str | None) -> None:
         self._problem, self._shards, self._folder = problem, shards, folder
         self._active_mib = active_mib
-        self._params = {"step": "line-search", "active_sweeps": 1, "active_mib": active_mib, "shrink": False}
+        self._params = {
+            "step": "line-search", "active_sweeps": 1, "active_mib": active_mib, "shrink": False, "debias": None
+        }  # fmt: skip
 
     @classmethod
     def of(cls, problem: Problem, active_mib: int, folder: str | None) -> NearSearch | None:
@@ -61,26 +72,23 @@ class NearSearch:
     def work_bytes(self) -> int:
         """Bytes of the task that searches: of all rows, of the columns that it holds, and of a shard as it is read."""
         problem, shards = self._problem, self._shards
-        rows = _row_bytes(problem) * problem.dataset.meta.n_rows
+        rows = (_row_bytes(problem) + working_row_bytes(problem)) * problem.dataset.meta.n_rows
         read = sum(int(sizes.max(initial=0)) for sizes in (shards.decoded_bytes, shards.stored_bytes))
-        return rows + read + active_column_bytes(problem, shards, self._active_mib)
+        return rows + read + working_set_bytes(problem, shards, self._active_mib)
 
     def nearer(
         self, weights: NDArray[Any], intercept: NDArray[np.float64], data: DatasetRef, executor: Executor
     ) -> tuple[LinearPredictor | None, int]:
         """Return weights nearer to the optimum than those given, or None, and the bytes read."""
-        data = replace(data, columns=self._shards.digest)
-        state = BcdState(weights=weights, intercept=intercept, recentres=True)
-        partitions = range(len(self._problem.dataset))
+        data, shards = replace(data, columns=self._shards.digest), self._shards
+        rows = enumerate(range(len(self._problem.dataset)))
         setting = RoundSetting(
             problem=self._problem,
             params=self._params,
             data=data,
-            shards=self._shards,
-            # One lane sweeps all shards: the search is sequential coordinate descent.
-            lanes=[tuple(range(len(self._shards)))],
-            # A partition for each row lane: its sums do not depend on how the fit has dealt its lanes.
-            row_lanes=[Lane(i, (block,)) for i, block in enumerate(partitions)],
+            shards=shards,
+            lanes=deal(shards.decoded_bytes, max(1, min(DEFAULT_LANES, len(shards)))),
+            row_lanes=[Lane(i, (block,)) for i, block in rows],
             polishes=False,
             folder=self._folder,
         )
@@ -88,29 +96,63 @@ class NearSearch:
             executor,
             self._problem,
             ("search", self._problem.fit_intercept),
-            row_tasks(replace(setting, data=data.like(), folder=IN_MEMORY)),
+            working_set_tasks(replace(setting, data=data.like(), folder=IN_MEMORY)),
         )
-        return near_optimum_of(setting, state, executor)
+        return near_optimum_of(
+            setting, BcdState(weights=weights, intercept=intercept, recentres=True), executor
+        )
 
 
 def near_optimum_of(
     setting: RoundSetting, state: BcdState, executor: Executor
 ) -> tuple[LinearPredictor | None, int]:
     """Return weights nearer to the optimum than a state's, or None, and the bytes read."""
+    state = BcdState(weights=state.weights, intercept=state.intercept, recentres=state.recentres)
     # Scores are row state that may be lost; the search is a function of the weights, so it is done again.
     try:
-        return Round(setting, state, executor).near_optimum()
+        return _searched(setting, state, executor)
     except StateLostError:
-        return Round(setting, state, executor).near_optimum()
+        return _searched(setting, state, executor)
+
+
+def _searched(
+    setting: RoundSetting, state: BcdState, executor: Executor
+) -> tuple[LinearPredictor | None, int]:
+    read, first, lowest, following = 0, math.inf, math.inf, state
+    for number in range(_ROUNDS):
+        one = WorkingSetRound(setting, executor, fresh=number == 0)
+        found = one.run(following)
+        if found is None:
+            return None, read
+        following, report = found
+        read += report.bytes_read
+        first, lowest = one.before if number == 0 else first, min(lowest, following.objective)
+        rounding = _ROUNDING * float(np.finfo(setting.problem.dtype).eps) * first
+        if first - following.bound <= max(_GOOD * (first - lowest), rounding):
+            break
+    return LinearPredictor(following.weights, following.intercept), read
 
 
 def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
     """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
-    n_features, k = problem.shape
-    # A copy exists while columns are put together, and the matrix is never larger than the data.
-    columns = 2 * int(shards.decoded_bytes.sum())
-    # sweeps for a certificate extrapolate from copies of the weights
-    return min(2 * active_mib * MIB, columns + KEPT * 8 * n_features * k)
+    return 2 * min(active_mib * MIB, int(shards.decoded_bytes.sum()))
+
+
+def working_set_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
+    """Return the bytes of a working set in a task, at most: columns, as read, put together and by rows; the Gram."""
+    parts = max(_parts(problem), 1)
+    gram = min(active_mib * MIB, 4 * parts * (problem.shape[0] + 1) ** 2)
+    # Rows are made with indices of 4 bytes, and a copy while that is done.
+    return 2 * active_column_bytes(problem, shards, active_mib) + gram
+
+
+def working_row_bytes(problem: Problem) -> int:
+    """Return the bytes of a row in a descent: scores, slopes, a change of scores, and second derivatives."""
+    return 3 * 8 * problem.shape[1] + 4 * _parts(problem)
+
+
+def _parts(problem: Problem) -> int:
+    return parts_of(loss_named(problem.loss), problem.shape[1], sets=problem.target == "multilabel")
 
 
 def target_bytes(meta: DatasetMeta) -> int:

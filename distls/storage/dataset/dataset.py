@@ -122,6 +122,10 @@ class Dataset(Shown):
             raise IndexError(f"{self.path}: partition {index} of {len(self)}")
         return read_partition(self.path, self.meta, self.table, index, pool or BufferPool())
 
+    def read_targets(self, index: int) -> Partition:
+        """Read the targets and weights of row partition `index` alone, verified; its rows have no features."""
+        return read_partition(self.path, self.meta, self.table, index, BufferPool(), features=False)
+
     @cached_property
     def decoded_bytes(self) -> NDArray[np.int64]:
         """Bytes of each partition in memory, shape (n_partitions,)."""

@@ -55,6 +55,10 @@ class _OneRow(Dataset):
         indices = np.zeros(1, index_dtype(self.like.meta.n_features))
         return Partition(CsrRows(np.arange(2), indices, values), self._target(), weight)
 
+    def read_targets(self, index: int) -> Partition:
+        """Return the row, with its feature."""
+        return self.read(index)
+
     def _target(self) -> Any:
         """Return the first class, its label, or zeros."""
         if self.meta.target == "multilabel":

@@ -44,6 +44,9 @@ class PartitionRecord:
     targets: dict[str, Any] = field(default_factory=dict)
 
 
+_FEATURES = ("X", "data", "indices", "indptr")  # arrays of a partition that are neither targets nor weights
+
+
 def partition_folder(root: Place, index: int) -> Place:
     """Return the group of row partition `index`."""
     return root / "rows" / f"{index:08d}"
@@ -223,9 +226,17 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
 
 
 def read_partition(
-    root: Place, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool
+    root: Place,
+    meta: DatasetMeta,
+    table: PartitionTable,
+    index: int,
+    pool: BufferPool,
+    *,
+    features: bool = True,
 ) -> Partition:
     """Read, verify and decode one partition into the pool's buffers, valid until the pool is used again.
+
+    Without `features` its rows are empty, and only targets and weights are read.
 
     Raises CorruptDataError, naming partition and array, if one is missing, truncated, changed or inconsistent.
     """
@@ -240,17 +251,21 @@ def read_partition(
     arrays = {}
     # shapes and types come from the dataset's metadata; of the partition's folder only the chunks are read
     for name, (shape, dtype) in _layout(meta, one.rows, one.nnz, one).items():
+        if not features and name in _FEATURES:
+            continue
         expected = int(one.sizes[name]), int(one.checksums[name])
         sizes = tuple(int(n) for n in shape)
         codec = meta.codecs.get(name, "none")
         arrays[name] = read_array(folder, name, sizes, dtype, codec, expected, pool, where, within=root)
     _check_structure(arrays, meta, where)
-    return Partition(_rows_from(arrays), _targets_from(arrays), arrays.get("sample_weight"))
+    return Partition(_rows_from(arrays, int(one.rows)), _targets_from(arrays), arrays.get("sample_weight"))
 
 
-def _rows_from(arrays: dict[str, NDArray[Any]]) -> Rows:
+def _rows_from(arrays: dict[str, NDArray[Any]], n_rows: int) -> Rows:
     if "X" in arrays:
         return DenseRows(arrays["X"])
+    if "indptr" not in arrays:
+        return CsrRows(np.zeros(n_rows + 1, np.int64), np.empty(0, np.uint16), np.empty(0, np.float32))
     return CsrRows(arrays["indptr"], arrays["indices"], arrays["data"])
 
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import are_below, are_offsets
 from distls.storage.errors import StateLostError
-from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype, n_rows_of
+from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
 from distls.storage.temporary.row_state import RowState
 
-_KIND = "active"  # the folder in RUN/state
+# Folders in RUN/state: of columns with weights, and of those of a working set.
+ACTIVE, WORKING = "active", "working"
 
 
 class Active(NamedTuple):
@@ -29,17 +30,17 @@ def bytes_of(x: Rows) -> int:
     return sum(array.nbytes for array in x)
 
 
-def store_active(state: str, round_: int, lane: int, found: Sequence[Active]) -> None:
+def store_active(state: str, round_: int, lane: int, found: Sequence[Active], kind: str = ACTIVE) -> None:
     """Store a lane's active columns, each array under a number of its own, for one lane to sweep them all."""
     columns = np.concatenate([each.columns for each in found])
     x = concatenate_rows([each.x for each in found])
     for place, array in enumerate((columns, *x)):
-        RowState(state, _KIND).write(4 * lane + place, round_, array)
+        RowState(state, kind).write(4 * lane + place, round_, array)
 
 
-def read_active(state: str, round_: int, lane: int, meta: DatasetMeta) -> Active:
+def read_active(state: str, round_: int, lane: int, meta: DatasetMeta, kind: str = ACTIVE) -> Active:
     """Return a lane's active columns; raise StateLostError if they are missing, or not within the data."""
-    folder = RowState(state, _KIND)
+    folder = RowState(state, kind)
     columns, *arrays = [folder.read(4 * lane + place, round_) for place in range(2)]
     x: Rows = DenseRows(arrays[0])
     if arrays[0].ndim == 1:
@@ -56,6 +57,6 @@ def _is_sound(columns: NDArray[Any], x: Rows, meta: DatasetMeta) -> bool:
         return False
     if isinstance(x, DenseRows):
         return x.values.ndim == 2 and x.values.shape[1] == meta.n_rows and x.values.dtype.kind == "f"
-    typed = x.indptr.dtype == np.int64 and x.indices.dtype == index_dtype(meta.n_rows)
+    typed = x.indptr.dtype == np.int64 and x.indices.dtype in (np.uint16, np.uint32)
     fits = typed and x.data.dtype.kind == "f" and x.data.shape == x.indices.shape
     return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)

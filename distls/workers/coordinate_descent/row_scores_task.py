@@ -8,6 +8,7 @@ are stored with them once.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -179,6 +180,23 @@ def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) ->
     return scores(part.x, w, intercept, np.empty((n_rows_of(part.x), w.shape[1]), w.dtype))
 
 
+class RowTargets(RowScores):
+    """Stores the targets and the weights of rows alone, without reading their features."""
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        self.total = MarginSums(np.zeros(1))
+
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Partition]]:
+        """See `Task.stream`."""
+        dataset = open_ref(self.data)
+        return ((index, dataset.read_targets(index)) for index in blocks)
+
+    def add(self, index: int, part: Partition) -> None:
+        """Store a partition's targets and weights."""
+        self._store_rows(index, part)
+
+
 def read_row_scores(job: RowScores, k: int) -> Margins:
     """Read the stored state of all rows; the caller may overwrite the scores.
 
@@ -189,6 +207,12 @@ def read_row_scores(job: RowScores, k: int) -> Margins:
     z = np.empty((dataset.meta.n_rows, k), job.dtype)
     for index, (start, stop) in enumerate(zip(dataset.first_rows, dataset.first_rows[1:], strict=False)):
         z[start:stop] = job.scores.read(index, job.version, (int(stop - start), k))
+    return with_rows(job, z)
+
+
+def with_rows(job: RowScores, z: NDArray[Any]) -> Margins:
+    """Return scores with the stored targets and weights of their rows."""
+    dataset, k = open_ref(job.data), z.shape[1]
     own = b"" if job.class_weight is None else job.class_weight.tobytes()
     sets = dataset.meta.target == "multilabel"
     codes, counts, weight = _stored_rows(job.state, job.data.fingerprint, own, len(dataset), sets)

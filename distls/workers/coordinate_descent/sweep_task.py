@@ -144,7 +144,7 @@ class ColumnTask(Task):
         order = self._rng(0).permutation(len(blocks))
         shards = [blocks[i] for i in order]
         for index, shard in stream_columns(self.data, shards, self.ledger):
-            yield _transposed(shard, index)
+            yield transposed(shard, index)
 
     def _rng(self, sweep: int, *key: int) -> np.random.Generator:
         # A key of its own for every lane, sweep and shard: no stream of random numbers depends on another.
@@ -281,7 +281,7 @@ class SweepTask(ColumnTask):
 
     def add(self, index: int, shard: Shard) -> None:
         """Sweep a shard, and keep its active columns."""
-        given, w = _given(self.shared, shard)
+        given, w = given_weights(self.shared, shard)
         # Before the sweep: columns that become zero are returned too, as zeros.
         before = w.any(axis=1)
         self.sweep(shard, w, given if self.given_only else _unskipped(self, shard.first, len(w)))
@@ -332,12 +332,13 @@ class Shard(NamedTuple):
     number: int  # among the shards
 
 
-def _transposed(shard: ColumnShard, index: int) -> Shard:
+def transposed(shard: ColumnShard, index: int) -> Shard:
+    """Return a column shard as kernels read it."""
     x = shard.x
     return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values), index)
 
 
-def _given(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def given_weights(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the columns of a shard that have weights in `weights`, and the weights of all its columns, float64."""
     n_columns = n_rows_of(shard.x)
     first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])

@@ -230,7 +230,9 @@ def test_estimators_of_classes_refuse_sets(dataset: Dataset) -> None:
 
 def test_the_plan_knows_of_the_threshold(dataset: Dataset) -> None:
     plans = {
-        loss: Setting.of(METHODS["bcd"], {"loss": loss}, dataset, 0).solver(slots=1, memory=None).plan
+        loss: Setting.of(METHODS["bcd"], {"loss": loss, "active_sweeps": 0}, dataset, 0)
+        .solver(slots=1, memory=None)
+        .plan
         for loss in ORACLES
     }
     more = plans["multiclass_squared_hinge"].worker_bytes - plans["multitask_squared_hinge"].worker_bytes

@@ -312,7 +312,7 @@ def test_scores_of_every_row_that_do_not_fit_are_refused(small: Path) -> None:
     made = plan_cluster(
         "bcd", small, {}, cluster=cluster, memory_limit=32 * GIB, stored_bytes=10**9, rate=1e8
     )
-    assert made.plan.reductions == 5  # scores, sweeps, sizes, scores again, active columns
+    assert made.plan.reductions == 3  # a descent, a read of all columns, the dual
     assert made.limited_by == "lanes"
 
 

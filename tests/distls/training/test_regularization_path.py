@@ -67,7 +67,7 @@ def test_a_path_goes_down_from_zero_weights(dataset: Dataset, tmp_path: Path) ->
     alphas = [child["params"]["alpha"] for child in children]
     np.testing.assert_allclose(np.diff(np.log(alphas)), np.log(1e-3) / 3)
     rows = [child["non_zero_rows"] for child in children]
-    assert (rows[0], children[0]["passes"]) == (0, 1.0)
+    assert (rows[0], children[0]["passes"]) == (0, 2.0)
     assert rows == sorted(rows)
     assert 0 < rows[1] < rows[-1]
     for number, child in enumerate(children):

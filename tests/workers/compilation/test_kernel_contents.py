@@ -39,7 +39,7 @@ def _entries(folder: str, module: str) -> list[Path]:
     [
         "columns.transpose_task",
         "coordinate_descent.descent_kernels",
-        "coordinate_descent.near_kernels",
+        "coordinate_descent.working_set_kernels",
         "stochastic.second_order.olbfgs",
         "stochastic.second_order.rls",
         "stochastic.second_order.sgdqn",

@@ -49,7 +49,7 @@ def with_columns(path: Path, x, y, **options) -> Dataset:
 
 class TestContract(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0}
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "algorithm": "sweeps"}
     passes = 20  # active sweeps count too
 
     @pytest.fixture(scope="class")
@@ -95,8 +95,9 @@ class Details(SilentCallback):
 
 
 def fitted(dataset, passes=1000.0, **params):
-    """Fit in this process; return the result and the records of all rounds."""
+    """Fit by sweeps in this process; return the result and the records of all rounds."""
     kept = Details()
+    params = {"algorithm": "sweeps", **params}
     result = fit("bcd", dataset, params=params, passes=passes, eval_every=1, callbacks=[kept])
     return result, kept.records
 
@@ -335,7 +336,7 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
     dataset, _, _ = small
     params = {"alpha": 1e-2, "lanes": lanes, "violation": violation}
     cold, records = fitted(dataset, tau=1e-3, **params)
-    fit("bcd", dataset, tmp_path / "first", params={**params, "tau": 1e-3})
+    fit("bcd", dataset, tmp_path / "first", params={**params, "tau": 1e-3, "algorithm": "sweeps"})
     warm, (first,) = fitted(dataset, tau=1e-2, init=str(tmp_path / "first"), **params)
     name = "violation" if violation == "sum" else "largest_violation"
     assert warm.status == "CONVERGED"
@@ -344,16 +345,18 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
     assert warm.record["objective"] <= cold.record["objective"] + 1e-12
 
 
-@pytest.mark.parametrize("lost", ["state", "state/active", "state/classes"])
-def test_what_is_kept_may_be_lost(small, tmp_path, lost):
+@pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
+@pytest.mark.parametrize("lost", ["state", "columns", "state/classes"])
+def test_what_is_kept_may_be_lost(small, tmp_path, lost, algorithm):
     """Scores follow from the weights: a run whose RUN/state is gone ends with the same bits."""
     dataset, _, _ = small
-    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": algorithm}
     whole = fit("bcd", dataset, params=params, passes=6).model.sha256
     run = tmp_path / "run"
     with interrupted():
         fit("bcd", dataset, run, params=params, passes=6, callbacks=[StopAfter(2)])
-    shutil.rmtree(run / lost)
+    columns = {"sweeps": "state/active", "working-set": "state/working"}[algorithm]
+    shutil.rmtree(run / (columns if lost == "columns" else lost))
     assert resume(run).model.sha256 == whole
 
 
@@ -379,10 +382,11 @@ class _Damages(SilentCallback):
             self._damage(path)
 
 
+@pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
 @pytest.mark.parametrize("damage", [_truncates, _replaces])
-def test_damaged_state_is_made_anew(small, tmp_path, damage):
+def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):
     dataset, _, _ = small
-    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": algorithm}
     whole = fit("bcd", dataset, params=params, passes=6).model.sha256
     run = tmp_path / "run"
     result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[_Damages(run / "state", damage)])
@@ -401,7 +405,8 @@ def test_a_step_does_not_read_weights_that_it_has(small, monkeypatch):
 
     monkeypatch.setattr(RowState, "read", read)
     row_scores_task._stored_rows.cache_clear()
-    fit("bcd", dataset, params={"alpha": 1e-2, "lanes": 3, "tau": 0.0}, passes=6)
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": "sweeps"}
+    fit("bcd", dataset, params=params, passes=6)
     # as often as the targets: each round sees that they are there, and one reads them
     assert reads["weights"] == reads["classes"] > len(dataset)
 
@@ -433,7 +438,7 @@ def test_a_rise_is_an_error(small, monkeypatch):
     honest = Round._value
     monkeypatch.setattr(Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
     with pytest.raises(DistlsError, match=r"round 1: the objective rose from 2 to "):
-        fit("bcd", dataset, params={"alpha": 100.0}, passes=2)
+        fit("bcd", dataset, params={"alpha": 100.0, "algorithm": "sweeps"}, passes=2)
 
 
 def test_refusals(small, tmp_path):
@@ -458,7 +463,7 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     dataset, _, _ = small
     large = replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=50_000_000))
     chosen = method_named("bcd")
-    params = chosen.resolve({"dtype": "float32"})
+    params = chosen.resolve({"dtype": "float32", "loss": "softmax"})
     problem = replace(Problem.of(dataset, params, 0, chosen.targets), dataset=large)
     with pytest.raises(
         MemoryPlanError, match=r"rows \d.*, or train on (\d+) rows, which would fit"
@@ -469,7 +474,8 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
         problem, dataset=replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=rows))
     )
     plan = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(800 * MIB)).plan
-    assert plan.worker_parts["rows"] == rows * (4 * 4 + 4)
+    # scores, slopes, a change of scores and ten second derivatives; targets
+    assert plan.worker_parts["rows"] == rows * (3 * 8 * 4 + 4 * 10 + 4)
     assert plan.network_bytes_per_round >= rows * 16 * 3
     assert plan.worker_bytes <= 800 * MIB
     # too little for any row
@@ -495,7 +501,7 @@ def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
     fit("bcd", dataset, tmp_path / "run", passes=2)
     assert not (tmp_path / "run" / "state").exists()
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    assert {"violation_ratio", "non_zero_rows", "step_size"} <= events[0]["details"].keys()
+    assert {"relative_gap", "non_zero_rows", "working_set"} <= events[0]["details"].keys()
     assert open_dataset(dataset.path).fingerprint == dataset.fingerprint
 
 

@@ -1,0 +1,206 @@
+"""How soon the sparse optimum is reached and proven: `bcd` beside skglm, celer, LIBLINEAR and lightning, in one run.
+
+    pip install '.[bench]' skglm celer liblinear-official sklearn-contrib-lightning
+    python -m benchmarks.speed.sparse [--directory FOLDER] [--rows N] [--parts binary,softmax,hinge]
+        [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--out FILE]
+
+On generated `rcv1-4` data: class 1 against the rest with l1 logistic loss (`binary`), and four classes with l1l2, by
+softmax or the multi-class squared hinge. Strengths
+are parts of the smallest at which all weights are zero. `solve` are the seconds of all rounds of distls, certificates
+among them, `wall` those of the whole fit in this process without the compilation of kernels; of the others, which have
+the data in memory as arrays, the call that fits. Programs that are not installed are left out. The excess is that over
+the best lower bound that distls has proven, relative to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import distls
+from benchmarks.speed.optimum import Report, arrays_of, prepared, timed
+from distls.execution.dask.local_cluster import start_local
+from distls.execution.executor import Executor
+from distls.execution.serial import SerialExecutor
+from distls.training.callbacks import History
+from distls.workers.rounds.block_stream import clear_cache
+
+PARTS = {
+    "binary": ("softmax", "l1"),
+    "softmax": ("softmax", "l1l2"),
+    "hinge": ("multiclass_squared_hinge", "l1l2"),
+}
+Fits = Iterator[tuple[str, float, np.ndarray]]  # setting, seconds, weights (n_features, k) or (n_features,)
+
+
+def gradient_at_zero(x: sp.csr_matrix, y: np.ndarray, loss: str) -> np.ndarray:
+    """Return the gradient of the mean loss at zero weights, (n_features, k)."""
+    k = int(y.max()) + 1
+    own = np.eye(k)[y]
+    slopes = 1.0 / k - own if loss == "softmax" else 2.0 * (1.0 - own) - 2.0 * (k - 1) * own
+    return np.asarray(x.T @ slopes) / len(y)
+
+
+def largest_alpha(x: sp.csr_matrix, y: np.ndarray, loss: str, penalty: str) -> float:
+    """Return the smallest strength at which all weights are zero."""
+    gradient = gradient_at_zero(x, y, loss)
+    sizes = np.abs(gradient) if penalty == "l1" else np.sqrt(np.square(gradient).sum(axis=1))
+    return float(sizes.max())
+
+
+def objective(x: sp.csr_matrix, y: np.ndarray, w: np.ndarray, alpha: float, part: str) -> float:
+    """Return the objective; of `binary` weights (n_features,) of the one output of class 1."""
+    if part == "binary":
+        z = x @ w
+        return float(np.logaddexp(0.0, np.where(y == 1, -z, z)).mean() + alpha * np.abs(w).sum())
+    z, rows = x @ w, np.arange(len(y))
+    if part == "softmax":
+        top = z.max(axis=1)
+        losses = np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - z[rows, y]
+    else:
+        slacks = np.maximum(0.0, 1.0 + z - z[rows, y][:, None])
+        losses = np.square(slacks).sum(axis=1) - 1.0
+    return float(losses.mean() + alpha * np.sqrt(np.square(w).sum(axis=1)).sum())
+
+
+def skglm_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
+    """Yield skglm's prox-Newton with working sets at ever smaller tolerances."""
+    from skglm.datafits import Logistic
+    from skglm.penalties import L1
+    from skglm.solvers import ProxNewton
+
+    columns, signs = x.tocsc(), np.where(y == 1, 1.0, -1.0)
+    for tolerance in (1e-3, 1e-5, 1e-7):
+        solver = ProxNewton(tol=tolerance * alpha / 1e-3, fit_intercept=False, max_iter=100)
+        seconds, found = timed(lambda solver=solver: solver.solve(columns, signs, Logistic(), L1(alpha))[0])
+        yield f"skglm, tolerance {tolerance:g} alpha / 1e-3", seconds, found
+
+
+def celer_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
+    """Yield celer's logistic regression."""
+    from celer import LogisticRegression
+
+    columns, signs = x.tocsc(), np.where(y == 1, 1.0, -1.0)
+    for tolerance in (1e-4, 1e-7):
+        model = LogisticRegression(C=1.0 / (alpha * len(y)), tol=tolerance)
+        seconds, _ = timed(lambda model=model: model.fit(columns, signs))
+        yield f"celer, tolerance {tolerance:g}", seconds, model.coef_.reshape(-1)
+
+
+def liblinear_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
+    """Yield LIBLINEAR's l1 logistic regression, by itself or as scikit-learn has it."""
+    from sklearn.linear_model import LogisticRegression
+
+    for tolerance in (1e-2, 1e-4, 1e-5):
+        model = LogisticRegression(
+            l1_ratio=1.0, solver="liblinear", C=1.0 / (alpha * len(y)), tol=tolerance, fit_intercept=False,
+            max_iter=10_000,
+        )  # fmt: skip
+        seconds, _ = timed(lambda model=model: model.fit(x, y))
+        yield f"LIBLINEAR -s 6, tolerance {tolerance:g}", seconds, model.coef_.reshape(-1)
+
+
+def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> Fits:
+    """Yield the coordinate descent of the paper's author."""
+    from lightning.classification import CDClassifier
+
+    name = "log" if loss == "softmax" else "squared_hinge"
+    for iterations in (10, 30, 100):
+        model = CDClassifier(
+            loss=name, penalty="l1/l2", multiclass=True, C=1.0 / len(y), alpha=alpha, max_iter=iterations, tol=1e-9,
+            random_state=0,
+        )  # fmt: skip
+        seconds, _ = timed(lambda model=model: model.fit(x, y))
+        yield f"lightning, {iterations} iterations", seconds, model.coef_.T
+
+
+def rivals_of(part: str) -> list[Callable[[sp.csr_matrix, np.ndarray, float], Fits]]:
+    """Return the installed programs that solve a part's problem."""
+    if part == "binary":
+        named = {"skglm": skglm_fits, "celer": celer_fits, "sklearn": liblinear_fits}
+        return [fits for module, fits in named.items() if importlib.util.find_spec(module)]
+    if not importlib.util.find_spec("lightning"):
+        return []
+    return [lambda x, y, alpha: lightning_fits(x, y, alpha, PARTS[part][0])]
+
+
+def own_fit(
+    path: Path, part: str, alpha: float, rtol: float, executor: Executor
+) -> tuple[dict[str, float], Any, list[Any]]:
+    """Return wall seconds of a fit and CPU seconds of this process, its record and those of its rounds."""
+    loss, penalty = PARTS[part]
+    history = History()
+    began, cpu = time.perf_counter(), time.process_time()
+    result = distls.fit(
+        "bcd", path, params={"loss": loss, "penalty": penalty, "alpha": alpha}, rtol=rtol, executor=executor,
+        callbacks=[history],
+    )  # fmt: skip
+    spent = {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}
+    return spent, result.record, history.records
+
+
+def _forget(_: Any) -> None:
+    clear_cache()
+
+
+def compare(report: Report, path: Path, part: str, fraction: float, rtol: float, executor: Executor) -> None:
+    """Report distls's seconds to each gap, and what its rivals reach."""
+    x, y = arrays_of(path)
+    alpha = fraction * largest_alpha(x, y, *PARTS[part])
+    own_fit(path, part, alpha, 0.5, executor)  # kernels are compiled
+    executor.each_worker(_forget, None)  # and shards are read again
+    spent, record, rounds = own_fit(path, part, alpha, rtol, executor)
+    bound = record["objective"] - record["certificate"]["value"]
+    for each in rounds:
+        report.add(
+            part=part, fraction=fraction, system=f"distls bcd, round {each['round']}",
+            solve=each["seconds"] + each["eval_seconds"], excess=each["objective"] / bound - 1.0,
+            proven=each["certificate"]["relative"],
+        )  # fmt: skip
+    report.add(part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"])
+    for fits in rivals_of(part):
+        for number, (name, seconds, w) in enumerate(fits(x.astype(np.float64), y, alpha)):
+            excess = objective(x, y, w, alpha, part) / bound - 1.0
+            report.add(
+                part=part, fraction=fraction, system=name, solve=seconds, excess=excess, first=number == 0
+            )
+
+
+def main() -> None:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--directory", default=f"{tempfile.gettempdir()}/distls-optimum")
+    parser.add_argument("--rows", type=int, default=150_000)
+    parser.add_argument("--parts", default="binary,softmax,hinge")
+    parser.add_argument("--fractions", default=".1,.01,.001")
+    parser.add_argument("--rtol", type=float, default=1e-6)
+    parser.add_argument(
+        "--workers", type=int, default=2, help="0: this process alone, whose CPU seconds are shown"
+    )
+    parser.add_argument("--out")
+    given = parser.parse_args()
+    folder, report = Path(given.directory), Report(given.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    multi, binary, _ = prepared(folder, given.rows)
+    for path in (multi, binary):
+        if not (path / "columns").exists():
+            distls.add_columns(path)
+    with contextlib.closing(start_local(given.workers) if given.workers else SerialExecutor()) as executor:
+        for part in given.parts.split(","):
+            for fraction in map(float, given.fractions.split(",")):
+                compare(report, binary if part == "binary" else multi, part, fraction, given.rtol, executor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""A round by working sets: descent on the columns that matter, then a read of all columns, which is the certificate.
+
+The read looks for columns that violate the optimality conditions at the new weights, and finds by how much the slopes
+of the rows are to be scaled to be a point of the dual: the duality gap, at no further read (docs/decisions/0037).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MIB
+from distls.execution.row_reads import reduce_rows
+from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting, sent
+from distls.solvers.solver import RoundReport
+from distls.workers.coordinate_descent.all_rows import RowSums
+from distls.workers.coordinate_descent.dual_bounds import bound_of, has_conjugate, intercept_slack
+from distls.workers.coordinate_descent.row_scores_task import MarginSums, RowTargets, SparseWeights
+from distls.workers.coordinate_descent.violation_task import (
+    ConjugateTask,
+    OnAllScores,
+    Scored,
+    ScoresOfColumns,
+    Violations,
+    ViolationTask,
+)
+from distls.workers.coordinate_descent.working_set_task import Descended, WorkingSetTask
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.task import Call
+
+T = TypeVar("T", bound=OnAllScores)
+
+# Largest sum of an intercept's gradients at which duals count as balanced.
+_BALANCED = 1e-8
+# Columns of the first working set beside those with weights, at least; later ones have twice as many as before.
+_FIRST = 256
+# The gap of the columns that are worked on, at which a descent ends, as a part of that of all columns: the fewer of the
+# columns are new, the more of the gap is that of the columns themselves.
+_SHARE, _LEAST_SHARE = 0.1, 1e-4
+
+
+class WorkingSetRound:
+    """One round of a fit, whose lanes are those of the setting; `fresh` if nothing of rows is kept yet."""
+
+    def __init__(self, setting: RoundSetting, executor: Executor, *, fresh: bool) -> None:
+        self._setting, self._problem, self._executor = setting, setting.problem, executor
+        self._fresh, self._ledger = fresh, Ledger()
+
+    def run(self, state: BcdState) -> tuple[BcdState, RoundReport] | None:
+        """Return the next state and the report; None where the columns with weights do not fit in memory."""
+        reads = 1.0
+        if self._fresh:
+            # A fit that goes on has counted this read already.
+            reads += float(not state.size)
+            state = self._begun(state)
+        self.before = state.objective
+        # Nothing is lost: sweeps start from the same weights.
+        if not state.size:
+            return None
+        found = self._descended(state)
+        weights = np.zeros_like(state.weights)
+        weights[found.weights.columns] = found.weights.values
+        following = replace(
+            state,
+            weights=weights,
+            intercept=found.weights.intercept,
+            round=state.round + 1,
+            passes=state.passes + reads,
+            size=2 * state.size,
+        )
+        following, violations = self._judged(following, found.rows)
+        return following, self._report(following, violations, found)
+
+    def _begun(self, state: BcdState) -> BcdState:
+        """Store what rounds keep of rows, and the columns of the first descent from the state."""
+        setting = self._setting
+        targets = setting.row_scores(RowTargets, 0)
+        sums: MarginSums = reduce_rows(
+            self._executor, self._problem.dataset, None, targets, setting.row_lanes
+        )
+        self._ledger = self._ledger.merge(sums.ledger)
+        # Scores are a function of the weights: whether they are kept or made anew, they have the same bits.
+        columns = np.flatnonzero(state.weights.any(axis=1))
+        needed = np.unique(np.searchsorted(setting.shards.first, columns, side="right") - 1)
+        item = Lane(0, tuple(needed.tolist()))
+        scored: Scored = self._reduced(self._task(ScoresOfColumns, state), [item], sent(state))
+        self._ledger = self._ledger.merge(scored.ledger)
+        return self._judged(state, scored.rows)[0]
+
+    def _descended(self, state: BcdState) -> Descended:
+        """Descend on the columns that were stored."""
+        setting, used = self._setting, int(np.count_nonzero(state.weights.any(axis=1)))
+        fresh = 1.0 - used / max(state.held, 1)
+        share = max(_SHARE * fresh**2, _LEAST_SHARE)
+        task = replace(
+            setting.sweeps(WorkingSetTask, setting.row_scores(RowTargets, state.round), state),
+            target=share * state.gap,
+            gram_bytes=setting.params["active_mib"] * MIB,
+        )
+        found: Descended = self._reduced(task, [Lane(len(setting.lanes), ())], sent(state))
+        self._ledger = self._ledger.merge(found.ledger)
+        return found
+
+    def _judged(self, state: BcdState, rows: RowSums) -> tuple[BcdState, Violations]:
+        """Read all columns: return the state with its objective and gap, and what was found."""
+        setting, problem, k = self._setting, self._problem, self._problem.shape[1]
+        used = int(np.count_nonzero(state.weights.any(axis=1)))
+        # Room for the support to double, or more.
+        size = max(state.size, 2 * used + _FIRST)
+        task = replace(
+            self._task(ViolationTask, state),
+            room=-(-(size - used) // len(setting.lanes)),
+            most_bytes=setting.params["active_mib"] * MIB // len(setting.lanes),
+        )
+        lanes = [Lane(i, shards) for i, shards in enumerate(setting.lanes)]
+        found: Violations = self._reduced(task, lanes, sent(state))
+        found.ledger.check_cover(range(len(setting.shards)), 0, "column shards")
+        self._ledger = self._ledger.merge(found.ledger)
+        conjugate = None
+        if has_conjugate(problem.loss, problem.target):
+            shared = found.factor, k
+            conjugate = self._reduced(self._task(ConjugateTask, state), [Lane(0, ())], shared)
+        bound = bound_of(problem.loss, rows.loss, found.dual, conjugate)
+        if problem.fit_intercept:
+            balanced = rows.rest <= _BALANCED
+            bound = bound - intercept_slack(rows.rest, state.intercept) if balanced else -math.inf
+        value = rows.loss + problem.alpha * problem.penalty_of(state.weights)
+        # Zero is a bound too: no loss is negative. Every bound holds for all weights.
+        bound = max(bound, state.bound if state.size else -math.inf, loss_named(problem.loss).floor)
+        gap = max(value - bound, 0.0) + float(np.finfo(problem.dtype).eps) * abs(value)
+        following = replace(
+            state,
+            size=0 if found.held < 0 else size,
+            held=max(found.held, 0),
+            objective=value,
+            bound=bound,
+            gap=gap,
+            ratio=gap / value if value > 0.0 else 0.0,
+        )
+        return following, found
+
+    def _task(self, kind: type[T], state: BcdState) -> T:
+        scores = self._setting.row_scores(RowTargets, state.round)
+        return kind(scores, self._problem.penalty, self._setting.step_of(self._problem))
+
+    def _reduced(self, task: Any, lanes: list[Lane], shared: Any) -> Any:
+        return self._executor.reduce(task, lanes, merge=task.merge, shared=shared)
+
+    def _report(self, state: BcdState, found: Violations, descended: Descended) -> RoundReport:
+        n_rows = self._problem.dataset.meta.n_rows
+        return RoundReport.of(
+            replace(self._ledger, n_rows=n_rows),
+            descended.rows.loss * n_rows,
+            descended.rows.errors,
+            details={
+                "violation": found.violation,
+                "largest_violation": found.largest,
+                "relative_gap": state.ratio,
+                "working_set": descended.columns,
+                "non_zero_rows": int(state.weights.any(axis=1).sum()),
+                **({} if self._setting.params["debias"] is None else {"refit": False}),
+            },
+            preliminary=(self._setting.params["debias"] is not None) or None,
+        )
+
+
+def working_set_tasks(setting: RoundSetting) -> list[Call]:
+    """Return the tasks of rounds by working sets on one row, with a strength at which its column is worked on."""
+    k, problem = setting.problem.shape[1], replace(setting.problem, alpha=1e-9)
+    setting = replace(setting, problem=problem, lanes=[(0,)])
+    weights = SparseWeights.of(np.ones((1, k), problem.dtype), np.zeros(k))
+    lane, targets = Lane(0, (0,)), setting.row_scores(RowTargets, 0)
+    own = targets, problem.penalty, setting.step_of(problem)
+    descent = setting.sweeps(WorkingSetTask, targets, BcdState())
+    calls = [
+        Call(targets, None, lane),
+        Call(ScoresOfColumns(*own), weights, lane),
+        Call(ViolationTask(*own, most_bytes=MIB), weights, lane),
+        Call(replace(descent, target=math.inf, gram_bytes=MIB), weights, Lane(1, ())),
+    ]
+    exact = has_conjugate(problem.loss, problem.target)
+    return [*calls, *([Call(ConjugateTask(*own), (1.0, k), Lane(0, ()))] if exact else [])]

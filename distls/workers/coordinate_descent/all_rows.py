@@ -1,0 +1,106 @@
+"""Scores and slopes of all rows as one array each, which rounds by working sets keep in RUN/state.
+
+The scores are a function of the weights alone, as they are added up over the columns with weights in their order:
+whether a round has left them or a new process makes them, they have the same bits.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import sched_getaffinity
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import CsrRows
+from distls.storage.temporary.row_state import RowState
+from distls.workers.coordinate_descent.row_scores_task import Margins, RowScores, with_rows
+from distls.workers.coordinate_descent.working_set_kernels import row_derivatives
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.losses.targets import indicators, wrong_sets
+from distls.workers.rounds.block_stream import open_ref
+
+Array = NDArray[np.float64]
+
+NO_PARTS = np.empty((0, 1), np.float32)  # second derivatives of no rows
+# Parts of the rows, whose sums are added in their order: the bits do not depend on the threads that do them.
+_CHUNKS = 8
+_LEAST_ROWS = 4096  # with fewer in a part, threads would cost more than they save
+# Threads of a task while other tasks wait for it.
+THREADS = min(4, len(sched_getaffinity(0)))
+
+
+@dataclass
+class RowSums:
+    """What the scores of all rows say of the weights."""
+
+    loss: float  # the mean loss
+    rest: float  # sum of the sizes of the intercept's gradient
+    errors: int  # rows that are predicted wrong
+
+
+def read_all_scores(job: RowScores, k: int) -> Margins:
+    """Read the scores under the version of `job`, with targets and weights; the caller may overwrite the scores.
+
+    Raises StateLostError if some of it is missing, or not as it was written.
+    """
+    shape = open_ref(job.data).meta.n_rows, k
+    return with_rows(job, _kept(job, "all_scores").read(0, job.version, shape, np.float64))
+
+
+def read_slopes(job: RowScores, k: int) -> Array:
+    """Read the slopes that belong to the scores; errors likewise."""
+    shape = open_ref(job.data).meta.n_rows, k
+    return _kept(job, "all_slopes").read(0, job.version, shape, np.float64)
+
+
+def store_all(job: RowScores, version: int, margins: Margins, scale: float) -> RowSums:
+    """Store scores and slopes under a version."""
+    slopes = np.empty_like(margins.z)
+    mean = derivatives(margins, job.loss, scale, slopes)
+    for kind, array in (("all_scores", margins.z), ("all_slopes", slopes)):
+        _kept(job, kind).write(0, version, array)
+    return RowSums(mean, float(np.abs(slopes.sum(axis=0)).sum()), _wrong_rows(job.loss, margins))
+
+
+def _kept(job: RowScores, kind: str) -> RowState:
+    return RowState(job.state, kind)
+
+
+def derivatives(
+    margins: Margins, loss: str, scale: float, slopes: Array, h: NDArray[np.float32] = NO_PARTS
+) -> float:
+    """Set `slopes` and `h`, see `row_derivatives`, and return the sum of the losses; in threads."""
+    z, y, weight = margins
+    starts = range(0, len(z), max(_LEAST_ROWS, -(-len(z) // _CHUNKS)))
+
+    def part(start: int) -> float:
+        rows = slice(start, start + starts.step)
+        # offsets are into the labels of all rows
+        own = LabelSets(y[0][start : rows.stop + 1], y[1]) if isinstance(y, LabelSets) else y[rows]
+        return float(
+            row_derivatives(z[rows], own, weight[rows], loss_named(loss), scale, slopes[rows], h[rows])
+        )
+
+    return sum(in_threads(part, starts))
+
+
+def in_threads(function: Any, items: Any) -> list[Any]:
+    """Return the results of a function that spends its time in kernels, in the order of the items."""
+    # The order of the results is that of the items, whatever ends first.
+    if len(items) < 2 or THREADS < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(function, items))
+
+
+def _wrong_rows(loss: str, margins: Margins) -> int:
+    """Return the rows that are predicted wrong."""
+    z, y = margins.z, margins.y
+    if isinstance(y, LabelSets):
+        wanted = indicators(CsrRows(*y, np.empty(0)), z.shape[1])
+        return int(np.count_nonzero(wrong_sets(loss, z, wanted)))
+    return int(np.count_nonzero(z.argmax(axis=1) != y))

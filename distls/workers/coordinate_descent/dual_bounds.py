@@ -1,0 +1,56 @@
+"""Lower bounds of the optimum at the gradients of some weights, scaled into the domain of the dual."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.coordinate_descent.row_scores_task import Margins
+from distls.workers.losses.loss_registry import loss_named
+
+Array = NDArray[np.float64]
+
+_PIECE_ROWS = 2**16
+
+
+class DualFactor(NamedTuple):
+    """What scales the gradients of all rows into the dual's domain, and the dual there but for the losses."""
+
+    factor: float  # at most 1
+    conjugated: float  # the conjugate of the penalty
+    product: float  # of the weights and the gradient of the mean loss, unscaled
+
+
+def has_conjugate(loss: str, target: str) -> bool:
+    """Return whether the dual of a loss is computed row by row; otherwise a formula of the mean loss has it."""
+    return target == "class" and loss_named(loss).dual_domain != "none"
+
+
+def conjugate_mean(loss: str, margins: Margins, slopes: Array, factor: float, scale: float) -> float:
+    """Return the mean conjugate at minus `factor` times the gradients; `slopes` are these times ``scale s_i``."""
+    total, weight = 0.0, margins.weight
+    # In pieces, so that what the dual is computed from is small.
+    for first in range(0, len(slopes), _PIECE_ROWS):
+        rows = slice(first, first + _PIECE_ROWS)
+        own, y = scale * weight[rows] if len(weight) else np.full(len(slopes[rows]), scale), margins.y[rows]
+        # Rows without weight, as those of a fold, have no gradient left.
+        used = own > 0.0
+        duals = slopes[rows][used] * (-factor / own[used])[:, None]
+        total += float(own[used] @ loss_named(loss).conjugate(duals, y[used]))
+    return total
+
+
+def bound_of(loss: str, mean: float, dual: DualFactor, conjugate: float | None) -> float:
+    """Return the bound, given the mean loss and where it is known the mean conjugate at the scaled gradients."""
+    if conjugate is not None:
+        return -conjugate - dual.conjugated
+    lost = loss_named(loss).dual_shortfall(dual.factor)
+    return mean * (1.0 - lost) - dual.factor * dual.product - dual.conjugated
+
+
+def intercept_slack(rest: float, intercept: Array) -> float:
+    """Return what a bound at duals that do not sum to zero may be wrong by, `rest` the sizes of their sums."""
+    # convexity in the intercept: what is left of its gradient, times the way to where it is optimal
+    return rest * (1.0 + 2.0 * float(np.abs(intercept).max(initial=0.0)))

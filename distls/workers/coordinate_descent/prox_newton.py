@@ -1,0 +1,232 @@
+"""Proximal Newton steps on some columns, whose quadratic model is minimised on their Gram alone, without the rows.
+
+The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have this form, with residuals of
+rows in place of the Gram. An intercept is a column of ones without a penalty; it stays optimal for the model while
+blocks change, so that columns with means do not take turns with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
+from distls.workers.coordinate_descent.all_rows import THREADS, in_threads
+from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns
+from distls.workers.coordinate_descent.working_set_kernels import (
+    add_gram,
+    complete_gram,
+    count_pairs,
+    gram_descent,
+)
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import has_row_function
+from distls.workers.penalties.penalty import recentre_rows
+from distls.workers.penalties.penalty_registry import penalty_named
+from distls.workers.penalties.row_kernels import kernel_argument
+
+Array = NDArray[np.float64]
+Single = NDArray[np.float32]
+
+_STEPS = 50  # of Newton's method, and passes of descent on one model
+_PASSES = 1000
+# Blocks may move by this part of alpha times the relative gap, once the model counts as minimised.
+_PRECISION = 1e-2
+_DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
+# Curvature below this part of a block's own is rounding of float32.
+_SINGLE = 1e-6
+# What is left of the gap after a step: at most, so that its Gram serves again; and so that steps have come to an end.
+_FAST, _LITTLE = 0.25, 0.9
+# What may be left of it after all steps, or of the objective, without sweeps being tried.
+_LED, _ROUNDING = 0.1, 1e-9
+# In units of the last place of the objective: rises are rounding.
+_RISE = 8.0 * float(np.finfo(np.float64).eps)
+# Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner.
+_SWEEPS = 100.0
+
+
+def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
+    """Return how many second derivatives of a row differ, see the kernels; 0 where the loss does not have them."""
+    if not has_row_function(loss, "add_score_hessian", sets=sets):
+        return 0
+    if k == 2 and loss.ignores_constants:
+        return 1
+    return k if loss.separable else k * (k + 1) // 2
+
+
+class _Model(NamedTuple):
+    """A quadratic model of the loss, as `gram_descent` takes it; with an intercept, what its own step is made of."""
+
+    gram: Single
+    blocks: Array
+    longest: Array
+    pull: Array
+    inverse: Array | None
+    coupling: Array | None
+
+
+class ProxNewton:
+    """Newton steps on columns."""
+
+    def __init__(self, columns: WorkingColumns, parts: int) -> None:
+        self._columns, self._parts = columns, parts
+        n_rows, self._k = columns.margins.z.shape
+        self._h, self._ones = np.empty((n_rows, parts), np.float32), columns.task.fit_intercept
+        self._rows = _with_ones(columns.x, n_rows) if self._ones else columns.x
+        self._model: _Model | None = None
+        if isinstance(self._rows, CsrRows):
+            self._rows = _by_rows(self._rows, n_rows)
+
+    @staticmethod
+    def fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
+        """Return whether the Gram fits into memory, and steps are sooner than sweeps."""
+        m, k = columns.w.shape
+        if not parts or 4 * parts * (m + 1) ** 2 > most_bytes:
+            return False
+        if isinstance(columns.x, DenseRows):
+            return m * parts <= 40.0 * _SWEEPS * k
+        per_row = len(columns.x.data) / max(len(columns.margins.z), 1)
+        return per_row * parts <= 2.0 * _SWEEPS * k
+
+    def run(self, target: float) -> bool:
+        """Do steps, at least one, until the gap is at most `target`; return whether they have led anywhere."""
+        columns, value, before = self._columns, self._columns.value(self._h), np.inf
+        first = judged = columns.judge(value)
+        for _ in range(_STEPS):
+            # The Gram of an earlier step serves while the gap falls fast: near the optimum it hardly changes.
+            stale = self._model is not None and judged.gap <= _FAST * before
+            before, found = judged.gap, self._stepped(judged, stale=stale)
+            if found is None and stale:
+                found = self._stepped(judged, stale=False)
+            if found is None:
+                break
+            judged = columns.judge(found)
+            # As near as rounding allows: a step with a Gram of its own has brought nothing.
+            if judged.gap <= target or (judged.gap > _LITTLE * before and not stale):
+                break
+        return judged.gap <= max(target, _LED * first.gap, _ROUNDING * judged.value)
+
+    def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
+        """Do one step; return the objective, None where it would not fall."""
+        columns = self._columns
+        if not stale:
+            self._model = self._quadratic()
+        if self._model is None:
+            return None
+        w, shift = self._minimised(self._model, judged)
+        change, old = w - columns.w, columns.w.copy()
+        moved = columns.change_scores(change, shift)
+        predicted = float(np.vdot(judged.gradient, change) + judged.of_intercept @ shift)
+        predicted += columns.penalty(w) - columns.penalty(old)
+        # Scores move along the step in place, so that no copy of them is held.
+        size, z = 1.0, columns.margins.z
+        z += moved
+        for _ in range(_HALVINGS):
+            columns.w[:] = w if size == 1.0 else old + size * change
+            value = columns.value(self._h)
+            if value <= judged.value + _DECREASE * size * predicted + _RISE * abs(value):
+                columns.task.b += size * shift
+                return value
+            size /= 2.0
+            z -= size * moved
+        columns.w[:] = old
+        z -= size * moved
+        columns.value(self._h)
+        return None
+
+    def _quadratic(self) -> _Model | None:
+        """Return the quadratic model at the last slopes; None beyond float32."""
+        columns, k, m = self._columns, self._k, len(self._columns.w)
+        with columns.task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
+            gram = self._gram()
+        diagonal = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=2).T, np.float64)
+        # Values beyond the range of float32 are left to sweeps.
+        if not np.isfinite(diagonal).all():
+            return None
+        blocks, pull = _expanded(diagonal, k), np.zeros((0, k, k))
+        own, inverse, coupling = np.trace(blocks, axis1=1, axis2=2), None, None
+        if self._ones:
+            # The intercept's own optimum for the model, and how blocks move it.
+            # Singular where the loss ignores constants.
+            inverse = np.linalg.pinv(blocks[m], rcond=_SINGLE, hermitian=True)
+            coupling = _expanded(np.ascontiguousarray(gram[m].T, np.float64), k)
+            pull = np.ascontiguousarray(inverse @ coupling[:m])
+            blocks = blocks[:m] - coupling[:m] @ pull
+        # At least rounding, so that a column that the intercept explains still shrinks to zero.
+        longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
+        return _Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
+
+    def _minimised(self, model: _Model, judged: Judged) -> tuple[Array, Array]:
+        """Return the weights that minimise the model, and the change of the intercept."""
+        columns, step, m = self._columns, self._columns.step, len(self._columns.w)
+        shift, slopes = np.zeros(self._k), np.zeros((self._k, len(model.gram)))
+        slopes[:, :m] = judged.gradient.T
+        if model.inverse is not None and model.coupling is not None:
+            slopes[:, m] = judged.of_intercept
+            shift = -model.inverse @ judged.of_intercept
+            slopes += (model.coupling @ shift).T
+        penalty, w = penalty_named(columns.task.penalty), columns.w.copy()
+        tolerance = _PRECISION * step.alpha * min(1.0, judged.gap / max(judged.value, 1e-300))
+        for _ in range(_STEPS):
+            with columns.task.ledger.in_kernels():
+                gram_descent(
+                    model.gram, model.blocks, model.longest, model.pull, kernel_argument(penalty), step.alpha,
+                    step.rho, w, shift, slopes, tolerance, _PASSES,
+                )  # fmt: skip
+            # a constant added to a row of weights has no curvature, where the loss ignores it
+            if not columns.task.recentre or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12:
+                break
+        return w, shift
+
+    def _gram(self) -> Single:
+        """Return the Gram, (m, parts, m)."""
+        if isinstance(self._rows, DenseRows):
+            x = self._rows.values.astype(np.float32, copy=False)
+            gram = np.empty((len(x), self._parts, len(x)), np.float32)
+            # A matrix product for each part: dense columns have no zeros to skip.
+            for part in range(self._parts):
+                gram[:, part] = (x * self._h[:, part]) @ x.T
+            return gram
+        m = len(self._columns.w) + self._ones
+        gram, work = np.zeros((m, m, self._parts), np.float32), np.zeros(m, np.int64)
+        count_pairs(self._rows.indptr, self._rows.indices, work)
+        # Each thread has columns of its own, so that no sum depends on their number.
+        cuts = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, THREADS) // THREADS).tolist()
+        spans = list(zip([0, *cuts], [*cuts, m], strict=True))
+        in_threads(lambda span: add_gram(*self._rows, self._h, gram, *span), spans)
+        complete_gram(gram, np.empty(m * self._parts if self._parts > 1 else 0, np.float32))
+        return gram.reshape(m, self._parts, m)
+
+
+def _expanded(parts: Array, k: int) -> Array:
+    """Return blocks (m, k, k) of parts (m, parts)."""
+    out = np.zeros((len(parts), k, k))
+    if parts.shape[1] < k:
+        out[:] = parts[:, :, None] * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    elif parts.shape[1] == k:
+        out[:, np.arange(k), np.arange(k)] = parts
+    else:
+        rows, columns = np.tril_indices(k)
+        out[:, rows, columns] = out[:, columns, rows] = parts
+    return out
+
+
+def _with_ones(x: Rows, n_rows: int) -> Rows:
+    """Return columns, as rows of X^T, with one of ones as the last."""
+    if isinstance(x, DenseRows):
+        return DenseRows(np.concatenate([x.values, np.ones((1, n_rows), x.values.dtype)]))
+    indices = np.arange(n_rows, dtype=x.indices.dtype)
+    return CsrRows(
+        np.append(x.indptr, x.indptr[-1] + n_rows),
+        np.concatenate([x.indices, indices]),
+        np.concatenate([x.data, np.ones(n_rows, x.data.dtype)]),
+    )
+
+
+def _by_rows(x: CsrRows, n_rows: int) -> CsrRows:
+    """Return columns, which are rows of X^T, row by row of X."""
+    turned = sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), (n_rows_of(x), n_rows)).tocsc()
+    return CsrRows(turned.indptr.astype(np.int64), turned.indices.astype(np.uint32), turned.data)

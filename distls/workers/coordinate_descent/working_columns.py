@@ -1,0 +1,97 @@
+"""Some columns in memory with their weights, and how near these are to the optimum that these columns alone have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import Rows
+from distls.workers.coordinate_descent.all_rows import NO_PARTS, derivatives
+from distls.workers.coordinate_descent.dual_bounds import (
+    DualFactor,
+    bound_of,
+    conjugate_mean,
+    has_conjugate,
+    intercept_slack,
+)
+from distls.workers.coordinate_descent.sweep_task import ColumnTask
+from distls.workers.coordinate_descent.working_set_kernels import add_products
+from distls.workers.linear_algebra.score_kernels import scores
+from distls.workers.losses.loss import LabelSets
+from distls.workers.penalties.penalty_registry import penalty_named, penalty_value
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Judged:
+    """Weights as they were judged."""
+
+    value: float  # the objective
+    gradient: Array  # of the mean loss, (m, k), and in the intercept (k,)
+    of_intercept: Array
+    gap: float  # to the best bound of the columns' optimum so far
+
+
+class WorkingColumns:
+    """Columns as rows of X^T, whose weights `w` (m, k) and the intercept change with the scores of all rows."""
+
+    def __init__(self, task: ColumnTask, x: Rows, w: Array) -> None:
+        self.task, self.x, self.w = task, x, w
+        self.step, self.margins = task.step, task.margins
+        self._slopes, self._none = np.empty(self.margins.z.shape), np.zeros(w.shape[1])
+        self._exact = has_conjugate(
+            task.scores.loss, "multilabel" if isinstance(self.margins.y, LabelSets) else "class"
+        )
+        self._bound = -np.inf
+
+    def intercept(self) -> Array:
+        """Return it: that of its own steps, and by what centred columns have changed it."""
+        return self.task.b + self.task.shift
+
+    def penalty(self, w: Array) -> float:
+        """Return alpha times the penalty."""
+        return self.step.alpha * penalty_value(self.task.penalty, w, self.step.rho)
+
+    def value(self, h: NDArray[np.float32] = NO_PARTS) -> float:
+        """Return the objective, and keep the slopes of the rows; `h` gets their second derivatives."""
+        with self.task.ledger.in_kernels():
+            self.mean = derivatives(self.margins, self.task.scores.loss, self.step.scale, self._slopes, h)
+        return self.mean + self.penalty(self.w)
+
+    def judge(self, value: float) -> Judged:
+        """Return the gradient and the gap, of these columns alone, where `value` has just given the objective."""
+        step, task = self.step, self.task
+        with task.ledger.in_kernels():
+            gradient = np.asarray(scores(self.x, self._slopes, self._none, np.empty_like(self.w)), np.float64)
+        factor, conjugated = penalty_named(task.penalty).conjugate(-gradient, step.alpha, step.rho)
+        dual = DualFactor(factor, conjugated, float(np.vdot(gradient, self.w)))
+        # Where it can be computed it is better than what convexity gives.
+        conjugate = None
+        if self._exact:
+            conjugate = conjugate_mean(task.scores.loss, self.margins, self._slopes, factor, step.scale)
+        bound, rest = (
+            bound_of(task.scores.loss, self.mean, dual, conjugate),
+            np.asarray(self._slopes.sum(axis=0)),
+        )
+        if task.fit_intercept:
+            bound -= intercept_slack(float(np.abs(rest).sum()), self.intercept())
+        # Dual points are not monotone, and every bound stays one.
+        self._bound = max(self._bound, bound)
+        return Judged(value, gradient, rest, value - self._bound)
+
+    def change_scores(self, change: Array, shift: Array) -> Array:
+        """Return the changes of the scores of all rows by those of the weights and of the intercept."""
+        out = np.tile(shift, (len(self.margins.z), 1))
+        with self.task.ledger.in_kernels():
+            add_products(self.x, change, out)
+        return out
+
+    def move(self, w: Array, intercept: Array) -> None:
+        """Take other weights, with their scores."""
+        self.w[:], self.task.b[:] = w, intercept
+        self.task.shift[:] = 0.0
+        # Anew from the weights: what many changes have rounded does not add up.
+        self.margins.z[:] = self.change_scores(self.w, self.task.b)

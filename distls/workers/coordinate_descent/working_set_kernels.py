@@ -1,0 +1,253 @@
+"""Kernels of Newton's method on a few columns: derivatives of rows, the Gram of the columns, descent on it alone.
+
+The quadratic model of the loss around the weights W has the Hessian ``F_jq = sum_i x_ij x_iq H_i``, blocks of k x k,
+with H_i the second derivatives of row i in its scores. Of these only what differs is kept, the *parts* of a row:
+
+    1            where two scores enter by their difference: H_i = h_i [[1, -1], [-1, 1]]
+    k            of a separable loss: the diagonal
+    k (k + 1)/2  else: the lower triangle, row by row
+
+Shapes: z and g (n_rows, k) float64, h (n_rows, parts) float32; the Gram (m, m, parts) while it is summed, then
+(m, parts, m), float32: it is only a model, and the search along its step takes the objective itself. With an intercept
+the last of the m columns are ones.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import numpy as np
+
+from distls.workers.compilation.jit import elementwise, elementwise_helper
+from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
+from distls.workers.losses.row_functions import (
+    add_score_gradient,
+    add_score_hessian,
+    descent_factor,
+    row_loss,
+)
+from distls.workers.penalties.row_kernels import row_prox
+from distls.workers.simd.vectors import padded
+
+_REPEATS = 30  # prox steps of one block, at most
+
+
+@elementwise
+def row_derivatives(z, y, weight, loss, scale, g, h):
+    """Set g and h to the derivatives of ``scale s_i loss_i``; return the sum of these losses.
+
+    h of no rows is left alone. The other parameters are as of `column_sweep`.
+    """
+    k, parts, total = z.shape[1], h.shape[1], 0.0
+    slopes, own, scratch, hessian = np.zeros(padded(k)), np.zeros(k), np.zeros(k), np.zeros((k, k))
+    by = descent_factor(loss)
+    for i in range(len(z)):
+        factor = scale * (weight[i] if len(weight) else 1.0)
+        total += factor * row_loss(loss, z[i], y, i, scratch)
+        slopes[:], own[:] = 0.0, 0.0
+        add_score_gradient(loss, z, i, y, factor, slopes, own, scratch)
+        for r in range(k):
+            g[i, r] = by * (slopes[r] + own[r])
+        if len(h):
+            for r in range(k):
+                # of a separable loss nothing beside the diagonal is ever written
+                for c in range(r if parts == k else 0, r + 1):
+                    hessian[r, c] = 0.0
+            add_score_hessian(loss, z, i, y, factor, hessian, scratch)
+            _keep_parts(hessian, h[i])
+    return total
+
+
+@elementwise_helper
+def _keep_parts(hessian, h):
+    k, parts, place = len(hessian), len(h), 0
+    if parts == 1:
+        h[0] = np.float32(hessian[k - 1, k - 1])
+    elif parts == k:
+        for r in range(k):
+            h[r] = np.float32(hessian[r, r])
+    else:
+        for r in range(k):
+            for c in range(r + 1):
+                h[place] = np.float32(hessian[r, c])
+                place += 1
+
+
+@elementwise_helper
+def _is_used(w):
+    used = False
+    for r in range(len(w)):
+        used |= w[r] != 0.0
+    return used
+
+
+@elementwise
+def add_products(x, w, z):
+    """Add ``sum_j x_ij w_j`` to the scores of all rows; columns without weights do not change a bit."""
+    indices, data = row_arrays(x)
+    for j in range(len(w)):
+        if not _is_used(w[j]):
+            continue
+        start, stop = row_span(x, j, indices, data)
+        for p in range(start, stop):
+            # In the order of the columns: the same bits in every process.
+            i, factor = np.intp(indices[p]), np.float64(data[p])
+            for r in range(w.shape[1]):
+                z[i, r] += factor * w[j, r]
+
+
+@elementwise
+def count_pairs(indptr, indices, work):
+    """Add to each column the products that `add_gram` does for it."""
+    for i in range(len(indptr) - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            work[np.intp(indices[p])] += indptr[i + 1] - p
+
+
+@elementwise
+def add_gram(indptr, indices, data, h, gram, first, end):
+    """Add the products of the non-zeros of rows, times the rows' parts, to the Gram (m, m, parts), the upper triangle.
+
+    Only to the rows `first` to `end` of the Gram.
+    """
+    parts = h.shape[1]
+    for i in range(len(h)):
+        stop = indptr[i + 1]
+        for p in range(indptr[i], stop):
+            j = np.intp(indices[p])
+            if j < first or j >= end:
+                continue
+            # Columns increase within a row: those from p on are the upper triangle.
+            value, row = np.float32(data[p]), gram[j]
+            if parts == 1:
+                value *= h[i, 0]
+                for q in range(p, stop):
+                    row[np.intp(indices[q]), 0] += value * np.float32(data[q])
+            else:
+                for q in range(p, stop):
+                    product, place = value * np.float32(data[q]), np.intp(indices[q])
+                    for t in range(parts):
+                        row[place, t] += product * h[i, t]
+
+
+@elementwise
+def complete_gram(gram, scratch):
+    """Fill the lower triangle of a Gram (m, m, parts), and turn it in place to (m, parts, m); scratch (parts * m,)."""
+    m, parts = gram.shape[0], gram.shape[2]
+    for j in range(m):
+        for q in range(j):
+            for t in range(parts):
+                gram[j, q, t] = gram[q, j, t]
+    if parts == 1:
+        return
+    for j in range(m):
+        # Each row of blocks has the same place before and after.
+        flat = gram[j].reshape(m * parts)
+        for q in range(m):
+            for t in range(parts):
+                scratch[t * m + q] = gram[j, q, t]
+        for place in range(m * parts):
+            flat[place] = scratch[place]
+
+
+@elementwise_helper
+def _add(by, row, out):
+    for q in range(len(out)):
+        out[q] += by * np.float64(row[q])
+
+
+@elementwise_helper
+def _move(gram, j, d, slopes):
+    """Change the gradients (k, m) of the model as block j changes by d."""
+    k, parts, place = len(d), gram.shape[1], 0
+    if parts < k:
+        _add(d[0] - d[1], gram[j, 0], slopes[0])
+        _add(d[1] - d[0], gram[j, 0], slopes[1])
+    elif parts == k:
+        for r in range(k):
+            if d[r] != 0.0:
+                _add(d[r], gram[j, r], slopes[r])
+    else:
+        for r in range(k):
+            for c in range(r + 1):
+                _add(d[c], gram[j, place], slopes[r])
+                if r != c:
+                    _add(d[r], gram[j, place], slopes[c])
+                place += 1
+
+
+@elementwise_helper
+def _minimise_block(slopes, j, block, curvature, penalty, alpha, rho, w, u, target, new, tolerance):
+    """Set u to the minimum of the model plus the penalty over one block, from w; return its first move."""
+    k, first = len(w), 0.0
+    for r in range(k):
+        u[r] = w[r]
+    for turn in range(_REPEATS):
+        for r in range(k):
+            slope = slopes[r, j]
+            for c in range(k):
+                slope += block[r, c] * (u[c] - w[c])
+            target[r] = u[r] - slope / curvature
+        row_prox(penalty, target, alpha / curvature, rho, new)
+        moved = 0.0
+        for r in range(k):
+            moved = max(moved, curvature * abs(new[r] - u[r]))
+            u[r] = new[r]
+        if turn == 0:
+            first = moved
+        # Exact blocks would cost more than the passes they save.
+        if moved <= 0.1 * tolerance:
+            break
+    return first
+
+
+@elementwise_helper
+def _pulled(pull, d, out, shift):
+    """Set `out` to the change of the intercept by that of a block, and add it to `shift`."""
+    for r in range(len(d)):
+        out[r] = 0.0
+        for c in range(len(d)):
+            out[r] -= pull[r, c] * d[c]
+        shift[r] += out[r]
+
+
+@elementwise
+def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slopes, tolerance, most):
+    """Minimise the model plus the penalty by blocks, in turn, until none would move by more; return the passes.
+
+    Parameters
+    ----------
+    gram : float32 (m, parts, m)
+    blocks : float64 (n, k, k), the Hessian of each block, at the intercept that is optimal for it
+    longest : float64 (n,), its largest eigenvalue
+    pull : float64 (n, k, k): a change d of a block moves the intercept by ``-pull d``; or (0, k, k)
+    w : float64 (n, k), changed in place
+    shift : float64 (k,), to which the changes of the intercept are added
+    slopes : float64 (k, m), the gradients of the model, changed in place
+    tolerance : of the largest move of a block, times `longest`
+    most : passes
+    """
+    k, everything = w.shape[1], True
+    u, target, new, d = np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k)
+    for number in range(most):
+        largest = 0.0
+        for j in range(len(w)):
+            if longest[j] <= 0.0 or not (everything or _is_used(w[j])):
+                continue
+            moved = _minimise_block(
+                slopes, j, blocks[j], longest[j], penalty, alpha, rho, w[j], u, target, new, tolerance
+            )
+            largest = max(largest, moved)
+            for r in range(k):
+                d[r] = u[r] - w[j, r]
+                w[j, r] = u[r]
+            if _is_used(d):
+                _move(gram, j, d, slopes)
+                # The intercept follows at once, so that slopes are always those at its optimum.
+                if len(pull):
+                    _pulled(pull[j], d, new, shift)
+                    _move(gram, len(gram) - 1, new, slopes)
+        # After a pass over all, those over the blocks with weights alone, until these are done.
+        if largest <= tolerance and everything:
+            return number + 1
+        everything = largest <= tolerance
+    return most

@@ -1,0 +1,115 @@
+"""Descent on a working set: the columns that all lanes have stored, in memory, until their own gap is small.
+
+Where the Gram of the columns fits, by Newton's method (`prox_newton.py`), otherwise by sweeps of block coordinate
+descent, which every few are extrapolated to where they lead (`extrapolated_sweeps.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import concatenate_rows
+from distls.workers.coordinate_descent.active_columns import WORKING, Active, read_active
+from distls.workers.coordinate_descent.all_rows import RowSums, read_all_scores, store_all
+from distls.workers.coordinate_descent.extrapolated_sweeps import sweep_until
+from distls.workers.coordinate_descent.prox_newton import ProxNewton, parts_of
+from distls.workers.coordinate_descent.row_scores_task import SparseWeights
+from distls.workers.coordinate_descent.sweep_task import ColumnTask
+from distls.workers.coordinate_descent.working_columns import WorkingColumns
+from distls.workers.coordinate_descent.working_set_kernels import add_products
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.losses.targets import slice_rows
+from distls.workers.rounds.block_stream import open_columns_of, open_ref
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.runtime.process import single_threaded_blas
+
+
+@dataclass
+class Descended:
+    """What the task finds."""
+
+    weights: SparseWeights  # of all columns with weights, and the intercept
+    columns: int  # worked on
+    rows: RowSums  # at the new weights
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+@dataclass(eq=False)
+class WorkingSetTask(ColumnTask):
+    """Minimises over the columns that the lanes before its own, `item.index` in number, have stored."""
+
+    target: float = 0.0  # the gap, of these columns alone, at which it ends
+    gram_bytes: int = 0  # of the largest Gram
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        intercept = self.shared.intercept
+        self.begin(read_all_scores(self.scores, len(intercept)), self.item.index, intercept)
+
+    def result(self) -> Descended:
+        """Descend, store the scores of all rows at the new weights, and return these."""
+        state, version, meta = self.scores.state, self.scores.version, open_ref(self.data).meta
+        found = [read_active(state, version, lane, meta, WORKING) for lane in range(self.item.index)]
+        held = _in_order(found, open_columns_of(self.data).first)
+        del found  # copied
+        w = self.shared.dense(meta.n_features)[held.columns].astype(np.float64)
+        with single_threaded_blas():
+            self._descend(WorkingColumns(self, held.x, w))
+            # Rounded to the type of the state, of which scores are a function.
+            values = w.astype(self.scores.dtype)
+            intercept = self._settle(held, values.astype(np.float64))
+        used = np.flatnonzero(values.any(axis=1))
+        rows = store_all(self.scores, version + 1, self.margins, self.step.scale)
+        return Descended(
+            SparseWeights(held.columns[used], values[used], intercept), len(w), rows, self.ledger
+        )
+
+    def _descend(self, columns: WorkingColumns) -> None:
+        k, sets = columns.w.shape[1], isinstance(self.margins.y, LabelSets)
+        parts = parts_of(loss_named(self.scores.loss), k, sets=sets)
+        # No column violates the conditions: the weights are zero, and stay so.
+        if not len(columns.w):
+            return
+        if ProxNewton.fits(columns, parts, self.gram_bytes) and ProxNewton(columns, parts).run(self.target):
+            return
+        sweep_until(columns, self.target)
+
+    def _settle(self, held: Active, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Make the intercept optimal at the weights; compute the scores as `ScoresOfColumns` would, to the last bit."""
+        z, k = self.margins.z, w.shape[1]
+        products = np.zeros_like(z)
+        intercept = self.b + self.shift
+        add_products(held.x, w, products)
+        # After the weights are rounded: duals are a bound only where they sum to zero.
+        if self.fit_intercept:
+            np.add(products, intercept, out=z)
+            self.b, self.shift = intercept, np.zeros(k)
+            self.optimise_intercept(counted=False)
+            intercept = self.b
+        z[:] = intercept
+        add_products(held.x, w, z)
+        return intercept
+
+    @staticmethod
+    def merge(left: Any, right: Any) -> Any:
+        """Return the one result."""
+        return left
+
+
+def _in_order(found: list[Active], first: NDArray[np.int64]) -> Active:
+    """Return the columns of all lanes in the order of their numbers; `first` are the first columns of shards."""
+    # A lane has some shards, so its columns are runs of whole shards' columns.
+    runs = []
+    for columns, x in found:
+        cuts = np.unique(np.searchsorted(columns, first)).tolist()
+        runs += [Active(columns[a:b], slice_rows(x, slice(a, b))) for a, b in pairwise(cuts)]
+    runs.sort(key=lambda run: int(run.columns[0]))
+    if not runs:
+        return found[0]
+    return Active(np.concatenate([run.columns for run in runs]), concatenate_rows([run.x for run in runs]))

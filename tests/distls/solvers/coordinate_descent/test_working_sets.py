@@ -1,0 +1,212 @@
+"""Working sets: the optimum of the paper's sweeps and of independent programs, with a certificate in every round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract import SolverContract
+from helpers import labelled_rows, write_dataset
+from sklearn.linear_model import LogisticRegression
+
+from distls import ingest
+from distls.columns.sharding import add_columns
+from distls.solvers.events import SilentCallback
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
+from distls.testing.solvers import StopAfter, interrupted
+from distls.training.fitting import fit, resume
+from distls.workers.coordinate_descent import all_rows, prox_newton
+from distls.workers.coordinate_descent.prox_newton import ProxNewton
+from distls.workers.coordinate_descent.violation_task import ViolationTask
+
+LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
+PENALTIES = ["l1l2", "l1", "elasticnet", "l1linf", "sparse-group"]
+
+
+def with_columns(path: Path, x: Any, y: np.ndarray, **options: Any) -> Dataset:
+    """Write a dataset with about a dozen column shards."""
+    write_dataset(path, x, y, **options)
+    return add_columns(path, shard_size=2000)
+
+
+class TestContract(SolverContract):
+    method = "bcd"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "fit_intercept": True}
+    passes = 5
+    random: ClassVar[bool] = False
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
+
+
+@pytest.fixture(scope="module", params=["csr", "dense"])
+def small(request, tmp_path_factory):
+    """300 rows of unequal weights, 40 features with means in 12 shards, 3 classes."""
+    x, y = labelled_rows(300, 40, 3)
+    full = np.asarray(x.todense())
+    full[:, :5] += 0.3
+    rows = sp.csr_matrix(full) if request.param == "csr" else full
+    weight = np.random.default_rng(0).uniform(0.2, 2.0, len(y)).astype(np.float32)
+    return with_columns(tmp_path_factory.mktemp("small") / "train", rows, y, sample_weight=weight)
+
+
+class Records(SilentCallback):
+    """The records of a fit's rounds."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+
+    def on_round(self, event) -> None:
+        self.found.append(event.record)
+
+
+def records_of(dataset: Dataset, rtol: float = 1e-10, **params: Any) -> tuple[Any, list[dict[str, Any]]]:
+    kept = Records()
+    result = fit("bcd", dataset, params=params, rtol=rtol, passes=60, callbacks=[kept])
+    return result, kept.found
+
+
+def sweeps_of(dataset: Dataset, **params: Any) -> float:
+    """Return the optimum that the paper's sweeps find."""
+    asked = {**params, "algorithm": "sweeps", "lanes": 1, "tau": 1e-10}
+    return float(fit("bcd", dataset, params=asked, passes=600).record["objective"])
+
+
+@pytest.mark.slow_cases("csr-(True|False)-(l1-|elastic|l1linf|sparse)|csr-True|dense|multitask|softmax")
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_optimum_is_that_of_the_sweeps(small, intercept, penalty, loss):
+    params = {"loss": loss, "penalty": penalty, "alpha": 1e-2, "fit_intercept": intercept}
+    result, records = records_of(small, **params)
+    best = sweeps_of(small, **params)
+    assert result.status == "CONVERGED"
+    assert result.record["objective"] == pytest.approx(best, rel=2e-10)
+    assert len(records) <= 12
+    # every round proves its own distance, and what it proves is true
+    for record in records:
+        assert record["certificate"]["kind"] == "duality_gap"
+        assert record["objective"] - record["certificate"]["value"] <= best * (1 + 1e-12)
+        assert record["eval_bytes_read"] == 0
+
+
+def test_the_optimum_of_two_classes_is_scikit_learns(tmp_path):
+    """L1 logistic regression: two columns of softmax have the optimum of one, and an intercept without a penalty."""
+    x, y = labelled_rows(400, 30, 2, seed=3)
+    alpha = 4e-3
+    params = {"loss": "softmax", "penalty": "l1", "alpha": alpha, "fit_intercept": True}
+    dataset = with_columns(tmp_path / "train", x, y)
+    result, _ = records_of(dataset, **params)
+    own = result.model.weights[:, 1] - result.model.weights[:, 0]
+    rival = LogisticRegression(
+        l1_ratio=1.0, solver="saga", C=1.0 / (alpha * len(y)), tol=1e-10, max_iter=100_000
+    ).fit(x.astype(np.float64), y)
+    np.testing.assert_allclose(own, rival.coef_[0], atol=1e-4)
+    assert 0 < np.count_nonzero(own) < 30
+    np.testing.assert_array_equal(own != 0.0, np.abs(rival.coef_[0]) > 1e-6)
+    shift = result.model.intercept[1] - result.model.intercept[0]
+    assert shift == pytest.approx(rival.intercept_[0], abs=1e-4)
+    # the derivative in the intercept is zero
+    probability = 1.0 / (1.0 + np.exp(-(x @ own + shift)))
+    assert abs(float((probability - y).mean())) < 1e-9
+
+
+@pytest.mark.fast_cases("multitask")
+@pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge"])
+def test_sets_of_labels(tmp_path, loss):
+    x, y = labelled_rows(300, 30, 4)
+    second = np.random.default_rng(1).integers(0, 4, len(y))
+    lines = [
+        f"{a},{b} " + " ".join(f"{j + 1}:{v}" for j, v in zip(row.indices, row.data, strict=True))
+        for a, b, row in zip(y, (y + 1 + second % 3) % 4, x, strict=True)
+    ]
+    (tmp_path / "rows.svm").write_text("\n".join(lines))
+    ingest(tmp_path / "rows.svm", tmp_path / "train", multilabel=True)
+    dataset = add_columns(tmp_path / "train", shard_size=2000)
+    params = {"loss": loss, "alpha": 2e-2, "fit_intercept": True}
+    result, _ = records_of(dataset, **params)
+    assert result.status == "CONVERGED"
+    assert result.record["objective"] == pytest.approx(sweeps_of(dataset, **params), rel=2e-10)
+
+
+def test_sweeps_descend_where_no_gram_fits(small, monkeypatch):
+    params = {"alpha": 1e-2, "fit_intercept": True}
+    by_gram, _ = records_of(small, **params)
+    monkeypatch.setattr(ProxNewton, "fits", lambda *given: False)
+    by_sweeps, _ = records_of(small, 1e-8, **params)
+    assert by_sweeps.status == "CONVERGED"
+    assert by_sweeps.model.sha256 != by_gram.model.sha256
+    assert by_sweeps.record["objective"] == pytest.approx(by_gram.record["objective"], rel=1e-9)
+
+
+def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
+    """A working set without room for the columns with weights: rounds are the paper's, to the bit."""
+    params = {"alpha": 1e-2, "tau": 0.0, "lanes": 2}
+    sweeps = fit("bcd", small, params={**params, "algorithm": "sweeps"}, passes=20).model.sha256
+    monkeypatch.setattr(ViolationTask, "_fits", lambda self, sizes: np.zeros(len(sizes), bool))
+    assert fit("bcd", small, params=params, passes=20).model.sha256 == sweeps
+
+
+@pytest.mark.parametrize("loss", ["softmax", "multiclass_squared_hinge"])
+def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
+    x, y = labelled_rows(200, 30, 3)
+    twice = np.arange(len(y)) % 3 == 0
+    weight = np.where(twice, 2.0, 1.0).astype(np.float32)
+    weighted = with_columns(tmp_path / "weighted", x, y, sample_weight=weight)
+    rows = np.concatenate([np.arange(len(y)), np.flatnonzero(twice)])
+    repeated = with_columns(tmp_path / "repeated", x[rows], y[rows])
+    first, second = (
+        records_of(data, loss=loss, alpha=1e-2, fit_intercept=True)[0] for data in (weighted, repeated)
+    )
+    np.testing.assert_allclose(first.model.weights, second.model.weights, atol=1e-6)
+
+
+def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
+    x, y = labelled_rows(9000, 60, 3)
+    dataset = with_columns(tmp_path / "train", x, y, partition_rows=3000)
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(all_rows, "THREADS", threads)
+        monkeypatch.setattr(prox_newton, "THREADS", threads)
+        found.append(records_of(dataset, loss="softmax", alpha=1e-3, fit_intercept=True)[0].model.sha256)
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_tolerance_counts_alone(small, tmp_path):
+    """A fit goes on where `tau` is met and `rtol` is not, also one that was stopped in between."""
+    params, run = {"alpha": 1e-2}, tmp_path / "run"
+    whole = fit("bcd", small, params=params, rtol=1e-10, passes=60)
+    stop = int(whole.record["round"]) - 1
+    with interrupted():
+        fit("bcd", small, run, params=params, rtol=1e-10, passes=60, callbacks=[StopAfter(stop)])
+    again = resume(run)
+    assert again.record["certificate"]["relative"] <= 1e-10
+    assert (again.model.sha256, again.record["round"]) == (whole.model.sha256, stop + 1)
+    soon = fit("bcd", small, params=params, passes=60)
+    assert soon.status == "CONVERGED"
+    assert 1e-10 < soon.record["certificate"]["relative"] <= 5e-4
+
+
+def test_weights_that_are_all_zero_are_proven_at_once(small):
+    result, records = records_of(small, alpha=10.0)
+    assert not result.model.weights.any()
+    assert len(records) == 1
+    assert records[0]["passes"] == 2.0
+
+
+def test_what_sweeps_alone_have_is_refused(small):
+    for given in (
+        {"shrink": True},
+        {"step": "constant"},
+        {"active_sweeps": 0},
+        {"penalty": "l2"},
+        {"alpha": 0.0},
+    ):
+        with pytest.raises(ParameterError, match="algorithm=working-set"):
+            fit("bcd", small, params={"algorithm": "working-set", **given}, passes=1)
