@@ -50,6 +50,7 @@ def parts_of(record: Mapping[str, Any]) -> dict[str, float]:
     if "train_seconds" not in record:
         return {}
     parts = {name: float(record.get(field) or 0.0) for field, name in PARTS.items()}
+    # What nobody has claimed: checkpoints, events and the model, and the end of workers.
     parts["write"] = max(0.0, record["seconds"] - sum(parts.values()))
     return parts
 

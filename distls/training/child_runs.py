@@ -121,6 +121,7 @@ class Children:
 
     def _cost(self) -> Record:
         """Return the passes of all, and the seconds of the commands with their parts."""
+        # Not the sum of the children's: between them alphas are found, and models written.
         seconds = self._earlier + time.perf_counter() - self._options.began
         return {"passes": self._passes, "seconds": seconds, **self._spent}
 

@@ -191,6 +191,7 @@ class Newton(Solver[NewtonState]):
             return self._begun(following, executor)
         kind: Kind = "product" if state.stage == _PRODUCT else "gradient"
         theta = np.hstack([state.point, state.direction]) if kind == "product" else state.candidate
+        # A read has either what judges a point or a product, never both: products are needed at accepted points alone.
         sums = self._read(executor, self._task(kind), theta)
         # divergence is the loop's to report
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -204,6 +205,7 @@ class Newton(Solver[NewtonState]):
             {"loss": problem.loss, "alpha": problem.alpha, "fit_intercept": problem.fit_intercept,
              "dtype": problem.dtype.name, "class_weight": self.params["class_weight"]}
         )  # fmt: skip
+        # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
         solver = solver_factory(method)(problem, params, slots=self._slots, memory=self._memory)
         solver.prepare(executor)
         state = solver.init()
@@ -274,6 +276,7 @@ class Newton(Solver[NewtonState]):
         if not (math.isfinite(bend) and bend > 0.0):
             return self._stepped(state) if state.products else replace(state, settled=True)
         length = state.square / bend
+        # The residual is updated, not recomputed: a step of some tens of products does not lose digits that matter.
         residual = state.residual - length * product
         moved = self._preconditioned(state.curvature, residual)
         square = float(np.vdot(residual, moved))
@@ -281,6 +284,7 @@ class Newton(Solver[NewtonState]):
             state, step=state.step + length * direction, residual=residual, square=square,
             direction=moved + (square / state.square) * direction, products=state.products + 1,
         )  # fmt: skip
+        # Far from the optimum an exact step would be wasted: the quadratic model holds only near the point.
         near = square <= _FORCING**2 * state.first_square
         return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following
 
@@ -289,6 +293,7 @@ class Newton(Solver[NewtonState]):
 
     def _preconditioned(self, curvature: Array, residual: Array) -> Array:
         """Return the residual times the inverse of the curvature's diagonal, or of its blocks."""
+        # Columns without a value have no curvature, and a residual of zero.
         if not self._blocks:
             scale = curvature + self._strength
             return residual / np.where(scale > 0.0, scale, 1.0)

@@ -97,6 +97,7 @@ class NewtonTask(Task):
 
     def _add_piece(self, form: Loss, x: Rows, y: Any, s: Array) -> None:
         total, k = self.total, self.n_outputs
+        # Scores of the weights, and beside them of the directions: one product of the rows serves both.
         z = self._scores(x)
         slopes, values = _slopes(form, z[:, :k], y)
         if self.kind == "product":
@@ -104,6 +105,7 @@ class NewtonTask(Task):
             return
         if self.kind == "dual":
             targets = numeric_targets(y, k)
+            # Slopes are in the domain of duals up to rounding.
             duals = feasible(form.dual_domain, -slopes, targets)
             if self.balance is not None:
                 duals = self.balance(duals, targets)
@@ -114,6 +116,7 @@ class NewtonTask(Task):
         total.weight_sum += float(s.sum())
         total.errors += _errors(self.loss, z, y)
         weighed = s[:, None] * slopes
+        # Both signs apart: balancing scales the larger side down.
         total.up += np.maximum(-weighed, 0.0).sum(axis=0)
         total.down += np.maximum(weighed, 0.0).sum(axis=0)
         self._add_cross(x, weighed)
