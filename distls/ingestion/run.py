@@ -165,8 +165,7 @@ class IngestRun:
             return
         for root in self.roots:
             check_free(root)
-        # Without a plan that is whole nobody knows of which sources the rest is.
-        self.staging.remove()
+        self.staging.remove()  # without a plan that is whole nobody knows of what
         self.staging.create()
         for root in self.roots[1:]:
             # marks the split as unfinished until it is published

@@ -140,7 +140,12 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         then = config.method, config.dataset_fingerprint, config.seed, config.fold
         fold = None if self.data.fold is None else self.data.fold.number
         same = then == (self.method.name, self.data.fingerprint, self.seed, fold)
-        same = same and run.status.get("request", run.request) == run.request
+        begun = run.status.get("request", run.request)
+        if begun != run.request:
+            raise MismatchError(
+                f"{run.path}: config.json was changed, or status.json is of another run (digest {begun}, now "
+                f"{run.request}); put back its own, or start a new run"
+            )
         if not same or [_completed(self.method, params) for params in config.grid] != self.grid:
             raise MismatchError(f"{run.path}: a run of another fit; put back its own, or start a new run")
         # What has ended needs no model to start from, which may be gone.

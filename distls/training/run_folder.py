@@ -96,6 +96,7 @@ class Run:
                 if is_run(path):
                     cls.check_new(path)  # another process was faster
                 write_json(path / "config.json", config.stored())
+        made.request = config.makers
         return made
 
     @staticmethod
@@ -224,7 +225,7 @@ class Run:
         """Replace the status."""
         self.check_there()
         self._events.flush()
-        write_json(self.path / "status.json", status)
+        write_json(self.path / "status.json", {**status, "request": self.request})
 
     def append_event(self, event: Record) -> None:
         """Add one line to the events."""

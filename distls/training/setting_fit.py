@@ -127,7 +127,7 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     begun = _start(run, solver)
     options.started(begun.progress)
     earlier = begun.progress.seconds
-    made: Record = {"plan": solver.plan.to_json(), "versions": dict(_versions()), "request": run.request}
+    made: Record = {"plan": solver.plan.to_json(), "versions": dict(_versions())}
     clock = {"passes": begun.state.passes, "seconds": earlier}
     # Written before the first round: a run that is killed there can be resumed.
     run.write_status({"status": Status.RUNNING, **clock, **made})

@@ -150,5 +150,5 @@ def test_the_walk_of_a_setting_is_short() -> None:
     assert stays[-1].endswith("sgd_settings")
     # what is handed on to one more function than today has to be looked at; both may fall
     n_stays, n_climbs = map(int, re.findall(r"\d+", counts))
-    assert len(stays) == n_stays <= 32
+    assert len(stays) == n_stays <= 33
     assert n_climbs <= 8

@@ -177,7 +177,7 @@ def test_patience_without_evaluation_data_is_refused(run: Run) -> None:
 def test_a_status_of_other_types(run: Run, changes: dict[str, Any]) -> None:
     known = {"status": "CONVERGED", "passes": 2, "seconds": 0.5, "objective": 1.0}
     run.write_status(known)
-    assert run.status == known
+    assert run.status == known | {"request": run.request}
     run.write_status(known | changes)
     with pytest.raises(FormatError, match=r"status\.json was not written by distls"):
         _ = run.status
