@@ -66,6 +66,7 @@ def check_written(path: Place, config: Record, found: RunConfig) -> None:
     checksum, whole, request = config.get("crc32c"), is_sealed(config), config.get("request")
     if whole or (whole is None and request is None):  # the latter of earlier versions
         return
+    # The digest is its own proof: of what makes the states nothing may be edited.
     if request != found.makers:
         raise FormatError(
             f"{path} was changed: this run was started with another method, data, seed or parameters "
@@ -77,6 +78,7 @@ def check_written(path: Place, config: Record, found: RunConfig) -> None:
     _warn_once(f"{path} was edited: limits and paths are taken as they are now")
 
 
+# a run's configuration is read several times
 @cache
 def _warn_once(text: str) -> None:
     _LOG.warning("%s", text)

@@ -251,6 +251,7 @@ def weights_digest(path: str | Place) -> str:
     """Return the recorded digest of the weights of a model, which are not read; raises as `load_model`."""
     root = place_of(path)
     folder = root / "model" if (root / "model").is_dir() else root
+    # the description alone, which has a checksum
     attributes, _ = read_arrays(folder, "model", set())
     return str(attributes.get("weights_sha256"))
 
