@@ -51,7 +51,8 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.synthetic.generation import generate
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import Setting
-from distls.training.run_folder import Run, RunConfig
+from distls.training.run_config import RunConfig
+from distls.training.run_folder import Run
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.reduction_tree import ReductionTree
 

@@ -24,7 +24,8 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.training.callbacks import judged_text
 from distls.training.fit_facts import judged_fact, objective_fact
-from distls.training.run_folder import Run, RunConfig
+from distls.training.run_config import RunConfig
+from distls.training.run_folder import Run
 from distls.training.setting_fit import FitResult
 
 if TYPE_CHECKING:

@@ -159,12 +159,13 @@ class IngestRun:
         # tuples become lists, as in the stored document that it is compared with
         document = json.loads(json.dumps(document))
         earlier = self.staging.read_document("plan")
+        refuse_links(self.staging.folder, self.root)
         if earlier is not None:
-            refuse_links(self.staging.folder, self.root)
             check_same_plan(self.root, earlier, document)
             return
         for root in self.roots:
             check_free(root)
+        self.staging.remove()  # without a plan that is whole nobody knows of what
         self.staging.create()
         for root in self.roots[1:]:
             # marks the split as unfinished until it is published
@@ -292,7 +293,7 @@ class IngestRun:
         return self._report(datasets, survey, schema)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
-        tables = (self.staging.read_table(chunk["name"]) for chunk in survey.chunks)
+        tables = (self.staging.read_table(chunk) for chunk in survey.chunks)
         return partition_items(tables, self.plan, schema, self.options, share)
 
     def _assembly_spec(self, survey: Survey, schema: Schema) -> AssemblySpec:

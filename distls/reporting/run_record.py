@@ -13,7 +13,8 @@ from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, refuse_links
 from distls.storage.model.model import LinearModel, load_model
-from distls.training.run_folder import Run, RunConfig, is_run
+from distls.training.run_config import RunConfig
+from distls.training.run_folder import Run, is_run
 
 Record = dict[str, Any]
 

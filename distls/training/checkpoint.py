@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import Fitted, Record, S, State
-from distls.storage.errors import FormatError
+from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.bundle import read_arrays, read_bundle
@@ -36,11 +36,13 @@ def packed(done: Standing[State], request: str) -> tuple[Record, dict[str, NDArr
 
 
 def read_checkpoint(path: Place, run: Place, state_type: type[S], request: str) -> Standing[S]:
-    """Read where a fit stood; raise FormatError for a checkpoint of another request, CorruptDataError if damaged."""
+    """Read where a fit stood; raise MismatchError for a checkpoint of another request, CorruptDataError if damaged."""
     told, arrays = read_bundle(path, "checkpoint", run)
     # absent where it was written before checkpoints named their request
     if told.get("request", request) != request:
-        raise FormatError(f"{path}: no checkpoint of this fit: {run / 'config.json'} was changed")
+        raise MismatchError(
+            f"{path}: a checkpoint of another fit (digest {told['request']}, expected {request})"
+        )
     kept = {name.removeprefix(_BEST): arrays.pop(name) for name in list(arrays) if name.startswith(_BEST)}
     with as_format_error(str(path)):
         best = None

@@ -82,6 +82,8 @@ class Children:
         child = Run.open(path) if is_run(path) else Run.create(path, request.config)
         self._earlier += child.status["seconds"]
         with child.held():
+            # the folder may be that of another fit's child
+            request.check_same(child)
             return await train_setting(
                 child, request, replace(options, what=f"{what} ({number + 1} of {self._count})")
             )

@@ -23,10 +23,11 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error
-from distls.storage.model.model import load_model
+from distls.storage.model.model import load_model, weights_digest
 from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
-from distls.training.run_folder import Run, RunConfig
+from distls.training.run_config import RunConfig
+from distls.training.run_folder import Run
 
 if TYPE_CHECKING:
     from distls.request import Source
@@ -126,15 +127,43 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         try:
             with as_format_error(where):
                 chosen = method_named(config.method)
-                for params in config.grid:
-                    # a stored setting is complete: resolving it again changes nothing
-                    if chosen.resolve(params) != params or params.get("loss", "") is None:
-                        raise ValueError("a setting that is not complete")
+                grid = [_completed(chosen, params) for params in config.grid]
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None
         data, fields = _expected(config), config.with_data(open_dataset)
-        settings = [Setting.of(chosen, params, data, config.seed) for params in config.grid]
+        settings = [Setting.of(chosen, params, data, config.seed) for params in grid]
         return cls(method=chosen, data=data, settings=settings, **fields)
+
+    def check_same(self, run: Run) -> None:
+        """Raise MismatchError if a run is not one of this fit, or anything that it depends on is another one now."""
+        config, ended = run.config, run.has_ended
+        then = config.method, config.dataset_fingerprint, config.seed, config.fold
+        fold = None if self.data.fold is None else self.data.fold.number
+        same = then == (self.method.name, self.data.fingerprint, self.seed, fold)
+        begun = run.status.get("request", run.request)
+        if begun != run.request:
+            raise MismatchError(
+                f"{run.path}: config.json was changed, or status.json is of another run (digest {begun}, now "
+                f"{run.request}); put back its own, or start a new run"
+            )
+        if not same or [_completed(self.method, params) for params in config.grid] != self.grid:
+            raise MismatchError(f"{run.path}: a run of another fit; put back its own, or start a new run")
+        # What has ended needs no model to start from, which may be gone.
+        for name, digest in self._digests(models=not ended).items():
+            if config.digests.get(name, digest) != digest:
+                raise MismatchError(
+                    f"{run.path}: {name} is not what this run was started with (digest {digest[:12]}, expected "
+                    f"{config.digests[name][:12]}); put it back, or start a new run"
+                )
+
+    def _digests(self, *, models: bool = True) -> dict[str, str]:
+        """Return the digests of what the fit depends on beside its training data and settings."""
+        beside = {"eval": self.eval_data, "select": self.select, "calibrate": self.calibrate}
+        named = {**beside, "selected_on": self.selected_on}
+        data = {f"the data of --{name}": each.fingerprint for name, each in named.items() if each is not None}
+        paths = {params["init"] for params in self.grid if models and params.get("init") is not None}
+        starts = {f"the model {path}": weights_digest(path) for path in sorted(paths)}
+        return {f"the solver of {self.method.name}": str(self.method.version), **data, **starts}
 
     @property
     def grid(self) -> list[Params]:
@@ -155,6 +184,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             dataset_fingerprint=self.data.fingerprint,
             grid=self.grid,
             fold=None if self.data.fold is None else self.data.fold.number,
+            digests=self._digests(),
             **self.with_data(_path_of),
         )
 
@@ -230,6 +260,15 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
         if width > data.meta.n_rows:
             return method.losses["wide"]
     return method.losses.get(data.meta.target, method.losses["class"])
+
+
+def _completed(method: Method, params: Params) -> Params:
+    """Return a stored setting with the defaults of parameters that the method has gained since."""
+    complete = method.resolve(params)
+    # it was complete when it was written: resolving it again changes nothing
+    if any(complete[name] != value for name, value in params.items()) or complete.get("loss", "") is None:
+        raise ValueError("a setting that is not complete")
+    return complete
 
 
 def _opened(source: str | Place | Dataset) -> Dataset:

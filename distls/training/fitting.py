@@ -187,6 +187,7 @@ def resumable(run: str | Place, passes: float | None = None) -> tuple[Run, FitRe
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it
         request = FitRequest.of_run(folder)
+        request.check_same(folder)
         if passes is not None:
             request = _prolonged(folder, request, passes)
         return folder, request
@@ -212,9 +213,9 @@ def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
     longer = request.until(passes)
     # Interrupted or ended by the old limit: either way the new one takes its place.
     if ended in (Status.RUNNING, Status.INTERRUPTED):
-        run.write_config(longer.config)
+        run.write_config(run.config.until(passes))
     else:
-        run.reopen(longer.config)
+        run.reopen(run.config.until(passes))
     return longer
 
 

@@ -17,29 +17,26 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from distls.methods.method import Params
-from distls.request import Request
 from distls.solvers.loop import Standing
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import (
-    canonical_json,
     is_half,
     os_errors_described,
     remove_tree,
+    replace_directory,
     subfolders,
     sweep,
     write_json,
@@ -49,10 +46,10 @@ from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
 from distls.storage.model.bundle import write_bundle
 from distls.training.checkpoint import packed, read_checkpoint, round_of
+from distls.training.run_config import FORMAT_VERSION, RunConfig, check_written
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_FORMAT_VERSION = 1  # of config.json
 _KEPT_CHECKPOINTS = 2  # a fit can go on from the older one if the newest is damaged
 # Enough for two million rounds, one line each: a limit on what a forged file can make a reader allocate.
 _LARGEST_EVENTS = 2**30
@@ -66,36 +63,6 @@ def _is_left_over(path: Place) -> bool:
     """Return whether the file is left over from a run that was killed before it had a configuration."""
     unused = path.name == "checkpoints" and not any(path.iterdir())
     return unused or path.name == "lock" or is_half(path)
-
-
-_Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
-
-
-class RunConfig(Request[_Path], frozen=True, kw_only=True):
-    """The request of a fit, ``config.json``; the settings of the grid are checked by the method."""
-
-    format_version: int = _FORMAT_VERSION
-    method: str
-    dataset: _Path
-    dataset_fingerprint: str
-    grid: Annotated[list[Params], msgspec.Meta(min_length=1)]
-    fold: int | None = None
-
-    def __post_init__(self) -> None:
-        self.check_needs()
-
-    def stored(self) -> dict[str, object]:
-        """Return the members of the file, which names what only some runs have in these only."""
-        keys = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
-        return {
-            key: value
-            for key, value in keys
-            if key not in _OF_SOME or (value is not None and value is not False)
-        }
-
-
-# What configurations name only where there is something to say.
-_OF_SOME = {"selected_on", "fold", "calibrate", "calibration", "reason", "refit", "trial"}
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -129,6 +96,7 @@ class Run:
                 if is_run(path):
                     cls.check_new(path)  # another process was faster
                 write_json(path / "config.json", config.stored())
+        made.request = config.makers
         return made
 
     @staticmethod
@@ -183,16 +151,16 @@ class Run:
         """The request of the run."""
         config = self._read("config.json")
         version = config.get("format_version")
-        if version != _FORMAT_VERSION:
-            raise FormatError(f"{self.path}: config.json is of version {version}, expected {_FORMAT_VERSION}")
-        return self._decoded("config.json", config, RunConfig)
+        if version != FORMAT_VERSION:
+            raise FormatError(f"{self.path}: config.json is of version {version}, expected {FORMAT_VERSION}")
+        found = self._decoded("config.json", config, RunConfig)
+        check_written(self.path / "config.json", config, found)
+        return found
 
     @cached_property
-    def _request(self) -> str:
-        """The digest of what makes the states of a fit: checkpoints have it, limits do not change it."""
-        config = self.config
-        makers = config.method, config.dataset_fingerprint, config.seed, config.grid, config.fold
-        return hashlib.sha256(canonical_json(makers).encode()).hexdigest()[:16]
+    def request(self) -> str:
+        """The digest of the request, which checkpoints and status name."""
+        return self.config.makers
 
     def write_config(self, config: RunConfig) -> None:
         """Replace the request of the run."""
@@ -257,7 +225,7 @@ class Run:
         """Replace the status."""
         self.check_there()
         self._events.flush()
-        write_json(self.path / "status.json", status)
+        write_json(self.path / "status.json", {**status, "request": self.request})
 
     def append_event(self, event: Record) -> None:
         """Add one line to the events."""
@@ -299,7 +267,7 @@ class Run:
         self.check_there()
         # events must be stored before the checkpoint: a resume truncates them to its round
         self._events.flush()
-        write_bundle(folder, "checkpoint", *packed(done, self._request))
+        write_bundle(folder, "checkpoint", *packed(done, self.request))
 
     def _checkpoint(self, number: int) -> Place:
         return self.path / "checkpoints" / f"round-{number:06d}"
@@ -315,17 +283,20 @@ class Run:
     def load_checkpoint(self, state_type: type[S], holds: Callable[[S], bool]) -> Standing[S] | None:
         """Read the newest checkpoint that is sound, or None when there is none yet; raises the newest one's error.
 
-        Where `holds` misses what is kept of rows, an older checkpoint for which it does is read. Raises FormatError for
-        a checkpoint of another request than the run's.
+        Where `holds` misses what is kept of rows, an older checkpoint for which it does is read; those of another fit
+        are set aside. Raises FormatError for one of another request than the run's if either may have been changed.
         """
         paths = self._states()
         errors: list[CorruptDataError] = []
         sound: list[Standing[S]] = []
         for path in reversed(paths):
             try:
-                done = read_checkpoint(path, self.path, state_type, self._request)
+                done = read_checkpoint(path, self.path, state_type, self.request)
             except CorruptDataError as error:
                 errors.append(error)
+                continue
+            except MismatchError as error:
+                self._set_aside(path, error)
                 continue
             sound.append(done)
             if len(paths) == 1 or holds(done.state):
@@ -347,6 +318,17 @@ class Run:
             ended = round_of(final)
         older = [path for path in found if int(path.name[6:]) < ended]
         return [*older, final, *found[len(older) :]]
+
+    def _set_aside(self, path: Place, error: MismatchError) -> None:
+        """Move a checkpoint of another fit out of the way, where it is neither read nor removed."""
+        # a configuration that says itself which request it is was not changed
+        if self._read("config.json").get("request") is None:
+            raise FormatError(f"{path}: no checkpoint of this fit: {self.path / 'config.json'} was changed")
+        aside = self.path / "other-checkpoints"
+        aside.mkdir(exist_ok=True)
+        remove_tree(aside / path.name)
+        replace_directory(path, aside / path.name)
+        _LOG.warning("%s; the fit goes on without it, from its own ones or from the start", error)
 
     def reopen(self, config: RunConfig) -> None:
         """Make a run that has ended one that was stopped after its last round, and is to end as `config` says.

@@ -215,7 +215,9 @@ def forge_state(run, **scalars):
 
 
 def forge_json(path, **changes):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    """Change members of a JSON file, which is without checksums as those of earlier versions."""
+    members = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({name: members[name] for name in members.keys() - {"request", "crc32c"}}))
 
 
 # -- datasets --------------------------------------------------------------------------------------------

@@ -216,16 +216,6 @@ def read_json(path: Place, kind: type[T], within: Place | None = None) -> T:
     return parse_json(read_bytes(path, within, limit=LARGEST_JSON), kind)
 
 
-def read_finished(path: Place, kind: type[T], within: Place) -> T | None:
-    """Read a JSON file as `read_json`, or return None if it is missing or torn, so that its work must be done again."""
-    try:
-        return read_json(path, kind, within)
-    except FormatError:  # a ValueError too, but not one of a torn file
-        raise
-    except (FileNotFoundError, ValueError):
-        return None
-
-
 def parse_json(content: bytes, kind: type[T]) -> T:
     """Decode a JSON text as a value of type `kind`: finite numbers, valid Unicode, bounded in depth and in values.
 

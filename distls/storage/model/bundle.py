@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-import google_crc32c
 import msgspec
 import numpy as np
 from numpy.lib import format as npy
@@ -25,12 +24,12 @@ from numpy.typing import NDArray
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.atomic import (
     atomic_directory,
-    canonical_json,
     remove_tree,
     subfolders,
     write_bytes,
     write_json,
 )
+from distls.storage.filesystem.checksums import crc32c, is_sealed, sealed
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, read_array_file, read_json
 
@@ -38,6 +37,7 @@ _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 _FOLDER = re.compile(r"arrays-[0-9a-f]{8}")
 _NUMBERS = "biufc"
+_SUM_BYTES = 4
 # A header is a Python literal, and the parser of CPython 3.11 fails now and then when threads call it at once
 # (SystemError: AST constructor recursion depth mismatch).
 _ONE_PARSER = threading.Lock()
@@ -74,16 +74,12 @@ def write_bundle(
         every = itertools.chain(arrays.items(), further)
         content["arrays"] = {name: _write_array(inside, name, array) for name, array in every}
         # The description last: a bundle without it does not exist.
-        write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
+        write_json(temporary / "bundle.json", sealed(content))
     # folders of earlier bundles, which nothing refers to any more
     if isinstance(folder, StorePath):
         for earlier in subfolders(folder):
             if earlier.name != content["folder"]:
                 remove_tree(earlier)
-
-
-def _checksum(content: dict[str, Any]) -> int:
-    return google_crc32c.value(canonical_json(content).encode())
 
 
 def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
@@ -94,14 +90,16 @@ def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any
             f"{name!r}, {array.dtype}: a bundle holds arrays of numbers, named by letters and digits"
         )
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    header, payload = _npy_parts(array)
+    # No sync of its own: the folder is synced as a whole before it appears.
+    write_bytes(folder / f"{name}.npy", header, payload.data, sync=False)
+    return _describe(array, crc32c(header, payload))
+
+
+def _npy_parts(array: NDArray[Any]) -> tuple[bytes, NDArray[np.uint8]]:
     header = io.BytesIO()
     npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
-    payload = array.reshape(-1).view(np.uint8)
-    # No sync of its own: the folder is synced as a whole before it appears.
-    write_bytes(folder / f"{name}.npy", header.getvalue(), payload.data, sync=False)
-    checksum = google_crc32c.value(header.getvalue())
-    checksum = google_crc32c.extend(checksum, payload) if payload.size else checksum
-    return _describe(array, checksum)
+    return header.getvalue(), array.reshape(-1).view(np.uint8)
 
 
 def _describe(array: NDArray[Any], checksum: int | None) -> dict[str, Any]:
@@ -147,7 +145,7 @@ def _read(
 def _read_description(folder: Place, kind: str, within: Place) -> _Description:
     try:
         content = read_json(folder / "bundle.json", dict[str, Any], within)
-        checksum = content.pop("crc32c", None)
+        whole = is_sealed(content)
         found = convert_json(content, _Description)
     except FormatError:
         raise
@@ -161,7 +159,7 @@ def _read_description(folder: Place, kind: str, within: Place) -> _Description:
         raise FormatError(
             f"{folder}: a {found.kind} of version {found.version}, expected a {kind} of version {_VERSION}"
         )
-    if checksum != _checksum(content):
+    if not whole:
         raise CorruptDataError(f"{folder}/bundle.json: its content does not match its checksum")
     return found
 
@@ -175,7 +173,7 @@ def _read_array(folder: Place, name: str, described: dict[str, Any], within: Pla
     except FileNotFoundError:
         raise CorruptDataError(f"{path}: missing") from None
     # the header is parsed only if the whole file matches its checksum
-    checksum = google_crc32c.value(content) if content.size else None
+    checksum = crc32c(content) if content.size else None
     array = parse_npy(content) if checksum == described.get("crc32c") else None
     if array is None or _describe(array, checksum) != described:
         raise CorruptDataError(f"{path}: its bytes do not match bundle.json")
@@ -196,3 +194,24 @@ def parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
     payload = content[header.tell() :]
     fits = dtype.kind in _NUMBERS and math.prod(shape) * dtype.itemsize == len(payload)
     return payload.view(dtype).reshape(shape) if fits and not fortran else None
+
+
+# -- arrays with their checksum behind them ----------------------------------------------------------------
+
+
+def write_npy(path: Place, name: str, array: NDArray[Any]) -> None:
+    """Write an array as an .npy file and its crc32c; with its `name`, so that it is not taken for another one."""
+    # a C-ordered array is not copied
+    header, payload = _npy_parts(np.ascontiguousarray(array))
+    # Over the header too: a changed shape is damage like any other.
+    checksum = crc32c(name.encode(), header, payload).to_bytes(_SUM_BYTES, "little")
+    write_bytes(path, header, payload.data, checksum, sync=False)
+
+
+def read_npy(path: Place, name: str, within: Place) -> NDArray[Any] | None:
+    """Return a writable array that `write_npy` has written, None if its bytes do not match its checksum."""
+    content = read_array_file(path, within)
+    payload, checksum = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
+    # Checked before the header is parsed, which is Python text.
+    sound = crc32c(name.encode(), payload).to_bytes(_SUM_BYTES, "little") == checksum.tobytes()
+    return parse_npy(payload) if sound else None

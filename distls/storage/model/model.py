@@ -16,7 +16,7 @@ from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.machine import available_memory
-from distls.storage.model.bundle import read_bundle, write_bundle
+from distls.storage.model.bundle import read_arrays, read_bundle, write_bundle
 from distls.storage.model.sparse_blocks import ARRAYS, BlockPlace, ClassBlocks
 
 _FEATURES = "features_"
@@ -245,6 +245,15 @@ def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | 
     full = np.zeros((n_features, weights.shape[1]), weights.dtype)
     full[rows] = weights
     return full
+
+
+def weights_digest(path: str | Place) -> str:
+    """Return the recorded digest of the weights of a model, which are not read; raises as `load_model`."""
+    root = place_of(path)
+    folder = root / "model" if (root / "model").is_dir() else root
+    # the description alone, which has a checksum
+    attributes, _ = read_arrays(folder, "model", set())
+    return str(attributes.get("weights_sha256"))
 
 
 def load_model(path: str | Place) -> LinearModel:

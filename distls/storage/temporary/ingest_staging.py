@@ -4,10 +4,11 @@ A chunk file holds rows of one item, grouped into buckets, so that a partition i
 chunk. Files appear atomically; a chunk is finished once its JSON sidecar exists, and a resumed ingest keeps finished
 ones. Layout of a chunk file, little-endian::
 
-    "distlsC1"  n_buckets (uint64)  table (uint32, n_buckets + 1 rows of 3)  words (uint32)
+    "distlsC2"  n_buckets (uint64)  table (uint32, n_buckets + 1 rows of 5)  words (uint32)
 
-The table gives the rows, words and values before each bucket; the words are the workers' row records. Next to it, if
-they are kept, a file holds the origins of the rows in the same order, so that a bucket's are one range too::
+The table gives the rows, words and values before each bucket, and the checksums of these words, together with the rows,
+and of the origins of these rows; the words are the workers' row records. Next to it, if they are kept, a file holds the
+origins of the rows in the same order, so that a bucket's are one range too::
 
     "distlsO1"  n_rows (uint64)  has_ids (uint64)  numbers (uint32, n_rows)  ends (int64, n_rows + 1)  ids (bytes)
 """
@@ -15,12 +16,12 @@ they are kept, a file holds the origins of the rows in the same order, so that a
 from __future__ import annotations
 
 import contextlib
-import io
-import os
-import uuid
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,27 +32,18 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.dataset import STAGING
 from distls.storage.dataset.row_origins import RowIds
 from distls.storage.errors import CorruptDataError
-from distls.storage.filesystem.atomic import (
-    canonical_json,
-    os_errors_described,
-    remove_tree,
-    write_bytes,
-    write_json,
-)
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree, write_bytes
+from distls.storage.filesystem.checksums import crc32c, read_sealed, write_sealed
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.safe_read import (
-    convert_json,
-    open_regular,
-    opened_ranges,
-    read_finished,
-    read_json,
-)
+from distls.storage.filesystem.safe_read import convert_json, opened_ranges
+from distls.storage.model.bundle import read_npy, write_npy
 
-_MAGIC = b"distlsC1"
+_MAGIC = b"distlsC2"
 _ORIGIN_MAGIC = b"distlsO1"
 _ORIGIN_BYTES = 24  # of its header
 _HEADER_BYTES = 16
-_ENTRY_BYTES = 12
+_ROWS, _WORDS, _WORDS_SUM, _ORIGINS_SUM = 0, 1, 3, 4  # columns of a table
+_ENTRY_BYTES = 20
 
 
 class _Chunk(msgspec.Struct):
@@ -96,15 +88,13 @@ class StagingArea:
 
     def write_document(self, name: str, value: Any) -> None:
         """Store the JSON document `name` (the plan, the schema), synced."""
-        write_json(self.folder / f"{name}.json", value)
+        write_sealed(self.folder / f"{name}.json", {"document": value}, sync=True)
 
     def read_document(self, name: str) -> Any | None:
-        """Return the JSON document `name`, or None when there is none."""
-        try:
-            # Within the dataset: a staged link must not lead elsewhere.
-            return read_json(self.folder / f"{name}.json", object, self.dataset)
-        except FileNotFoundError:
-            return None
+        """Return the JSON document `name`, or None when there is none that is whole."""
+        # Within the dataset: a staged link must not lead elsewhere.
+        found = read_sealed(self.folder / f"{name}.json", self.dataset)
+        return None if found is None else found["document"]
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn an OSError into a StorageError that says how to go on."""
@@ -112,57 +102,65 @@ class StagingArea:
         return os_errors_described(f"{self.dataset}: the ingest stopped", remedy)
 
     def has_array(self, name: str) -> bool:
-        """Return whether `write_array` has stored this array."""
-        return (self.folder / f"{name}.npy").exists()
+        """Return whether `write_array` has stored this array, and it is whole."""
+        with contextlib.suppress(FileNotFoundError, CorruptDataError):
+            self.read_array(name)
+            return True
+        return False
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Store an array that every task reads (fitted transforms, the allotment of a split)."""
-        path = self.folder / f"{name}.npy"
-        if isinstance(path, StorePath):
-            content = io.BytesIO()
-            # Never pickled: every array here is of numbers.
-            np.save(content, array, allow_pickle=False)
-            path.write_parts(content.getbuffer())
-            return
-        # tasks must never see half an array
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
-        with temporary.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-        temporary.replace(path)
+        write_npy(self.folder / f"{name}.npy", name, array)
 
     def read_array(self, name: str) -> NDArray[Any]:
         """Return an array stored by `write_array`, memory-mapped where it is a file."""
         path = self.folder / f"{name}.npy"
-        try:
-            if isinstance(path, StorePath):
-                return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-            # a check only: memmap opens the file by itself
-            os.close(open_regular(path, self.dataset))
-            return np.lib.format.open_memmap(path, mode="r")
-        except (EOFError, ValueError) as error:
+        if isinstance(path, StorePath):
+            array = read_npy(path, name, self.dataset)
+        else:
+            whole = _is_whole(path, name, self.dataset, path.stat().st_mtime_ns)
+            array = np.lib.format.open_memmap(path, mode="r") if whole else None
+        if array is None:
             raise CorruptDataError(
-                f"{path}: not an array ({error}); remove the unfinished data set and ingest it again"
-            ) from None
+                f"{path}: its bytes were changed; remove {self.dataset} and ingest it again"
+            )
+        return array
 
     # -- chunks ------------------------------------------------------------------------------------------
 
     def write_chunk(
-        self, name: str, table: NDArray[np.uint32], words: NDArray[np.uint32], facts: dict[str, Any]
+        self,
+        name: str,
+        table: NDArray[np.uint32],
+        words: NDArray[np.uint32],
+        facts: dict[str, Any],
+        origins: tuple[NDArray[np.uint32], RowIds | None] | None = None,
     ) -> dict[str, Any]:
-        """Write a chunk and its sidecar: `facts`, returned with ``name`` and ``bytes``.
+        """Write a chunk and its sidecar: `facts`, returned with ``name``, ``bytes`` and the checksum of its ``table``.
 
-        The table is uint32 (n_buckets + 1, 3), words are uint32 (n_words,).
+        The table is uint32 (n_buckets + 1, 3), words are uint32 (n_words,). `origins` are the numbers and the ids of
+        its rows, if they are kept.
         """
-        path = self._chunk_path(name)
+        path, words = self._chunk_path(name), _little(words)
+        full = np.zeros((len(table), _ENTRY_BYTES // 4), dtype="<u4")
+        full[:, : table.shape[1]] = table
+        rows = table[:, _ROWS].tolist()
+        full[:, _WORDS_SUM] = _running(crc32c(name.encode()), (words, table[:, _WORDS].tolist()))
+        if origins is not None:
+            self._write_origins(name, *origins)
+            full[:, _ORIGINS_SUM] = _running(crc32c(name.encode()), *_origin_cuts(rows, *origins))
+        # A segment has rows too, which its checksum cannot tell from others by its words alone.
+        full[:, _WORDS_SUM] ^= full[:, _ROWS]
         header = _MAGIC + (len(table) - 1).to_bytes(8, "little")
-        write_bytes(path, header, _bytes_of(table), _bytes_of(words), sync=False)
-        facts = {**facts, "name": name, "bytes": _HEADER_BYTES + table.nbytes + words.nbytes}
+        write_bytes(path, header, _bytes_of(full), _bytes_of(words), sync=False)
+        size = _HEADER_BYTES + full.nbytes + words.nbytes
+        facts = {**facts, "name": name, "bytes": size, "table": crc32c(full)}
         # the sidecar last: it marks the chunk as finished
-        write_bytes(path.with_suffix(".json"), canonical_json(facts).encode(), sync=False)
+        write_sealed(path.with_suffix(".json"), facts)
         return facts
 
-    def write_chunk_origins(self, name: str, numbers: NDArray[np.uint32], ids: RowIds | None) -> None:
-        """Write the origins of a chunk's rows, in its order; before the chunk, whose sidecar covers them."""
+    def _write_origins(self, name: str, numbers: NDArray[np.uint32], ids: RowIds | None) -> None:
+        """Write the origins of a chunk's rows, in its order."""
         # Without ids both arrays are empty, and take no room.
         ends = np.empty(0, dtype=np.int64) if ids is None else ids.ends
         text = np.empty(0, dtype=np.uint8) if ids is None else ids.text
@@ -176,26 +174,17 @@ class StagingArea:
         parts = (np.ascontiguousarray(array).data.cast("B") for array in arrays if array.size)
         write_bytes(self._origin_path(name), header, *parts, sync=False)
 
-    def read_chunk_origins(
-        self, name: str, start: int, stop: int
-    ) -> tuple[NDArray[np.uint32], RowIds | None]:
-        """Return numbers and ids of the rows start, ..., stop - 1 of a chunk."""
-        path = self._origin_path(name)
-        with opened_ranges(path, self.dataset) as read:
-            header = _part(read, 0, _ORIGIN_BYTES)
-            n_rows, has_ids = int.from_bytes(header[8:16], "little"), header[16:] != bytes(8)
-            # A header that was cut short, or is of another file.
-            if header[:8] != _ORIGIN_MAGIC or not 0 <= start <= stop <= n_rows:
-                raise _foreign(path)
-            numbers = np.frombuffer(_part(read, _ORIGIN_BYTES + 4 * start, 4 * (stop - start)), dtype="<u4")
-            if not has_ids:
-                return numbers, None
-            ends_at = _ORIGIN_BYTES + 4 * (n_rows + n_rows % 2)
-            ends = np.frombuffer(_part(read, ends_at + 8 * start, 8 * (stop - start + 1)), dtype="<i8")
-            # Offsets are of the whole chunk; those returned start at zero.
-            first, last = int(ends[0]), int(ends[-1])
-            text = _part(read, ends_at + 8 * (n_rows + 1) + first, last - first)
-            return numbers, RowIds(np.frombuffer(text, dtype=np.uint8), ends - first)
+    def read_origins(self, segment: Segment) -> tuple[NDArray[np.uint32], RowIds | None]:
+        """Return numbers and ids of the rows of a segment."""
+        with self._opened(segment.chunk, self._chunk_path(segment.chunk)) as read:
+            table = _entries(read, segment)
+        rows = table[:, _ROWS].astype(np.int64)
+        with self._opened(segment.chunk, self._origin_path(segment.chunk)) as read:
+            numbers, ids = _read_origins(read, int(rows[0]), int(rows[-1]))
+            cuts = _origin_cuts((rows - rows[0]).tolist(), numbers, ids)
+            if _running(int(table[0, _ORIGINS_SUM]), *cuts)[-1] != table[-1, _ORIGINS_SUM]:
+                raise CorruptDataError("its checksum")
+        return numbers, ids
 
     def _origin_path(self, name: str) -> Place:
         return self.folder / "chunks" / f"{name}.rows"
@@ -206,8 +195,7 @@ class StagingArea:
 
     def write_item(self, number: int, summary: dict[str, Any]) -> None:
         """Record that all chunks of item `number` are finished."""
-        path = self.folder / "items" / f"{number:06d}.json"
-        write_bytes(path, canonical_json(summary).encode(), sync=False)
+        write_sealed(self.folder / "items" / f"{number:06d}.json", summary)
 
     def read_item(self, number: int) -> dict[str, Any] | None:
         """Return the summary of an item if all its chunks exist, else None."""
@@ -215,33 +203,38 @@ class StagingArea:
 
     def _whole(self, name: str, chunks: Callable[[Any], Sequence[_Chunk]]) -> dict[str, Any] | None:
         """Return a JSON document if the chunks that it names are there with their sizes, else None."""
-        found = read_finished(self.folder / f"{name}.json", dict[str, Any], self.dataset)
+        found = read_sealed(self.folder / f"{name}.json", self.dataset)
         with contextlib.suppress(FileNotFoundError, ValueError):
             sizes = [(self._chunk_path(c.name).stat().st_size, c.bytes) for c in chunks(found)]
             # Size tells a whole chunk: it was written under another name and renamed.
             return found if all(size == wanted for size, wanted in sizes) else None
         return None
 
-    def read_table(self, name: str) -> NDArray[np.uint32]:
-        """Return a chunk's table, shape (n_buckets + 1, 3)."""
-        path = self._chunk_path(name)
-        with opened_ranges(path, self.dataset) as read:
-            n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), str(path))
-            n_bytes = (n_buckets + 1) * _ENTRY_BYTES
+    def read_table(self, facts: dict[str, Any]) -> NDArray[np.uint32]:
+        """Return the table of the chunk with these facts, shape (n_buckets + 1, 3)."""
+        path = self._chunk_path(facts["name"])
+        with self._opened(facts["name"], path) as read:
+            n_buckets = _read_header(read)
             # before memory is allocated
-            if n_bytes > path.stat().st_size:
-                raise _foreign(path)
-            return np.frombuffer(_part(read, _HEADER_BYTES, n_bytes), dtype="<u4").reshape(-1, 3)
+            if (n_buckets + 1) * _ENTRY_BYTES > path.stat().st_size:
+                raise CorruptDataError("its size")
+            table = _entries(read, Segment(facts["name"], 0, n_buckets))
+            if crc32c(table) != facts["table"]:
+                raise CorruptDataError("its table")
+            return table[:, :_WORDS_SUM]
 
-    def read_table_rows(self, segment: Segment) -> tuple[int, int]:
-        """Return the first row of a segment in its chunk, and the row after its last."""
-        path = self._chunk_path(segment.chunk)
-        with opened_ranges(path, self.dataset) as read:
-            first, last = (
-                int.from_bytes(_part(read, _HEADER_BYTES + bucket * _ENTRY_BYTES, 4), "little")
-                for bucket in (segment.start, segment.stop)
-            )
-        return first, last
+    @contextlib.contextmanager
+    def _opened(self, chunk: str, path: Place) -> Iterator[Callable[[int, memoryview], int]]:
+        """Yield the reads of a file of a chunk, which is written again by the next ingest if the file is damaged."""
+        try:
+            with opened_ranges(path, self.dataset) as read:
+                yield read
+        except (CorruptDataError, FileNotFoundError):
+            # what is not there is not finished
+            self._chunk_path(chunk).unlink(missing_ok=True)
+            raise CorruptDataError(
+                f"{path}: missing, changed since it was written, or not a staged chunk; run the same ingest again"
+            ) from None
 
     def read_segments(
         self, segments: Sequence[Segment], n_words: int, pool: BufferPool
@@ -263,19 +256,19 @@ class StagingArea:
     def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:
         """Read one segment to the start of `into`; return its rows and words."""
         # called partitions x chunks times: three reads each, without a file object
-        with opened_ranges(self._chunk_path(segment.chunk), self.dataset) as read:
-            n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), segment.chunk)
-            entries_at = _HEADER_BYTES + segment.start * _ENTRY_BYTES
-            entries = _part(read, entries_at, (segment.stop - segment.start + 1) * _ENTRY_BYTES)
-            table = np.frombuffer(entries, dtype="<u4")
+        with self._opened(segment.chunk, self._chunk_path(segment.chunk)) as read:
+            n_buckets, table = _read_header(read), _entries(read, segment)
             # The table's second column counts words before each bucket.
-            first, size = int(table[1]), int(table[-2]) - int(table[1])
-            words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES + 4 * first
-            if size <= len(into) and size and read(words_at, into[:size].data.cast("B")) < 4 * size:
-                raise CorruptDataError(
-                    f"staged chunk {segment.chunk} was cut short; remove the unfinished data set"
-                )
-            return int(table[-3]) - int(table[0]), size
+            first, last = table[0].tolist(), table[-1].tolist()
+            size = last[_WORDS] - first[_WORDS]
+            # Of more than is expected the caller says so.
+            if 0 <= size <= len(into):
+                words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES + 4 * first[_WORDS]
+                _fill(read, words_at, into[:size])
+                found = crc32c(into[:size], after=first[_WORDS_SUM] ^ first[_ROWS])
+                if found != last[_WORDS_SUM] ^ last[_ROWS]:
+                    raise CorruptDataError("its checksum")
+            return last[_ROWS] - first[_ROWS], size
 
     def _chunk_path(self, name: str) -> Place:
         return self.folder / "chunks" / f"{name}.bin"
@@ -284,30 +277,87 @@ class StagingArea:
 
     def write_record(self, part: str, index: int, record: dict[str, Any]) -> None:
         """Record that partition `index` of the dataset `part` is written."""
-        text = canonical_json(record).encode()
-        write_bytes(self.folder / "partitions" / f"{part}-{index:08d}.json", text, sync=False)
+        write_sealed(self.folder / "partitions" / f"{part}-{index:08d}.json", record)
 
     def read_record(self, part: str, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
-        path = self.folder / "partitions" / f"{part}-{index:08d}.json"
-        return read_finished(path, dict[str, Any], self.dataset)
+        return read_sealed(self.folder / "partitions" / f"{part}-{index:08d}.json", self.dataset)
 
 
-def _bytes_of(array: NDArray[np.uint32]) -> memoryview:
-    return np.ascontiguousarray(array, dtype="<u4").data.cast("B") if array.size else memoryview(b"")
+# -- the bytes of chunks ---------------------------------------------------------------------------------
 
 
-def _part(read: Callable[[int, memoryview], int], at: int, size: int) -> bytes:
-    found = bytearray(size)
-    return bytes(found[: read(at, memoryview(found))])
+def _little(array: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
-def _foreign(path: Place | str) -> CorruptDataError:
-    return CorruptDataError(f"{path}: not a staged chunk; remove the unfinished data set and ingest it again")
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
-def _read_header(header: bytes, path: str) -> int:
+def _running(first: int, *cuts: tuple[NDArray[Any], Sequence[int]]) -> list[int]:
+    """Return the checksum before each bucket and behind the last, of arrays that buckets cut at these places."""
+    sums = [first]
+    for pieces in zip(*([array[a:b] for a, b in pairwise(places)] for array, places in cuts), strict=True):
+        sums.append(crc32c(*pieces, after=sums[-1]))
+    return sums
+
+
+def _origin_cuts(
+    rows: list[int], numbers: NDArray[np.uint32], ids: RowIds | None
+) -> list[tuple[NDArray[Any], Sequence[int]]]:
+    """Return the arrays of origins, and where buckets that begin at these rows cut them."""
+    if ids is None:
+        return [(numbers, rows)]
+    # sizes, since ends count from the first id of what is read
+    return [(numbers, rows), (np.diff(ids.ends), rows), (ids.text, ids.ends[rows].tolist())]
+
+
+def _fill(read: Callable[[int, memoryview], int], at: int, into: NDArray[Any]) -> NDArray[Any]:
+    if len(into) and read(at, into.view(np.uint8).data) < into.nbytes:
+        raise CorruptDataError("it was cut short")
+    return into
+
+
+def _read_header(read: Callable[[int, memoryview], int]) -> int:
+    """Return the number of buckets of a chunk."""
+    header = _fill(read, 0, np.empty(_HEADER_BYTES, np.uint8)).tobytes()
     # The magic bytes first: what follows is read by their layout.
-    if len(header) != _HEADER_BYTES or header[:8] != _MAGIC:
-        raise _foreign(path)
+    if header[:8] != _MAGIC:
+        raise CorruptDataError("its first bytes")
     return int.from_bytes(header[8:], "little")
+
+
+def _entries(read: Callable[[int, memoryview], int], segment: Segment) -> NDArray[np.uint32]:
+    """Return the rows of a chunk's table from the first bucket of a segment to that behind its last."""
+    n, width = segment.stop - segment.start + 1, _ENTRY_BYTES // 4
+    at = _HEADER_BYTES + segment.start * _ENTRY_BYTES
+    return _fill(read, at, np.empty(n * width, dtype="<u4")).reshape(n, width)
+
+
+def _read_origins(
+    read: Callable[[int, memoryview], int], start: int, stop: int
+) -> tuple[NDArray[np.uint32], RowIds | None]:
+    """Return numbers and ids of the rows start, ..., stop - 1 of a chunk."""
+    header = _fill(read, 0, np.empty(_ORIGIN_BYTES, np.uint8)).tobytes()
+    n_rows, has_ids = int.from_bytes(header[8:16], "little"), header[16:] != bytes(8)
+    # A header of another file.
+    if header[:8] != _ORIGIN_MAGIC or not 0 <= start <= stop <= n_rows:
+        raise CorruptDataError("its first bytes")
+    numbers = _fill(read, _ORIGIN_BYTES + 4 * start, np.empty(stop - start, dtype="<u4"))
+    if not has_ids:
+        return numbers, None
+    ends_at = _ORIGIN_BYTES + 4 * (n_rows + n_rows % 2)
+    ends = _fill(read, ends_at + 8 * start, np.empty(stop - start + 1, dtype="<i8"))
+    # Offsets are of the whole chunk; those returned start at zero.
+    first, size = int(ends[0]), int(ends[-1] - ends[0])
+    if not 0 <= size < 2**40:
+        raise CorruptDataError("its offsets")
+    text = _fill(read, ends_at + 8 * (n_rows + 1) + first, np.empty(size, np.uint8))
+    return numbers, RowIds(text, ends - first)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_whole(path: Path, name: str, within: Path, stamp: int) -> bool:
+    """Return whether an array's file is what was written at this time; looked at once by each process."""
+    return read_npy(path, name, within) is not None

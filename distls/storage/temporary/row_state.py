@@ -6,23 +6,17 @@ replaced atomically, carry a checksum and are not synced: a solver can recompute
 
 from __future__ import annotations
 
-import io
 import re
 import threading
 from typing import Any
 
-import google_crc32c
-import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
-from distls.storage.filesystem.atomic import write_bytes
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import read_array_file
-from distls.storage.model.bundle import parse_npy
+from distls.storage.model.bundle import read_npy, write_npy
 
 _KEPT_VERSIONS = 2
-_CHECKSUM_BYTES = 4
 _NAME = re.compile(r"(\d{8})-(\d{6,})\.npy")
 # A state that is kept in memory, for this thread alone: of the rows on which kernels are compiled.
 IN_MEMORY = "memory:"
@@ -30,9 +24,13 @@ _LOCAL = threading.local()
 
 
 class RowState:
-    """The folder RUN/state on a worker, or a folder in it, created with the first array."""
+    """The folder RUN/state on a worker, or a folder in it, created with the first array.
 
-    def __init__(self, state: str | Place, kind: str = "") -> None:
+    Arrays are those of the `owner` alone, a digest of the fit that stores them.
+    """
+
+    def __init__(self, state: str | Place, kind: str = "", owner: str = "") -> None:
+        self._owner = owner
         self._memory = _LOCAL.__dict__.setdefault(kind, {}) if state == IN_MEMORY else None
         self._state = place_of(state)
         self.folder = self._state / kind if kind else self._state
@@ -51,16 +49,9 @@ class RowState:
         if self._memory is not None:
             self._memory[index, version] = array.copy()
             return
-        # a C-ordered array is not copied
-        array = np.ascontiguousarray(array)
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-        body = array.reshape(-1).view(np.uint8)
         for folder in (self._state, self.folder):  # without parents: a run that was removed is not made again
             folder.mkdir(exist_ok=True)
-        # Over the header too: a changed shape is damage like any other.
-        checksum = _extended(google_crc32c.value(header.getvalue()), body).to_bytes(_CHECKSUM_BYTES, "little")
-        write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
+        write_npy(self._path(index, version), self._name(index, version), array)
 
     def drop(self, index: int, version: int) -> None:
         """Delete the array of partition `index` that was stored as `version`, if there is one."""
@@ -85,9 +76,9 @@ class RowState:
         """
         path = self._path(index, version)
         try:
-            # a torn read looks like damage; a second one costs less than computing the state anew
-            array = self._whole(path) if self._memory is None else self._memory[index, version].copy()
-            array = self._whole(path) if array is None else array
+            array = (
+                self._whole(index, version) if self._memory is None else self._memory[index, version].copy()
+            )
         except KeyError:
             raise StateLostError(f"{path}: missing") from None
         except FileNotFoundError:
@@ -99,13 +90,16 @@ class RowState:
             raise StateLostError(f"{path}: {array.dtype} of shape {array.shape} where others are expected")
         return array
 
-    def _whole(self, path: Place) -> NDArray[Any] | None:
+    def _whole(self, index: int, version: int) -> NDArray[Any] | None:
         """Return the array of a file, None if the bytes do not match their checksum."""
-        content = read_array_file(path, self.folder)
-        payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
-        # Checked before the header is parsed, which is Python text.
-        sound = _extended(0, payload).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
-        return parse_npy(payload) if sound else None
+        name, path = self._name(index, version), self._path(index, version)
+        # a torn read looks like damage; a second one costs less than computing the state anew
+        # Files of earlier versions are without a name.
+        found = (read_npy(path, each, self.folder) for each in (name, name, ""))
+        return next((array for array in found if array is not None), None)
+
+    def _name(self, index: int, version: int) -> str:
+        return f"{self._owner} {self.folder.name} {index} {version}"
 
     def holds(
         self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
@@ -116,7 +110,3 @@ class RowState:
         except StateLostError:
             return False
         return True
-
-
-def _extended(checksum: int, content: NDArray[np.uint8]) -> int:
-    return google_crc32c.extend(checksum, content) if content.size else checksum

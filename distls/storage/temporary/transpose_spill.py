@@ -1,7 +1,7 @@
 """The temporary files of a transposition, under DATASET/.columns: plan, groups of rows, finished shards.
 
 Files appear atomically, and the same command resumes with those it finds. The file of a group is a concatenation of
-the workers' arrays, little-endian.
+the workers' arrays, little-endian, and of the checksums of its blocks.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import CorruptDataError
-from distls.storage.filesystem.atomic import (
-    canonical_json,
-    os_errors_described,
-    remove_tree,
-    write_bytes,
-    write_json,
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree, write_bytes
+from distls.storage.filesystem.checksums import (
+    block_sums,
+    checked_range,
+    content_bytes,
+    read_sealed,
+    write_sealed,
 )
 from distls.storage.filesystem.locks import DATASET_LOCK, locked
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import opened_ranges, read_finished
+from distls.storage.filesystem.safe_read import opened_ranges
 
 _FOLDER = ".columns"
 
@@ -35,6 +36,7 @@ class SpillArea:
     """The temporary files in the dataset at `dataset`."""
 
     dataset: Place
+    fingerprint: str = ""  # of the dataset, for who writes or reads groups
 
     @property
     def folder(self) -> Place:
@@ -57,11 +59,11 @@ class SpillArea:
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Store the plan, synced."""
-        write_json(self.folder / "plan.json", plan)
+        write_sealed(self.folder / "plan.json", plan, sync=True)
 
     def read_plan(self) -> dict[str, Any] | None:
         """Return the stored plan, or None."""
-        return read_finished(self.folder / "plan.json", dict[str, Any], self.dataset)
+        return read_sealed(self.folder / "plan.json", self.dataset)
 
     def end(self) -> None:
         """Delete the plan: the rest is useless after the rename that follows."""
@@ -95,28 +97,34 @@ class SpillArea:
         return self.folder / "groups" / f"{number:08d}.bin"
 
     def group_bytes(self, number: int) -> int:
-        """Return the size of a finished group's file; -1 when there is none."""
+        """Return the bytes of the arrays of a finished group; -1 when there is none."""
         try:
-            return self._group(number).stat().st_size
+            return content_bytes(self._group(number).stat().st_size)
         except FileNotFoundError:
             # No file has this size, so it equals no expected one.
             return -1
 
     def write_group(self, number: int, *arrays: NDArray[Any]) -> None:
         """Write the arrays of a group."""
-        write_bytes(self._group(number), *map(_little, arrays), sync=False)
+        parts = [*map(_little, arrays)]
+        sums = block_sums(self._name(number), *parts)
+        write_bytes(self._group(number), *(part.data for part in (*parts, _little(sums))), sync=False)
 
     @contextlib.contextmanager
     def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
         """Yield a function that fills an array from an offset in the group's file; raises CorruptDataError."""
-        with opened_ranges(self._group(number), self.dataset) as read:
-            yield lambda at, into: self._fill(read, at, into)
+        name, size = self._name(number), self.group_bytes(number)
 
-    def _fill(self, read: Callable[[int, memoryview], int], at: int, into: NDArray[Any]) -> None:
-        view = into.reshape(-1).view(np.uint8).data
-        # A short file: kernels would read what is left in the buffer.
-        if read(at, view) < len(view):
-            raise self.damaged()
+        def fill(at: int, into: NDArray[Any]) -> None:
+            # What is short or changed would lead kernels out of bounds, or to other shards.
+            if not checked_range(read, name, size, at, into.reshape(-1).view(np.uint8)):
+                raise self.damaged()
+
+        with opened_ranges(self._group(number), self.dataset) as read:
+            yield fill
+
+    def _name(self, number: int) -> str:
+        return f"{self.fingerprint} {number}"
 
     def damaged(self) -> CorruptDataError:
         """Return the error of temporary files that were changed."""
@@ -129,13 +137,13 @@ class SpillArea:
 
     def write_record(self, index: int, record: dict[str, Any]) -> None:
         """Record that shard `index` is written."""
-        write_bytes(self._record(index), canonical_json(record).encode(), sync=False)
+        write_sealed(self._record(index), record)
 
     def read_record(self, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
-        return read_finished(self._record(index), dict[str, Any], self.dataset)
+        return read_sealed(self._record(index), self.dataset)
 
 
-def _little(array: NDArray[Any]) -> memoryview:
+def _little(array: NDArray[Any]) -> NDArray[np.uint8]:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return little.reshape(-1).view(np.uint8).data
+    return little.reshape(-1).view(np.uint8)

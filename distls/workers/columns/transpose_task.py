@@ -66,7 +66,7 @@ def turn_group(spec: TransposeSpec, group: RowGroup) -> None:
     """Write the rows of a group by columns, unless an earlier attempt did."""
     # file, sparse: column offsets (int64, n_features + 1), row numbers, values; dense: values (n_features, n_rows)
     dataset = open_ref(spec.data)
-    spill = SpillArea(dataset.path)
+    spill = SpillArea(dataset.path, dataset.fingerprint)
     with spill.guard(), borrowed_buffers() as pool:
         # A file of the right size is whole: it appears by a rename.
         if spill.group_bytes(group.number) != _group_bytes(dataset, group):
@@ -133,7 +133,7 @@ def column_counts_of(
     dataset: Dataset, groups: Sequence[RowGroup], start: int, stop: int
 ) -> NDArray[np.int64]:
     """Count the values of columns start, ..., stop - 1 in all groups of sparse rows, shape (stop - start,)."""
-    spill, counts = SpillArea(dataset.path), np.zeros(stop - start, dtype=np.int64)
+    spill, counts = SpillArea(dataset.path, dataset.fingerprint), np.zeros(stop - start, dtype=np.int64)
     # Starts of the wanted columns only, of each group.
     starts = np.empty(stop - start + 1, dtype=np.int64)
     for group in groups:
@@ -154,7 +154,7 @@ def column_counts_of(
 def write_bundle(spec: TransposeSpec, bundle: Bundle) -> list[dict[str, Any]]:
     """Write the shards of a bundle, unless an earlier attempt did; return the fields of each `ShardRecord`."""
     dataset = open_ref(spec.data)
-    spill = SpillArea(dataset.path)
+    spill = SpillArea(dataset.path, dataset.fingerprint)
     with spill.guard(), borrowed_buffers() as pool:
         finished = [spill.read_record(bundle.first + k) for k in range(len(bundle.cuts) - 1)]
         # All shards of the bundle or none: they come from the same read.
@@ -189,7 +189,7 @@ def _gathered_sparse(
     dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool
 ) -> CscColumns:
     """Return the columns of a bundle, each group's rows appended to those before."""
-    spill, first = SpillArea(dataset.path), bundle.cuts[0]
+    spill, first = SpillArea(dataset.path, dataset.fingerprint), bundle.cuts[0]
     counts = column_counts_of(dataset, groups, first, bundle.cuts[-1])
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64, copy=False)
     rows, data = _pairs(dataset.meta, int(indptr[-1]), pool, "whole")
@@ -211,7 +211,7 @@ def _gathered_dense(
     dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool
 ) -> DenseColumns:
     """Return the columns of a bundle, shape (n_columns, n_rows)."""
-    spill, dtype = SpillArea(dataset.path), np.dtype(dataset.meta.dtype)
+    spill, dtype = SpillArea(dataset.path, dataset.fingerprint), np.dtype(dataset.meta.dtype)
     first, n_columns = bundle.cuts[0], bundle.cuts[-1] - bundle.cuts[0]
     values = _taken(pool, "whole.data", (n_columns, dataset.meta.n_rows), dtype)
     for group in groups:

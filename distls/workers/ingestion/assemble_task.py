@@ -213,8 +213,7 @@ def _piece_sources(spec: AssemblySpec, facts: OriginFacts, taken: _Taken) -> Row
     number_of = {name: number for number, name in enumerate(spec.chunks)}
     rows, files, ids = [], [], []
     for segment in taken.piece.segments(spec):
-        table = spec.staging.read_table_rows(segment)
-        numbers, own_ids = spec.staging.read_chunk_origins(segment.chunk, *table)
+        numbers, own_ids = spec.staging.read_origins(segment)
         file, first = spec.chunk_starts[number_of[segment.chunk]]
         # Numbers count within an item; the file may begin with other items.
         rows.append(numbers.astype(facts.dtype) + np.dtype(facts.dtype).type(first))

@@ -131,10 +131,10 @@ def _write_batch(
     words = pool.take("sorted", batch.words.nbytes).view(np.uint32)
     extra = _extra_words(spec, item, part, batch, labels, offsets)
     buckets = _buckets(spec, item, part, n_rows)
+    origins = None
     if numbers is not None:
         order = np.argsort(buckets, kind="stable")  # as sort_records sorts them
-        ids = None if batch.ids is None else take_ids(batch.ids, order)
-        spec.staging.write_chunk_origins(_chunk_name(item, part), numbers[order], ids)
+        origins = numbers[order], None if batch.ids is None else take_ids(batch.ids, order)
     sort_records(batch.words, batch.row_at, buckets, extra, table, words)
     # Totals are the last row of the table.
     facts["nnz"] = int(table[-1, 2])
@@ -142,7 +142,7 @@ def _write_batch(
         spec.staging.write_document(f"words-{_chunk_name(item, part)}", sorted(batch.column_words.items()))
     # With the chunk: a resumed item starts exactly behind it.
     facts["progress"] = asdict(progress)
-    return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts)
+    return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts, origins)
 
 
 def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[Doubles, Ints]:

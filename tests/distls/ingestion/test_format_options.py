@@ -15,6 +15,7 @@ from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format_options import FormatOptions
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import IncompleteError, ParameterError
+from distls.storage.filesystem.checksums import write_sealed
 from distls.testing.formats import Dying, Killed
 
 TABLE = "id;x;kind;y\n1;2;a;0\n2;;b;1\n3;4;a;1\n4;7;c;0\n"
@@ -116,7 +117,7 @@ def test_the_stored_plan_has_the_options_of_all_formats(tmp_path):
     with pytest.raises(Killed):
         ingest(tmp_path / "a.svm", tmp_path / "d", executor=Dying(3))
     (path,) = (tmp_path / "d").rglob("plan.json")
-    stored = json.loads(path.read_text())["options"]
+    stored = json.loads(path.read_text())["document"]["options"]
     shared = {
         *("format", "n_features", "multilabel", "unlabelled", "target", "transform", "like", "split"),
         *("partition_size", "compress", "dtype", "shuffle", "seed", "on_error", "row_numbers"),
@@ -125,7 +126,7 @@ def test_the_stored_plan_has_the_options_of_all_formats(tmp_path):
     assert stored["format"] == "svmlight"
     assert len(format_names()) == 9
     # one that another version of distls wrote is not gone on with
-    stored_more = {**json.loads(path.read_text()), "version": 2}
-    path.write_text(json.dumps(stored_more))
+    document = {**json.loads(path.read_text())["document"], "version": 2}
+    write_sealed(path, {"document": document})
     with pytest.raises(IncompleteError, match="it was made by another version of distls; give the same"):
         ingest(tmp_path / "a.svm", tmp_path / "d")

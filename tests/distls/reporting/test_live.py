@@ -13,7 +13,8 @@ from helpers import SECONDS, labelled_rows, write_dataset
 from distls.reporting.live import LiveReport
 from distls.storage.errors import FormatError
 from distls.training.fitting import fit
-from distls.training.run_folder import Run, RunConfig
+from distls.training.run_config import RunConfig
+from distls.training.run_folder import Run
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from distls.reporting.run_record import fit_command, read_run
 from distls.reporting.run_report import make_report, write_report
 from distls.storage.errors import BadInputError, FormatError, MismatchError, StorageError
 from distls.training.fitting import fit
-from distls.training.run_folder import Run, RunConfig
+from distls.training.run_config import RunConfig
+from distls.training.run_folder import Run
 
 EVIL, EVIL_COLUMN = "<script>alert(1)</script>", "<img src=x onerror=alert(2)>"
 

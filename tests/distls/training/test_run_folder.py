@@ -23,7 +23,8 @@ from distls.storage.errors import CorruptDataError, FormatError, MismatchError, 
 from distls.training import setting_fit
 from distls.training.callbacks import Checkpointer, History
 from distls.training.fitting import fit, resume
-from distls.training.run_folder import Run, RunConfig, is_run
+from distls.training.run_config import RunConfig
+from distls.training.run_folder import Run, is_run
 from distls.workers.prediction.predictor import LinearPredictor
 
 CONFIG = RunConfig(method="mcid", dataset="/data", dataset_fingerprint="", seed=0, grid=[{}])
@@ -65,7 +66,7 @@ def test_the_configuration_is_stored_member_by_member(run: Run) -> None:
     written = json.loads((run.path / "config.json").read_text())
     assert set(written) == {
         "format_version", "method", "dataset", "dataset_fingerprint", "seed", "passes", "tol", "rtol", "max_seconds",
-        "eval", "eval_every", "patience", "select", "grid",
+        "eval", "eval_every", "patience", "select", "grid", "request", "crc32c",
     }  # fmt: skip
     assert (written["format_version"], written["grid"], written["tol"]) == (1, [{}], None)
     assert "selected_on" not in written  # of child runs only
@@ -176,7 +177,7 @@ def test_patience_without_evaluation_data_is_refused(run: Run) -> None:
 def test_a_status_of_other_types(run: Run, changes: dict[str, Any]) -> None:
     known = {"status": "CONVERGED", "passes": 2, "seconds": 0.5, "objective": 1.0}
     run.write_status(known)
-    assert run.status == known
+    assert run.status == known | {"request": run.request}
     run.write_status(known | changes)
     with pytest.raises(FormatError, match=r"status\.json was not written by distls"):
         _ = run.status
@@ -337,9 +338,27 @@ def test_a_checkpoint_of_another_request_is_refused(run: Run, changes: dict[str,
     changed = Run.open(run.path)
     changed.write_config(msgspec.structs.replace(CONFIG, passes=99))  # limits make no states
     assert newest_of(changed) is not None
-    run.write_config(msgspec.structs.replace(CONFIG, **changes))
+    path, before = run.path / "config.json", (run.path / "config.json").read_bytes()
+    path.write_text(json.dumps({**json.loads(before), **changes}))
     with pytest.raises(FormatError, match=r"config\.json was changed"):
         newest_of(Run.open(run.path))
+    # as earlier versions wrote it
+    path.write_text(json.dumps(json.loads(before) | changes | {"request": None, "crc32c": None}))
+    with pytest.raises(FormatError, match=r"config\.json was changed"):
+        newest_of(Run.open(run.path))
+
+
+def test_a_checkpoint_of_another_run_is_set_aside(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    saved(run, 7)
+    other = Run.create(run.path.with_name("other"), msgspec.structs.replace(CONFIG, seed=1))
+    saved(other, 1)
+    (run.path / "checkpoints" / "round-000007").rename(other.path / "checkpoints" / "round-000007")
+    found = newest_of(other)
+    assert found is not None
+    assert found.state.round == 1
+    assert "a checkpoint of another fit" in caplog.text
+    assert (other.path / "other-checkpoints" / "round-000007" / "bundle.json").exists()
+    assert len(other.checkpoints()) == 1
 
 
 def test_a_damaged_checkpoint_is_refused(run: Run) -> None:

@@ -93,7 +93,7 @@ def test_a_torn_read_is_repeated(state: RowState, monkeypatch: pytest.MonkeyPatc
         reads.append(len(whole))
         return whole[: len(whole) // 2] if len(reads) == 1 else whole
 
-    monkeypatch.setattr("distls.storage.temporary.row_state.read_array_file", torn)
+    monkeypatch.setattr("distls.storage.model.bundle.read_array_file", torn)
     assert state.read(0, 1).tolist() == list(range(12))
     assert len(reads) == 2
 

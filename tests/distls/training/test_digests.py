@@ -1,0 +1,101 @@
+"""What a run depends on may not be another one when it is resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.solvers.events import RoundEvent
+from distls.storage.errors import FormatError, MismatchError
+from distls.training.fitting import fit, resume
+
+
+class Stop:
+    """Interrupts a fit after its second round."""
+
+    def on_start(self, start: object) -> None:
+        pass
+
+    def on_round(self, event: RoundEvent) -> None:
+        if event.record["round"] == 2:
+            raise KeyboardInterrupt
+
+    def on_end(self, status: object, state: object) -> None:
+        pass
+
+
+def _half(folder: Path, **asked: Any) -> Path:
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            "mcid",
+            folder / "data",
+            folder / "run",
+            passes=4,
+            callbacks=[Stop()],
+            checkpoint_seconds=0,
+            **asked,
+        )
+    return folder / "run"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, seed in (("data", 0), ("beside", 1), ("other", 2)):
+        write_dataset(tmp_path / name, *labelled_rows(200, 12, 3, seed=seed), partition_rows=50)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["eval_data", "select", "calibrate", "init"])
+def test_what_was_replaced_is_named_and_what_is_put_back_goes_on(folder: Path, name: str) -> None:
+    beside, other, asked = folder / "beside", folder / "other", {}
+    if name == "init":
+        for place in (beside, other):
+            fit("mcid", place, folder / f"{place.name}-run", passes=1)
+        beside, other = folder / "beside-run", folder / "other-run"
+        asked["params"] = {"init": str(beside)}
+    else:
+        asked[name] = beside
+        if name == "select":
+            asked["params"] = {"alpha": [1e-3, 1e-2]}
+    run = _half(folder, **asked)
+    shutil.move(beside, folder / "kept")
+    shutil.copytree(other, beside)
+    with pytest.raises(MismatchError, match="not what this run was started with"):
+        resume(run)
+    shutil.rmtree(beside)
+    shutil.move(folder / "kept", beside)
+    assert resume(run).model is not None
+
+
+def test_a_bit_of_a_limit_is_refused_and_an_edit_is_said(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = _half(folder)
+    path, text = folder / "run" / "config.json", (folder / "run" / "config.json").read_text()
+    path.write_text(text.replace('"passes": 4', '"passes": 5'))
+    with pytest.raises(FormatError, match="does not match its checksum"):
+        resume(run)
+    path.write_text(text.replace('"passes": 4', '"passes": 11'))
+    assert resume(run).passes == 11
+    assert "was edited" in caplog.text
+
+
+def test_a_parameter_that_the_method_has_gained_since_takes_its_default(folder: Path) -> None:
+    undisturbed = fit("mcid", folder / "data", passes=4).record["weights_sha256"]
+    run = _half(folder)
+    path = run / "config.json"
+    config = json.loads(path.read_text())
+    # as earlier versions wrote it, without a parameter, and checkpoints that do not name their request
+    del config["grid"][0]["average"], config["request"], config["crc32c"], config["digests"]
+    path.write_text(json.dumps(config))
+    status = json.loads((run / "status.json").read_text())
+    del status["request"]
+    (run / "status.json").write_text(json.dumps(status))
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    assert resume(run).record["weights_sha256"] == undisturbed
