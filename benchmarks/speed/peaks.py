@@ -47,6 +47,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "olbfgs": ("numbers", {}),
     "sdca": ("documents", {}),
     "ovr-sdca": ("documents", {}),
+    "newton": ("documents", {}),
     "bcd": ("documents", {"dtype": "float32", "alpha": 1e-3, "active_mib": 4, "tau": 0}),
     "fista": ("documents", {"alpha": 1e-3, "tau": 0}),
     "sparsa": ("documents", {"alpha": 1e-3, "tau": 0}),
