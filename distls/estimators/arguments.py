@@ -41,7 +41,7 @@ def lazy_type(X: Any) -> str:
 
 def weights_of(X: Any, sample_weight: Any) -> Any:
     """Return the weights of rows; one number is that of each."""
-    if sample_weight is None or np.ndim(sample_weight):
+    if not isinstance(sample_weight, (int, float, np.number)):
         return sample_weight
     return np.full(X.shape[0] if hasattr(X, "shape") else len(X), sample_weight)
 
