@@ -299,7 +299,7 @@ def test_sparse_columns_that_are_nearly_full_are_centred_too(tmp_path):
     full[:, 7] = 2.0 + 0.1 * y + 0.1 * full[:, 7]
     full[::10, 7] = 0.0
     s = np.linspace(0.5, 1.5, 300)
-    params = {"alpha": 1e-2, "fit_intercept": True, "tau": 1e-9, "lanes": 2}
+    params = {"alpha": 1e-2, "fit_intercept": True, "tau": 1e-9, "lanes": 2, "algorithm": "sweeps"}
     results = [
         fit("bcd", with_columns(tmp_path / name, rows, y, sample_weight=s), params=params, passes=150)
         for name, rows in (("sparse", sp.csr_matrix(full)), ("dense", full))
