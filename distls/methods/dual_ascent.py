@@ -9,6 +9,7 @@ from distls.methods.parameters import (
     CLASS_WEIGHT,
     FOLDS,
     INIT,
+    INTERCEPT_SCALING,
     SHUFFLE,
     boolean,
     dtype,
@@ -52,13 +53,7 @@ DUAL_ASCENT_METHODS = (
                 "default: none is left out",
             ),
             fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
-            Parameter(
-                "intercept_scaling",
-                None,
-                number(above=0.0),
-                "penalise the intercept as the weight of one more feature, of this value in every row: -B of "
-                "LIBLINEAR; default: not penalised",
-            ),
+            INTERCEPT_SCALING,
             CLASS_WEIGHT,
             lanes(
                 "groups of rows processed in parallel; default 2, or 1 with two partitions; more lanes need more passes"

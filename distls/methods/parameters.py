@@ -122,6 +122,15 @@ def fit_intercept(default: bool, description: str = "fit an unpenalised intercep
     return Parameter("fit_intercept", default, boolean, description)
 
 
+INTERCEPT_SCALING = Parameter(
+    "intercept_scaling",
+    None,
+    number(above=0.0),
+    "penalise the intercept as the weight of one more feature, of this value in every row: -B of LIBLINEAR; default: "
+    "not penalised",
+)
+
+
 def lanes(description: str) -> Parameter:
     """Return the number of lanes; the method decides where none is given."""
     return Parameter("lanes", None, integer(1, 4096), description)

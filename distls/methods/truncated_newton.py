@@ -9,6 +9,7 @@ from distls.methods.parameters import (
     CLASS_WEIGHT,
     FOLDS,
     INIT,
+    INTERCEPT_SCALING,
     LANES_READ,
     dtype,
     fit_intercept,
@@ -48,13 +49,7 @@ TRUNCATED_NEWTON_METHODS = (
                 "sgd: one pass of stochastic gradients first; default: sgd with more than 1,000 features, else zero",
             ),
             fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
-            Parameter(
-                "intercept_scaling",
-                None,
-                number(above=0.0),
-                "penalise the intercept as the weight of one more feature, of this value in every row: -B of "
-                "LIBLINEAR; default: not penalised",
-            ),
+            INTERCEPT_SCALING,
             CLASS_WEIGHT,
             LANES_READ,
             dtype("float32", "type of the weights; sums are in float64"),

@@ -104,7 +104,6 @@ class Newton(Solver[NewtonState]):
         initial: LinearModel | None = None,
     ) -> None:
         self.problem, self.params, self._initial = problem, params, initial
-        self._slots, self._memory = slots, memory
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._form = DualProblem.of(problem)
@@ -122,6 +121,27 @@ class Newton(Solver[NewtonState]):
         )
         self.plan, self.lanes = self._reader.plan, self._reader.lanes
         self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
+        start = params["start"] or ("sgd" if problem.shape[0] > _WIDE else "zero")
+        self._starter = self._sgd(slots, memory) if start == "sgd" and initial is None else None
+
+    def _sgd(self, slots: int, memory: MemoryBudget | None) -> Solver[State]:
+        """Return what makes the weights to start from; made with the solver, whose plan may fail too."""
+        method, problem = method_named("sgd"), self.problem
+        # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
+        strength = (
+            {} if math.isnan(problem.alpha) else {"alpha": problem.alpha}
+        )  # of a path none is known yet
+        params = method.resolve(
+            {"loss": problem.loss, "fit_intercept": problem.fit_intercept, "dtype": problem.dtype.name,
+             "class_weight": self.params["class_weight"], **strength}
+        )  # fmt: skip
+        return solver_factory(method)(problem, params, slots=slots, memory=memory)
+
+    def prepare(self, executor: Executor) -> None:
+        """See `Solver.prepare`; the start has kernels of its own."""
+        super().prepare(executor)
+        if self._starter is not None:
+            self._starter.prepare(executor)
 
     @cached_property
     def _strength(self) -> Array:
@@ -164,10 +184,9 @@ class Newton(Solver[NewtonState]):
     def init(self) -> NewtonState:
         """Return zero weights, those of the initial model, or the state before a pass of stochastic gradients."""
         theta = np.zeros((self.problem.shape[0] + self._first, self._form.n_outputs))
-        start = self.params["start"] or ("sgd" if self.problem.shape[0] > _WIDE else "zero")
         if self._initial is not None:
             theta = self._theta_of(self._initial.weights, self._initial.intercept.astype(np.float64))
-        elif start == "sgd":
+        elif self._starter is not None:
             return NewtonState(stage=_START, point=theta, candidate=theta)
         return NewtonState(point=theta, candidate=self._rounded(theta))
 
@@ -188,7 +207,8 @@ class Newton(Solver[NewtonState]):
         """Do one read of all rows, or the pass of stochastic gradients before the first."""
         following = replace(state, round=state.round + 1, passes=state.passes + 1.0)
         if state.stage == _START:
-            return self._begun(following, executor)
+            assert self._starter is not None
+            return self._begun(following, self._starter, executor)
         kind: Kind = "product" if state.stage == _PRODUCT else "gradient"
         theta = np.hstack([state.point, state.direction]) if kind == "product" else state.candidate
         # A read has either what judges a point or a product, never both: products are needed at accepted points alone.
@@ -198,27 +218,20 @@ class Newton(Solver[NewtonState]):
             following = (self._multiplied if kind == "product" else self._judged)(following, sums)
         return following, self._report(following, sums)
 
-    def _begun(self, following: NewtonState, executor: Executor) -> tuple[NewtonState, RoundReport]:
+    def _begun(
+        self, following: NewtonState, starter: Solver[Any], executor: Executor
+    ) -> tuple[NewtonState, RoundReport]:
         """Do a pass of averaged stochastic gradients (Agarwal et al. 2014); its model is tried against zero weights."""
-        method, problem = method_named("sgd"), self.problem
-        params = method.resolve(
-            {"loss": problem.loss, "alpha": problem.alpha, "fit_intercept": problem.fit_intercept,
-             "dtype": problem.dtype.name, "class_weight": self.params["class_weight"]}
-        )  # fmt: skip
-        # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
-        solver = solver_factory(method)(problem, params, slots=self._slots, memory=self._memory)
-        solver.prepare(executor)
-        state = solver.init()
-        state, report = solver.step(state, executor)
+        state, report = starter.step(starter.init(), executor)
         while state.passes < 1.0:
-            state, report = solver.step(state, executor)
+            state, report = starter.step(state, executor)
         # Nothing is proven of it, and nothing has to be read for that.
         report.gap_estimate = report.objective_estimate = report.running_loss
-        found = solver.weights(state).predictor
-        theta = self._theta_of(found.coefficients, found.intercept)
-        return replace(
-            following, stage=_GRADIENT, candidate=self._rounded(theta), passes=state.passes
-        ), report
+        found = starter.weights(state).predictor
+        theta = self._rounded(self._theta_of(found.coefficients, found.intercept))
+        if not np.isfinite(theta).all():
+            theta = np.zeros_like(theta)
+        return replace(following, stage=_GRADIENT, candidate=theta, passes=state.passes), report
 
     def _judged(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Take or shorten the step that led to the candidate; a step taken begins the next."""
@@ -226,18 +239,18 @@ class Newton(Solver[NewtonState]):
         penal = self._strength * theta
         value = sums.loss_sum / n + 0.5 * float(np.vdot(penal, theta))
         gradient = sums.image / n + penal
-        if not (math.isfinite(value) and np.isfinite(gradient).all()) and not state.steps:
-            return replace(state, candidate=np.full_like(theta, np.nan))
-        if state.steps and not self._lowers(state, value):
+        if not state.steps:
+            sound = math.isfinite(value) and bool(np.isfinite(gradient).all())
+            if self._starter is not None and theta.any() and not (sound and value <= self._value_at_zero()):
+                return replace(state, candidate=np.zeros_like(theta))  # a pass whose steps were too bold
+            if not sound:
+                return replace(state, candidate=np.full_like(theta, np.nan))
+        elif not self._lowers(state, value):
             return self._shortened(state)
         state = replace(
             state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
             down=sums.down, gap=self._gap(gradient), steps=state.steps + 1, products=0,
         )  # fmt: skip
-        if state.steps == 1 and theta.any() and self._initial is None and value > self._value_at_zero():
-            # a pass whose steps were too bold
-            zero = np.zeros_like(theta)
-            return replace(state, steps=0, candidate=zero)
         residual = -gradient
         direction = self._preconditioned(state.curvature, residual)
         square = float(np.vdot(residual, direction))

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows, Partition, Rows
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.duals.stored_duals import dual_form, numeric_targets
@@ -90,8 +90,8 @@ class NewtonTask(Task):
         width = self.shared.theta.shape[1]
         step = max(1, min(_MOST_ROWS, _PIECE_BYTES // (8 * width)))
         with single_threaded_blas():
-            for first in range(0, len(weight) or _count(part.x), step):
-                rows = slice(first, min(first + step, _count(part.x)))
+            for first in range(0, n_rows_of(part.x), step):
+                rows = slice(first, min(first + step, n_rows_of(part.x)))
                 s = weight[rows] if len(weight) else np.ones(rows.stop - rows.start)
                 self._add_piece(form, slice_rows(part.x, rows), slice_rows(part.y, rows), s)
 
@@ -127,7 +127,7 @@ class NewtonTask(Task):
         b = theta[0] if first else np.zeros(theta.shape[1])
         if isinstance(x, DenseRows):
             return np.asarray(x.values.astype(np.float64, copy=False) @ theta[first:] + b)
-        return np.asarray(scores(x, theta[first:], b, np.empty((_count(x), theta.shape[1]))), np.float64)
+        return np.asarray(scores(x, theta[first:], b, np.empty((n_rows_of(x), theta.shape[1]))), np.float64)
 
     def _add_cross(self, x: Rows, values: Array) -> None:
         """Add ``sum_i x_i values_i^T``, whose first row is that of the constant feature."""
@@ -155,10 +155,6 @@ class NewtonTask(Task):
         left.image += right.image
         left.curvature += right.curvature
         return add_sums(left, right, image=left.image, curvature=left.curvature)
-
-
-def _count(x: Rows) -> int:
-    return len(x.indptr) - 1 if isinstance(x, CsrRows) else len(x.values)
 
 
 def _slopes(form: Loss, z: Array, y: Any) -> tuple[Array, Array]:

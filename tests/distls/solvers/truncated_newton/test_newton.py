@@ -192,6 +192,20 @@ def test_a_bold_start_is_left_for_zero_weights(tmp_path: Path) -> None:
     assert result.record["objective"] == pytest.approx(plain.record["objective"], rel=1e-6)
 
 
+def test_a_start_that_is_not_finite_is_left_for_zero_weights(tmp_path: Path) -> None:
+    x, y = labelled_rows(300, 40, 3)
+    data = write_dataset(tmp_path / "d", x * np.float32(1e19), y, partition_rows=50)
+    params = {"alpha": 1e36, "start": "sgd", "loss": "squared_hinge"}
+    assert fit("newton", data, params=params, rtol=1e-3).status == Status.CONVERGED
+
+
+def test_a_path_from_stochastic_gradients_is_planned_before_its_strengths_are_known(tmp_path: Path) -> None:
+    x, y = labelled_rows(300, 40, 3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
+    params = {"alpha": "path", "alphas": "1e-1:1e-2", "start": "sgd"}
+    assert fit("newton", data, params=params, select=data).status == Status.CONVERGED
+
+
 def test_it_ends_where_no_step_helps(tmp_path: Path) -> None:
     """Without a tolerance that can be met it stops at rounding, well before its passes are over."""
     x, y = labelled_rows(200, 20, 3)
