@@ -92,10 +92,11 @@ class ProxNewton:
         return per_row * parts <= 2.0 * _SWEEPS * k
 
     def run(self, target: float) -> bool:
-        """Do steps, at least one, until the gap is at most `target`; return whether they have led anywhere."""
+        """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
         columns, value, before = self._columns, self._columns.value(self._h), np.inf
         first = judged = columns.judge(value)
-        for _ in range(_STEPS):
+        # Zero weights stay exact zeros where they are optimal.
+        for _ in range(_STEPS if first.gap > _ROUNDING * first.value else 0):
             # The Gram of an earlier step serves while the gap falls fast: near the optimum it hardly changes.
             stale = self._model is not None and judged.gap <= _FAST * before
             before, found = judged.gap, self._stepped(judged, stale=stale)

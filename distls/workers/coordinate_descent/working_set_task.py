@@ -76,6 +76,9 @@ class WorkingSetTask(ColumnTask):
         # No column violates the conditions: the weights are zero, and stay so.
         if not len(columns.w):
             return
+        # Which columns are to be zero is known at the best intercept only.
+        if not columns.w.any():
+            self.optimise_intercept(counted=False)
         if ProxNewton.fits(columns, parts, self.gram_bytes) and ProxNewton(columns, parts).run(self.target):
             return
         sweep_until(columns, self.target)

@@ -22,7 +22,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "mcid": {"alpha": 1e-4},
     "sgdqn": {},
     "sdca": {},
-    "bcd": {"alpha": 1e-6},
+    "bcd": {"alpha": 1e-6, "algorithm": "sweeps"},
     "olbfgs": {},
 }
 
