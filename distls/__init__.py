@@ -25,12 +25,15 @@ _HOMES = {
     "DualLinearSVC": "distls.estimators.dual_ascent",
     "DualLogisticRegression": "distls.estimators.dual_ascent",
     "DualRidge": "distls.estimators.dual_ascent",
+    "ElasticNet": "distls.estimators.sparse",
     "GeneralizedLeastSquaresClassifier": "distls.estimators.least_squares",
     "GeneralizedLeastSquaresRegressor": "distls.estimators.regressors",
     "History": "distls.training.callbacks",
+    "Lasso": "distls.estimators.sparse",
     "LineProgress": "distls.training.callbacks",
     "MCIDClassifier": "distls.estimators.stochastic",
     "MLflowTracker": "distls.training.trackers",
+    "MultiTaskLasso": "distls.estimators.sparse",
     "ParquetOptions": "distls.ingestion.formats.parquet",
     "SGDQNClassifier": "distls.estimators.stochastic",
     "SparseMulticlassClassifier": "distls.estimators.sparse",
@@ -74,6 +77,9 @@ if TYPE_CHECKING:
     from distls.estimators.regressors import (
         GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor,
     )
+    from distls.estimators.sparse import ElasticNet as ElasticNet
+    from distls.estimators.sparse import Lasso as Lasso
+    from distls.estimators.sparse import MultiTaskLasso as MultiTaskLasso
     from distls.estimators.sparse import SparseMulticlassClassifier as SparseMulticlassClassifier
     from distls.estimators.stochastic import AdalineClassifier as AdalineClassifier
     from distls.estimators.stochastic import MCIDClassifier as MCIDClassifier

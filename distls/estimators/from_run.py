@@ -11,7 +11,7 @@ from distls.estimators.least_squares import (
     StagewiseClassifier,
 )
 from distls.estimators.regressors import CSGDRegressor, GeneralizedLeastSquaresRegressor
-from distls.estimators.sparse import SparseMulticlassClassifier
+from distls.estimators.sparse import ElasticNet, Lasso, MultiTaskLasso, SparseMulticlassClassifier
 from distls.estimators.stochastic import (
     AdalineClassifier,
     MCIDClassifier,
@@ -35,6 +35,8 @@ _CLASSIFIERS: dict[str, type[Any]] = {
     "bcd": SparseMulticlassClassifier,
 }
 _REGRESSORS: dict[str, type[Any]] = {"gls": GeneralizedLeastSquaresRegressor, "csgd": CSGDRegressor}
+# Those of `bcd`, each of one penalty
+_SPARSE: dict[str, type[Any]] = {kind.penalty: kind for kind in (Lasso, MultiTaskLasso, ElasticNet)}
 
 
 def load_estimator(path: str | Place) -> DatasetEstimator:
@@ -60,6 +62,8 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
     model = load_model(path)
     _check_rows(model)
     known = {"class": _CLASSIFIERS, "continuous": _REGRESSORS}.get(model.target, {})
+    if model.target == "continuous" and model.params.get("penalty") in _SPARSE:
+        known = {"bcd": _SPARSE[model.params["penalty"]]}
     if model.method not in known:
         raise MismatchError(
             f"{path}: no estimator has the method {model.method} for {model.target} targets; "

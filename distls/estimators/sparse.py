@@ -1,26 +1,28 @@
-"""Scikit-learn-style estimator of sparse multi-class models: a thin wrapper around `fit`."""
+"""Scikit-learn-style estimators of sparse models: thin wrappers around `fit`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
+from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
+from distls.estimators.regressors import DatasetRegressor
+from distls.methods.default_losses import OF_NUMBERS
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
 from distls.workers.losses.loss_registry import has_probabilities
 
+T = TypeVar("T")
 
-@estimator("bcd", "loss", loss="squared_hinge")
-class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
-    """Direct multi-class model that uses few features, by block coordinate descent (the paper's Algorithms 1-3).
 
-    Objective and scaling: see `distls.problem`; penalties: see `distls.workers.penalties.penalty_registry`.
-    A dataset given to `fit` must have column shards.
-    """
+class _SparseEstimator(DatasetEstimator):
+    """An estimator whose method works on column shards."""
 
     _columns = True
 
@@ -30,7 +32,62 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
         check_is_fitted(self, "model_")
         return used_rows(self.model_.weights)
 
+
+@estimator("bcd", "loss", loss="squared_hinge")
+class SparseMulticlassClassifier(LinearCoefficients, _SparseEstimator, DatasetClassifier):
+    """Direct multi-class model that uses few features, by block coordinate descent (the paper's Algorithms 1-3).
+
+    Objective and scaling: see `distls.problem`; penalties: see `distls.workers.penalties.penalty_registry`.
+    A dataset given to `fit` must have column shards.
+    """
+
     def _check_probabilities(self) -> bool:
         if not has_probabilities(loss_of(super()._params(None))):
             raise ParameterError(f"loss={self.loss!r} has no probabilities; use loss='log'")
         return True
+
+
+class _SparseRegressor(_SparseEstimator, DatasetRegressor):
+    """A regressor with one of the sparse penalties, and the squared loss."""
+
+    _relative_tol = True
+    loss = OF_NUMBERS
+
+
+def _regressor(*without: str) -> Callable[[type[T]], type[T]]:
+    """Return the decorator of a regressor; `without` what it sets itself."""
+    set_here = ("loss", "class_weight", *without)
+    return estimator("bcd", "alpha", without=set_here, alpha=1.0, fit_intercept=True, tol=1e-6)
+
+
+@_regressor("penalty", "l1_ratio")
+class Lasso(_SparseRegressor):
+    """Least squares with few features (Tibshirani 1996): scikit-learn's ``Lasso``, from column shards.
+
+    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 (y_i - w x_i - b)^2 + alpha |w|_1`` to a duality gap of `tol` times the
+    objective.
+    """
+
+    penalty = "l1"
+
+
+@_regressor("penalty", "l1_ratio")
+class MultiTaskLasso(_SparseRegressor):
+    """Least squares of several numbers with few features, the same ones for all: scikit-learn's ``MultiTaskLasso``.
+
+    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha sum_j |W_j|_2`` with W_j all weights of
+    feature j, to a duality gap of `tol` times the objective.
+    """
+
+    penalty = "l1l2"
+
+
+@_regressor("penalty")
+class ElasticNet(_SparseRegressor):
+    """Least squares with the elastic net (Zou and Hastie 2005): scikit-learn's ``ElasticNet``.
+
+    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha (l1_ratio |W|_1 + (1 - l1_ratio)/2 |W|^2)``
+    to a duality gap of `tol` times the objective.
+    """
+
+    penalty = "elasticnet"

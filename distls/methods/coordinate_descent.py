@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distls.methods.default_losses import OF_SPARSE_MODELS
+from distls.methods.default_losses import OF_NUMBERS, OF_SPARSE_MODELS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     ALPHAS,
@@ -28,12 +28,14 @@ _PAPER = (
     "Classification"
 )
 SPARSE_PENALTY = "l1l2"
+_OF_NUMBERS = {"loss": OF_NUMBERS, "fit_intercept": True}
 
 _LOSS = Parameter(
     "loss",
     OF_SPARSE_MODELS,
     loss_with(coordinate_descent=True),
-    "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge or softmax (log): Equations 2, 11, 12",
+    "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge or softmax (log): Equations 2, 11, 12; or "
+    "squared: of numbers the lasso, with several of them the multi-task lasso",
 )
 _PENALTY = Parameter(
     "penalty",
@@ -161,7 +163,8 @@ COORDINATE_DESCENT_METHODS = (
         paper=f"{_PAPER}, Algorithms 1-3",
         parameters=_DESCENT,
         solver="distls.solvers.coordinate_descent.bcd:BlockCoordinateDescent",
-        targets=("class", "multilabel"),
+        targets=("class", "multilabel", "continuous"),
+        continuous=_OF_NUMBERS,
         passes=200.0,
         proves_with=by_working_sets,
         keeps_rows=True,
@@ -187,7 +190,8 @@ COORDINATE_DESCENT_METHODS = (
             ),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Fista",
-        targets=("class", "multilabel"),
+        targets=("class", "multilabel", "continuous"),
+        continuous=_OF_NUMBERS,
         passes=200.0,
         keeps_rows=True,
     ),
@@ -205,7 +209,8 @@ COORDINATE_DESCENT_METHODS = (
             Parameter("lipschitz", None, number(above=0.0), "initial L; default: 1/64 of its bound"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
-        targets=("class", "multilabel"),
+        targets=("class", "multilabel", "continuous"),
+        continuous=_OF_NUMBERS,
         passes=200.0,
         keeps_rows=True,
     ),

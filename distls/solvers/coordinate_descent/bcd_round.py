@@ -356,7 +356,7 @@ class Round:
         return RoundReport.of(
             scored.ledger.merge(swept.ledger),
             float(scored.losses[0]),
-            scored.errors,
+            None if self._problem.target == "continuous" else scored.errors,
             details={
                 **self._details,
                 "violation": float(swept.totals[_T.violation]),

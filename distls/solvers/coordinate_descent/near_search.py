@@ -156,7 +156,9 @@ def _parts(problem: Problem) -> int:
 
 
 def target_bytes(meta: DatasetMeta) -> int:
-    """Return the bytes per row of the targets that a worker keeps: a class, or a set of labels and its offset."""
+    """Return the bytes per row of the targets that a worker keeps: a class, numbers, or labels and their offset."""
+    if meta.target == "continuous":
+        return 8 * meta.n_targets
     if meta.target == "class":
         # A class code is an int32.
         return 4

@@ -157,7 +157,7 @@ class WorkingSetRound:
         return RoundReport.of(
             replace(self._ledger, n_rows=n_rows),
             descended.rows.loss * n_rows,
-            descended.rows.errors,
+            None if self._problem.target == "continuous" else descended.rows.errors,
             details={
                 "violation": found.violation,
                 "largest_violation": found.largest,

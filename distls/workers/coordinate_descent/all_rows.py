@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows
 from distls.storage.temporary.row_state import RowState
-from distls.workers.coordinate_descent.row_scores_task import Margins, RowScores, with_rows
+from distls.workers.coordinate_descent.row_scores_task import Margins, RowScores, with_rows, wrong_rows
 from distls.workers.coordinate_descent.working_set_kernels import row_derivatives
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import indicators, wrong_sets
 from distls.workers.rounds.block_stream import open_ref
 
 Array = NDArray[np.float64]
@@ -63,7 +61,7 @@ def store_all(job: RowScores, version: int, margins: Margins, scale: float) -> R
     mean = derivatives(margins, job.loss, scale, slopes)
     for kind, array in (("all_scores", margins.z), ("all_slopes", slopes)):
         _kept(job, kind).write(0, version, array)
-    return RowSums(mean, float(np.abs(slopes.sum(axis=0)).sum()), _wrong_rows(job.loss, margins))
+    return RowSums(mean, float(np.abs(slopes.sum(axis=0)).sum()), wrong_rows(job.loss, margins.z, margins.y))
 
 
 def _kept(job: RowScores, kind: str) -> RowState:
@@ -95,12 +93,3 @@ def in_threads(function: Any, items: Any) -> list[Any]:
         return [function(item) for item in items]
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(function, items))
-
-
-def _wrong_rows(loss: str, margins: Margins) -> int:
-    """Return the rows that are predicted wrong."""
-    z, y = margins.z, margins.y
-    if isinstance(y, LabelSets):
-        wanted = indicators(CsrRows(*y, np.empty(0)), z.shape[1])
-        return int(np.count_nonzero(wrong_sets(loss, z, wanted)))
-    return int(np.count_nonzero(z.argmax(axis=1) != y))

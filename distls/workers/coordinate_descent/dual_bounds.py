@@ -25,7 +25,7 @@ class DualFactor(NamedTuple):
 
 def has_conjugate(loss: str, target: str) -> bool:
     """Return whether the dual of a loss is computed row by row; otherwise a formula of the mean loss has it."""
-    return target == "class" and loss_named(loss).dual_domain != "none"
+    return target != "multilabel" and loss_named(loss).dual_domain != "none"
 
 
 def conjugate_mean(loss: str, margins: Margins, slopes: Array, factor: float, scale: float) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import are_below
 from distls.storage.errors import StateLostError
-from distls.storage.rows import Partition, n_rows_of
+from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.descent_kernels import loss_of_scores
 from distls.workers.linear_algebra.score_kernels import scores
@@ -56,7 +56,7 @@ class Margins(NamedTuple):
     """The input of a lane: scores (n_rows, k), targets and weights (n_rows,) or (0,) of all rows."""
 
     z: NDArray[Any]
-    y: NDArray[np.int32] | LabelSets
+    y: NDArray[Any] | LabelSets  # int32 codes, or float64 numbers (n_rows, k)
     weight: NDArray[np.float64]
 
 
@@ -86,9 +86,9 @@ class RowScores(Task):
         return RowState(self.state)
 
     @property
-    def classes(self) -> RowState:
-        """Class codes of each partition, or the label codes of its rows one after the other, int32."""
-        return RowState(self.state, "classes")
+    def targets(self) -> RowState:
+        """Class codes of each partition, or the label codes of its rows one after the other, int32; or numbers."""
+        return RowState(self.state, "targets")
 
     @property
     def counts(self) -> RowState:
@@ -117,11 +117,11 @@ class RowScores(Task):
         """Store targets and weights of a partition unless they are stored already; return the weights."""
         weight = row_weights(part, self.class_weight)
         targets: Any = part.y
-        kept = [(self.classes, targets), (self.weights, weight)]
-        if not is_codes(targets):
+        kept = [(self.targets, targets), (self.weights, weight)]
+        if isinstance(targets, CsrRows):
             counts = np.diff(targets.indptr).astype(np.int64)
             kept = [
-                (self.classes, label_sets(targets).indices),
+                (self.targets, label_sets(targets).indices),
                 (self.counts, counts),
                 (self.weights, weight),
             ]
@@ -139,14 +139,12 @@ class RowScores(Task):
     ) -> None:
         """Add the losses of one partition's rows."""
         z, change, weight = margins
-        y, loss = part.y if is_codes(part.y) else label_sets(part.y), loss_named(self.loss)
+        y, loss = label_sets(part.y) if isinstance(part.y, CsrRows) else part.y, loss_named(self.loss)
         with self.ledger.in_kernels():
             for place, size in enumerate(sizes):
                 # A fixed order of rows and of partitions: losses of different sizes round alike.
                 self.total.losses[place] += loss_of_scores(z, change, size, y, weight, loss)
-            own = is_codes(y)
-            wrong = z.argmax(axis=1) != y if own else wrong_sets(self.loss, z, indicators(part.y, z.shape[1]))
-        self.total.errors += int(np.count_nonzero(wrong))
+            self.total.errors += wrong_rows(self.loss, z, y)
 
 
 class Change(NamedTuple):
@@ -215,36 +213,52 @@ def with_rows(job: RowScores, z: NDArray[Any]) -> Margins:
     dataset, k = open_ref(job.data), z.shape[1]
     own = b"" if job.class_weight is None else job.class_weight.tobytes()
     sets = dataset.meta.target == "multilabel"
-    codes, counts, weight = _stored_rows(job.state, job.data.fingerprint, own, len(dataset), sets)
+    numbers = dataset.meta.target == "continuous"
+    stored, counts, weight = _stored_rows(
+        job.state, job.data.fingerprint, own, len(dataset), dataset.meta.target
+    )
     # kernels index by them without a check of bounds
-    fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(codes)
-    if not (fits if sets else codes.shape == (len(z),)) or weight.shape not in ((len(z),), (0,)):
+    fits = stored.shape == (z.shape if numbers else (len(z),))
+    if sets:
+        fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(stored)
+    if not fits or weight.shape not in ((len(z),), (0,)):
         # The cached arrays would be returned again and again.
         _stored_rows.cache_clear()  # they are stored anew
         raise StateLostError(f"{job.state}: targets or weights of other rows")
-    if not are_below(codes, k):
+    if not numbers and not are_below(stored, k):
         _stored_rows.cache_clear()
         raise StateLostError(f"{job.state}: targets of other classes")
-    y = LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), codes) if sets else codes
+    y = LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), stored) if sets else stored
     return Margins(z, y, weight)
 
 
 @functools.lru_cache(maxsize=1)
 def _stored_rows(
-    state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, sets: bool
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
-    """Read codes, the number of each row's labels and the weights of all rows, once a process and fit."""
+    state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, target: str
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
+    """Read codes or numbers, the number of each row's labels and the weights of all rows, once a process and fit."""
     # Keyed by what determines the rows, so that another fit in the process does not read these.
     job = RowScores(DatasetRef("", fingerprint), "", "", None, state, 0)
 
     def all_of(kept: RowState, dtype: Any) -> NDArray[Any]:
         return np.concatenate([kept.read(index, 0, dtype=dtype) for index in range(n_blocks)])
 
-    counts = all_of(job.counts, np.int64) if sets else np.empty(0, np.int64)
-    return all_of(job.classes, np.int32), counts, all_of(job.weights, np.float64)
+    counts = all_of(job.counts, np.int64) if target == "multilabel" else np.empty(0, np.int64)
+    kind = np.float64 if target == "continuous" else np.int32
+    return all_of(job.targets, kind), counts, all_of(job.weights, np.float64)
 
 
-def no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
-    """Return placeholder targets of rows: the first class, or its label."""
+def wrong_rows(loss: str, z: NDArray[Any], y: NDArray[Any] | LabelSets) -> int:
+    """Return how many rows are predicted wrong; none of numbers."""
+    if isinstance(y, LabelSets):
+        wanted = indicators(CsrRows(*y, np.empty(0)), z.shape[1])
+        return int(np.count_nonzero(wrong_sets(loss, z, wanted)))
+    return int(np.count_nonzero(z.argmax(axis=1) != y)) if is_codes(y) else 0
+
+
+def no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[Any] | LabelSets:
+    """Return placeholder targets of rows: the first class, its label, or zeros."""
+    if meta.target == "continuous":
+        return np.zeros((n_rows, meta.n_targets))
     codes = np.zeros(n_rows, np.int32)
     return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

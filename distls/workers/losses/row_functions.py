@@ -331,7 +331,8 @@ def _row_loss_overload(loss, z, y, i, scratch):
     def of_class(loss, z, y, i, scratch):
         return row_gradient(loss, z, 1.0, np.intp(y[i]), scratch)[0]
 
-    return _implementation("row_loss", loss, y) if isinstance(y, types.BaseTuple) else of_class
+    codes = not isinstance(y, types.BaseTuple) and y.ndim == 1
+    return of_class if codes else _implementation("row_loss", loss, y)
 
 
 @overload(descent_factor, inline="always")

@@ -13,7 +13,16 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
-from distls.workers.losses.row_functions import dual_step_of, row_curvature_of, row_gradient_of
+from distls.workers.losses.row_functions import (
+    add_score_curvature_of,
+    add_score_gradient_of,
+    add_score_hessian_of,
+    dual_step_of,
+    row_curvature_of,
+    row_gradient_of,
+    row_loss_of,
+    score_change_of,
+)
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 from distls.workers.simd.vectors import F64_PER_VECTOR, is_lane, load, select, splat, store, sum_of_lanes
 
@@ -144,3 +153,55 @@ def _dual_step(z, y, i, q, a, d, work):
         int(sum_of_lanes(moved)),
         _predicted_class(z, y),
     )
+
+
+# ---------------------------------------------------------------- one non-zero, in block coordinate descent
+
+
+def _wanted(y, i, r):
+    """Return the number that output r of row i should be (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(_wanted, inline="always")
+def _wanted_overload(y, i, r):
+    return (lambda y, i, r: 1.0 if y[i] == r else 0.0) if y.ndim == 1 else lambda y, i, r: y[i, r]
+
+
+@add_score_gradient_of(Squared)
+def _add_gradient(loss, z, i, y, factor, g, own, scratch):
+    for r in range(z.shape[1]):
+        g[r] += factor * (np.float64(z[i, r]) - _wanted(y, i, r))
+
+
+@add_score_curvature_of(Squared)
+def _add_curvature(loss, z, i, y, factor, h, own, scratch):
+    for r in range(z.shape[1]):
+        h[r] += factor
+
+
+@add_score_hessian_of(Squared)
+def _add_hessian(loss, z, i, y, factor, hessian, scratch):
+    for r in range(z.shape[1]):
+        hessian[r, r] += factor
+
+
+@score_change_of(Squared)
+def _change(loss, z, i, y, x, d, scratch):
+    total = 0.0
+    for r in range(z.shape[1]):
+        before = np.float64(z[i, r])
+        z[i, r] += x * d[r]
+        after = np.float64(z[i, r])
+        # A difference of squares as a product: small changes of large residuals keep their digits.
+        total += (after - before) * (0.5 * (after + before) - _wanted(y, i, r))
+    return total
+
+
+@row_loss_of(Squared)
+def _row_loss(loss, z, y, i, scratch):
+    total = 0.0
+    for r in range(len(z)):
+        residual = np.float64(z[r]) - _wanted(y, i, r)
+        total += residual * residual
+    return 0.5 * total

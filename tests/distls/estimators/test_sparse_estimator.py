@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import FEW_CHECKS, labelled_rows, write_dataset
+from sklearn import linear_model
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
     check_sample_weight_equivalence_on_sparse_data,
     parametrize_with_checks,
 )
 
-from distls import SparseMulticlassClassifier
+from distls import ElasticNet, Lasso, MultiTaskLasso, SparseMulticlassClassifier, ingest, load_estimator
 from distls.columns.sharding import add_columns
 from distls.methods.method_registry import METHODS
 from distls.storage.errors import MismatchError, ParameterError
@@ -37,7 +38,7 @@ _WEIGHT_CHECKS = {
 
 @pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
-    [SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True)],
+    [SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True), Lasso(alpha=1e-2)],
     expected_failed_checks=lambda estimator: dict.fromkeys(_WEIGHT_CHECKS, _ON_THE_MARGIN),
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
@@ -104,3 +105,23 @@ def test_what_cannot_be(rows: Any, tmp_path: Any) -> None:
         ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"
     ):
         SparseMulticlassClassifier(l1_ratio=0.3).fit(x, y)
+
+
+@pytest.mark.parametrize("kind", ["Lasso", "MultiTaskLasso", "ElasticNet"])
+def test_regressors_agree_with_scikit_learns(kind: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 30)) + 0.3
+    y = x[:, :4] @ rng.standard_normal((4, 3)) + 0.1 * rng.standard_normal((200, 3)) + 2.0
+    y = y if kind == "MultiTaskLasso" else y[:, 0]
+    made = {"Lasso": Lasso, "MultiTaskLasso": MultiTaskLasso, "ElasticNet": ElasticNet}[kind]
+    mixed = {"l1_ratio": 0.3} if kind == "ElasticNet" else {}
+    ours = made(0.05, tol=1e-9, **mixed).fit(x, y)
+    theirs = getattr(linear_model, kind)(0.05, tol=1e-12, max_iter=10**5, **mixed).fit(x, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert np.array_equal(ours.used_features_, np.flatnonzero(np.atleast_2d(theirs.coef_).any(axis=0)))
+    ingest(x, tmp_path / "d", y=y, target="continuous", columns=True, dtype="float64")
+    fit("bcd", tmp_path / "d", tmp_path / "run", params={"penalty": made.penalty, "alpha": 0.05, **mixed})
+    again = load_estimator(tmp_path / "run")
+    assert type(again) is made
+    assert again.predict(x).shape == y.shape

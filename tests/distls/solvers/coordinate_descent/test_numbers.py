@@ -1,0 +1,96 @@
+"""Block coordinate descent and proximal steps on numbers: the lasso, its kin of several numbers, and their contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract import SolverContract
+from sklearn import linear_model
+
+from distls import add_columns, fit, ingest
+from distls.storage.dataset.dataset import Dataset
+
+N_FEATURES = 40
+PENALTIES: dict[str, dict[str, Any]] = {
+    "Lasso": {"penalty": "l1"},
+    "MultiTaskLasso": {"penalty": "l1l2"},
+    "ElasticNet": {"penalty": "elasticnet", "l1_ratio": 0.3},
+}
+
+
+def rows(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with means and zeros, and three numbers that four of the features make."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((n_rows, N_FEATURES)) + 0.3) * (rng.random((n_rows, N_FEATURES)) < 0.7)
+    return x, x[:, :4] @ rng.standard_normal((4, 3)) + 0.1 * rng.standard_normal((n_rows, 3)) + 2.0
+
+
+def stored(path: Path, x: Any, y: np.ndarray, **options: Any) -> Dataset:
+    """Write a dataset with several partitions and column shards."""
+    given = {"target": "continuous", "dtype": "float64", "partition_size": 8000, **options}
+    ingest(x, path, y=y, executor="serial", **given)
+    return add_columns(path, shard_size=8000, executor="serial")
+
+
+class TestContract(SolverContract):
+    method = "bcd"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    passes = 4
+    random: ClassVar[bool] = False
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        return stored(tmp_path_factory.mktemp("data") / "train", *rows(700))
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+@pytest.mark.parametrize(
+    ("method", "own"), [("bcd", {}), ("bcd", {"algorithm": "sweeps"}), ("fista", {}), ("sparsa", {})]
+)
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.fast_cases("dense-bcd-own0-Lasso", "csr-bcd-own0-Multi")
+def test_the_optimum_is_that_of_scikit_learn(
+    tmp_path: Path, storage: str, method: str, own: dict[str, Any], kind: str
+) -> None:
+    x, y = rows(300)
+    y = y if kind == "MultiTaskLasso" else y[:, 0]
+    weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
+    dataset = stored(tmp_path / "d", x if storage == "dense" else sp.csr_matrix(x), y, sample_weight=weight)
+    given = {"alpha": 0.05, "tau": 1e-10, "fit_intercept": True, **PENALTIES[kind], **own}
+    rtol = {"rtol": 1e-9} if method == "bcd" and not own else {}
+    found = fit(method, dataset, tmp_path / "run", params=given, passes=2000, **rtol)
+    # a row of weight s is s rows, for models that take no weights too
+    again = np.repeat(np.arange(len(y)), weight.astype(int))
+    mixed = {"l1_ratio": 0.3} if kind == "ElasticNet" else {}
+    reference = getattr(linear_model, kind)(0.05, tol=1e-13, max_iter=10**5, **mixed).fit(x[again], y[again])
+    coef = np.atleast_2d(reference.coef_)
+    np.testing.assert_allclose(found.model.weights.T, coef, atol=1e-5)
+    np.testing.assert_allclose(found.model.intercept, reference.intercept_, atol=1e-5)
+    assert np.array_equal(found.model.weights.any(axis=1), coef.any(axis=0))
+    residual = np.asarray(x @ found.model.weights + found.model.intercept) - y.reshape(len(y), -1)
+    loss = 0.5 * float(weight @ np.square(residual).sum(axis=1)) / weight.sum()
+    w = found.model.weights
+    penalties = {
+        "Lasso": np.abs(w).sum(),
+        "MultiTaskLasso": np.sqrt(np.square(w).sum(axis=1)).sum(),
+        "ElasticNet": 0.3 * np.abs(w).sum() + 0.35 * np.square(w).sum(),
+    }
+    assert found.record["objective"] == pytest.approx(loss + 0.05 * penalties[kind], rel=1e-12)
+    assert found.record["certificate"]["value"] < 1e-6
+
+
+def test_a_path_of_the_lasso_begins_at_zero(tmp_path: Path) -> None:
+    x, y = rows(300)
+    dataset = stored(tmp_path / "d", x, y[:, 0])
+    fit("bcd", dataset, tmp_path / "run", params={"alpha": "path", "alphas": 4, "penalty": "l1"})
+    centred = x - x.mean(axis=0)
+    largest = np.abs(centred.T @ (y[:, 0] - y[:, 0].mean())).max() / len(y)
+    children = sorted((tmp_path / "run" / "children").iterdir())
+    first = fit("bcd", dataset, params={"alpha": largest * (1 + 1e-6), "penalty": "l1"})
+    assert len(children) == 4
+    assert not first.model.weights.any()
+    assert first.model.intercept[0] == pytest.approx(y[:, 0].mean(), rel=1e-9)
