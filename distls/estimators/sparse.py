@@ -17,6 +17,7 @@ from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
 from distls.workers.losses.loss_registry import has_probabilities
+from distls.workers.penalties import elasticnet, l1, l1l2
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class Lasso(_SparseRegressor):
     objective.
     """
 
-    penalty = "l1"
+    penalty = l1.L1.name
 
 
 @_regressor("penalty", "l1_ratio")
@@ -79,7 +80,7 @@ class MultiTaskLasso(_SparseRegressor):
     feature j, to a duality gap of `tol` times the objective.
     """
 
-    penalty = "l1l2"
+    penalty = l1l2.L1L2.name
 
 
 @_regressor("penalty")
@@ -90,4 +91,4 @@ class ElasticNet(_SparseRegressor):
     to a duality gap of `tol` times the objective.
     """
 
-    penalty = "elasticnet"
+    penalty = elasticnet.ElasticNet.name
