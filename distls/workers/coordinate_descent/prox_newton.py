@@ -23,6 +23,7 @@ from distls.workers.coordinate_descent.working_set_kernels import (
     gram_descent,
 )
 from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named
@@ -44,8 +45,9 @@ _FAST, _LITTLE = 0.25, 0.9
 _LED, _ROUNDING = 0.1, 1e-9
 # In units of the last place of the objective: rises are rounding.
 _RISE = 8.0 * float(np.finfo(np.float64).eps)
-# Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner.
-_SWEEPS = 100.0
+# Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner; of a
+# quadratic loss, one Gram of which serves for all steps.
+_SWEEPS, _SWEEPS_QUADRATIC = 100.0, 300.0
 
 
 def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
@@ -86,10 +88,11 @@ class ProxNewton:
         m, k = columns.w.shape
         if not parts or 4 * parts * (m + 1) ** 2 > most_bytes:
             return False
+        sweeps = _SWEEPS_QUADRATIC if loss_named(columns.task.scores.loss).quadratic else _SWEEPS
         if isinstance(columns.x, DenseRows):
-            return m * parts <= 40.0 * _SWEEPS * k
+            return m * parts <= 40.0 * sweeps * k
         per_row = len(columns.x.data) / max(len(columns.margins.z), 1)
-        return per_row * parts <= 2.0 * _SWEEPS * k
+        return per_row * parts <= 2.0 * sweeps * k
 
     def run(self, target: float) -> bool:
         """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
