@@ -16,7 +16,6 @@ from distls.columns.sharding import add_columns
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.methods.dual_ascent import DUAL_ASCENT_METHODS
 from distls.methods.method_registry import METHODS
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.model.model import load_model
@@ -53,7 +52,7 @@ def limits_of(method: str) -> dict[str, Any]:
 
 def kept_by(method: str) -> list[str]:
     """Return what a run that has ended keeps besides its model: the duals that prove it."""
-    return ["state"] if METHODS[method] in DUAL_ASCENT_METHODS else []
+    return ["state"] if method == "sdca" else []
 
 
 @pytest.fixture(scope="module")
