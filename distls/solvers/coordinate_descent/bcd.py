@@ -218,9 +218,15 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 return found
         # Scores can be lost with a worker's disk; a round is a pure function of the state, so it is simply repeated.
         try:
-            return Round(self._setting, state, executor).run()
+            following, report = Round(self._setting, state, executor).run()
         except StateLostError:
-            return Round(self._setting, state, executor).run()
+            following, report = Round(self._setting, state, executor).run()
+        if self.proves and not state.refit:
+            report.notes = [
+                f"the columns with weights take more than active_mib={self.params['active_mib']}: rounds are sweeps "
+                "over all columns, without a certificate of their own"
+            ]
+        return following, report
 
     def _works_on_sets(self, state: BcdState) -> bool:
         """Return whether the round after a state is one of working sets; sweeps that have begun go on."""
