@@ -43,6 +43,7 @@ _HOMES = {
     "TensorBoardTracker": "distls.training.trackers",
     "VwOptions": "distls.ingestion.formats.vw",
     "add_columns": "distls.columns.sharding",
+    "batches": "distls.storage.dataset.stored_rows",
     "calibrate": "distls.evaluation.calibrate",
     "evaluate": "distls.evaluation.evaluate",
     "export": "distls.interchange.export",
@@ -55,6 +56,9 @@ _HOMES = {
     "open_dataset": "distls.storage.dataset.dataset",
     "predict": "distls.prediction.predict",
     "resume": "distls.training.fitting",
+    "to_arrays": "distls.storage.dataset.stored_rows",
+    "to_dask": "distls.execution.dask.lazy_rows",
+    "to_frame": "distls.storage.dataset.stored_rows",
     "train": "distls.training.from_files",
 }
 
@@ -87,6 +91,7 @@ if TYPE_CHECKING:
     from distls.estimators.stochastic import StochasticClassifier as StochasticClassifier
     from distls.evaluation.calibrate import calibrate as calibrate
     from distls.evaluation.evaluate import evaluate as evaluate
+    from distls.execution.dask.lazy_rows import to_dask as to_dask
     from distls.ingestion.formats.anndata import AnnDataOptions as AnnDataOptions
     from distls.ingestion.formats.arrays import ArrayOptions as ArrayOptions
     from distls.ingestion.formats.csv import CsvOptions as CsvOptions
@@ -100,6 +105,9 @@ if TYPE_CHECKING:
     from distls.prediction.predict import predict as predict
     from distls.serving.fitted_model import load_model as load_model
     from distls.storage.dataset.dataset import open_dataset as open_dataset
+    from distls.storage.dataset.stored_rows import batches as batches
+    from distls.storage.dataset.stored_rows import to_arrays as to_arrays
+    from distls.storage.dataset.stored_rows import to_frame as to_frame
     from distls.storage.errors import DistlsError as DistlsError
     from distls.synthetic.generation import generate as generate
     from distls.training.callbacks import History as History
