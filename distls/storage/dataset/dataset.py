@@ -314,8 +314,9 @@ def publish(
     if measured is not None:
         attributes["exchangeability"] = msgspec.to_builtins(measured)
     group = {"zarr_format": 3, "node_type": "group"}
-    # Of no use here: zarr walks over groups that have metadata.
-    write_json(root / "rows" / "zarr.json", {**group, "attributes": {}})
+    if ordered:
+        # Of no use here: zarr walks over groups that have metadata.
+        write_json(root / "rows" / "zarr.json", {**group, "attributes": {}})
     # last: it makes the dataset complete
     write_json(root / "zarr.json", {**group, "attributes": attributes})
     # Only after the metadata: a crash in between leaves the ingest to be resumed.

@@ -187,13 +187,15 @@ def test_metadata_comes_last(tmp_path, monkeypatch):
     write_json, seen = dataset_module.write_json, []
 
     def spy(path, value):
-        seen.append((path.name, sorted(p.name for p in root.iterdir())))
+        seen.append((path.relative_to(root).as_posix(), sorted(p.name for p in root.iterdir())))
         write_json(path, value)
-        assert open_dataset(root).read(1).y.tolist() == [0, 1, 0, 1]  # whole from this moment on
+        if path.parent == root:
+            assert open_dataset(root).read(1).y.tolist() == [0, 1, 0, 1]  # whole from this moment on
 
     monkeypatch.setattr(dataset_module, "write_json", spy)
     publish(root, meta, records, {"idf": np.ones(2)})
-    assert seen == [("zarr.json", [STAGING, "features", "partitions", "rows"])]
+    there = [STAGING, "features", "partitions", "rows"]
+    assert seen == [("rows/zarr.json", there), ("zarr.json", there)]
 
 
 def test_only_all_partitions_can_be_published(tmp_path):
