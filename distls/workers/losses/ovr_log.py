@@ -1,4 +1,4 @@
-"""One-versus-rest logistic loss, with an output for each class or with one for two classes, and its log loss.
+"""One-versus-rest logistic loss, and its log loss.
 
 The dual step is a Newton iteration in one dual of the logistic loss (Yu, Huang, Lin 2011, section 3).
 """
@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
-from distls.workers.losses.loss import GRADIENT_IN_G, Binary, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of, step_curvature_of
 from distls.workers.losses.shared_parts import (
-    SingleOutput,
     binary_entropy,
     class_signs,
     negated_at_class,
@@ -101,21 +100,7 @@ class OvrLog(Loss):
         return 0.25
 
 
-class BinaryLog(SingleOutput):
-    """`OvrLog` of two classes with a single output."""
-
-    __slots__ = ()
-
-    name = "ovr_log"
-    both = OvrLog()
-    dual_domain = "box"
-
-
-OvrLog.single_output = BinaryLog()
-OvrLog.binary, Softmax.binary = Binary(BinaryLog(), 1.0), Binary(BinaryLog(), 0.5)
-
 row_curvature_of(OvrLog)(logistic_curvature)
-row_curvature_of(BinaryLog)(logistic_curvature)
 
 
 @helper
@@ -157,17 +142,6 @@ def _row(z, scale, y, g):
     return value, GRADIENT_IN_G, best
 
 
-@row_gradient_of(BinaryLog)
-def _single_row(z, scale, y, g):
-    sign = 1.0 if y == 1 else -1.0
-    # -|m|: the exponential is at most one.
-    margin = sign * scale * np.float64(z[0])
-    small = exp_of_negative(-abs(margin))
-    g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
-    value = log_of_normal(1.0 + small) + (0.0 if margin > 0.0 else -margin)
-    return 2.0 * value, GRADIENT_IN_G, 1 if z[0] > 0 else 0
-
-
 @output_loss_of(OvrLog)
 def _output_loss(sign, score):
     m = sign * score
@@ -192,7 +166,7 @@ def _log_loss_row(z, scale, y, g):
 
 
 @elementwise_helper
-def _raised_curvature(z, g, h):
+def raised_curvature(z, g, h):
     """Set h to the curvatures of one-versus-rest logistic losses with gradient g, raised for wrong rows."""
     for c in range(len(g)):
         size, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
@@ -203,9 +177,8 @@ def _raised_curvature(z, g, h):
 
 
 @step_curvature_of(OvrLog)
-@step_curvature_of(BinaryLog)
 def _step_curvature(loss, y, z, g, h):
-    _raised_curvature(z, g, h)
+    raised_curvature(z, g, h)
 
 
 _NEWTON_STEPS = 100  # a step adds about one to x where q is large, and x is at most about log q then
@@ -215,7 +188,8 @@ _TINY = 1e-300  # whose logarithm times zero is zero
 
 
 @helper
-def _margin_step(m, q, b):
+def log_margin_step(m, q, b):
+    """Return the dual step of one output, see `separable_dual_step`."""
     # the new dual is sigmoid(-x) at the root of h(x) = x - m - q (sigmoid(-x) - b), which increases with slope >= 1
     small = exp_of_negative(-abs(m))
     value = log_of_normal(1.0 + small) - select(m < 0.0, m, 0.0)
@@ -263,4 +237,4 @@ def _margin_step(m, q, b):
     )
 
 
-separable_dual_step(_margin_step, OvrLog, BinaryLog)
+separable_dual_step(log_margin_step, OvrLog)

@@ -149,7 +149,7 @@ def test_curvature_is_the_derivative_of_the_gradient(loss: str) -> None:
         rng.integers(0, 4, 40).astype(np.int32),
         rng.standard_normal((40, 4)),
     )
-    for form in (loss_named(loss), loss_named(loss).single_output):
+    for form in (loss_named(loss), loss_named(loss).binary):
         if form is None:
             continue
         k = 4 if form is loss_named(loss) else 1
