@@ -2,6 +2,7 @@
 
 With t = 1 for rows of the second class and -1 for those of the first, a loss is a function of the margin m = t z. Each
 is the form of losses of any number of classes, as their `binary` says: problems of two classes are trained with it.
+What such a form shares with its loss, as a dual step, is registered beside that.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
@@ -14,14 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from distls.workers.compilation.jit import elementwise_helper, helper
-from distls.workers.losses.crammer_singer import CrammerSinger
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
-from distls.workers.losses.multiclass_squared_hinge import MulticlassSquaredHinge
-from distls.workers.losses.multitask_squared_hinge import MultitaskSquaredHinge
-from distls.workers.losses.ovr_hinge import OvrHinge, hinge_margin_step
-from distls.workers.losses.ovr_log import OvrLog, log_margin_step, raised_curvature
-from distls.workers.losses.ovr_squared_hinge import OvrSquaredHinge
-from distls.workers.losses.perceptron import Perceptron
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
     add_score_gradient_of,
@@ -29,11 +23,8 @@ from distls.workers.losses.row_functions import (
     row_curvature_of,
     row_gradient_of,
     score_change_of,
-    step_curvature_of,
 )
 from distls.workers.losses.shared_parts import binary_entropy, class_signs, separable_dual_step
-from distls.workers.losses.softmax import Softmax, logistic_curvature
-from distls.workers.losses.squared import Squared
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 from distls.workers.simd.vectors import select
 
@@ -237,13 +228,6 @@ class BinaryPerceptron(SingleOutput):
         return np.asarray(-class_signs(y, 1) * wrong[:, None])
 
 
-Softmax.binary = OvrLog.binary = BinaryLog()
-CrammerSinger.binary = OvrHinge.binary = BinaryHinge()
-MulticlassSquaredHinge.binary = MultitaskSquaredHinge.binary = OvrSquaredHinge.binary = BinarySquaredHinge()
-Squared.binary = BinarySquared()
-Perceptron.binary = BinaryPerceptron()
-
-
 # ---------------------------------------------------------------- kernels: value and derivatives of one score
 
 
@@ -270,6 +254,7 @@ def _squared_hinge(t, z):
 
 @elementwise_helper
 def _squared(t, z):
+    # From -1 or 1, not from an indicator: zero scores are then in the middle.
     return 0.5 * (z - t) * (z - t), z - t, 1.0
 
 
@@ -311,6 +296,7 @@ def _register_columns(loss: type[Loss], of_score: Any) -> None:
 
     @elementwise_helper
     def of_row(z, y, i):
+        # float64, whatever the type of the scores: derivatives are sums over many rows
         return of_score(1.0 if y[i] == 1 else -1.0, np.float64(z[i, 0]))
 
     def add_gradient(loss, z, i, y, factor, g, own, scratch):
@@ -323,6 +309,7 @@ def _register_columns(loss: type[Loss], of_score: Any) -> None:
         hessian[0, 0] += factor * of_row(z, y, i)[2]
 
     def change(loss, z, i, y, x, d, scratch):
+        # From the score as it is stored, rounded to its type: what later reads will see.
         before = of_row(z, y, i)[0]
         z[i, 0] += x * d[0]
         return of_row(z, y, i)[0] - before
@@ -347,13 +334,6 @@ _register_columns(BinaryLog, _log)
 _register_columns(BinarySquaredHinge, _squared_hinge)
 _register_columns(BinarySquared, _squared)
 
-row_curvature_of(BinaryLog)(logistic_curvature)
-
-
-@row_curvature_of(BinaryHinge)
-def _no_curvature(loss, g, h):
-    h[:] = 0
-
 
 @row_curvature_of(BinarySquaredHinge)
 def _hinge_curvature(loss, g, h):
@@ -364,11 +344,6 @@ def _hinge_curvature(loss, g, h):
 @row_curvature_of(BinarySquared)
 def _unit_curvature(loss, g, h):
     h[:] = 1
-
-
-@step_curvature_of(BinaryLog)
-def _step_curvature(loss, y, z, g, h):
-    raised_curvature(z, g, h)
 
 
 # ---------------------------------------------------------------- the dual of one row, in dual coordinate ascent
@@ -388,7 +363,5 @@ def _squared_step(m, q, b):
     return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
 
 
-separable_dual_step(log_margin_step, BinaryLog)
-separable_dual_step(hinge_margin_step, BinaryHinge)
 separable_dual_step(_squared_hinge_step, BinarySquaredHinge)
 separable_dual_step(_squared_step, BinarySquared)

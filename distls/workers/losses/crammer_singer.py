@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
+from distls.workers.losses.binary_losses import BinaryHinge
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.row_functions import dual_step_of, row_gradient_of
 from distls.workers.losses.shared_parts import pairs, scores_of_class
@@ -36,6 +37,7 @@ class CrammerSinger(Loss):
     elsewhere = ("MCSVM_CS",)
     certificate = "duality_gap"
     dual_domain = "simplex"
+    binary = BinaryHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
+from distls.workers.losses.binary_losses import BinaryHinge
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of
 from distls.workers.losses.shared_parts import (
@@ -30,6 +31,7 @@ class OvrHinge(Loss):
     separable = True
     certificate = "duality_gap"
     dual_domain = "box"
+    binary = BinaryHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -78,18 +80,18 @@ def _output_loss(sign, score):
 
 
 @row_curvature_of(OvrHinge)
+@row_curvature_of(BinaryHinge)
 def _curvature(loss, g, h):
     # Piecewise linear: there is no curvature, and methods that need one take another loss.
     h[:] = 0
 
 
 @helper
-def hinge_margin_step(m, q, b):
-    """Return the dual step of one output, see `separable_dual_step`."""
+def _margin_step(m, q, b):
     # The unconstrained maximiser, then the box.
     short, new = 1.0 - m, b + (1.0 - m) / q
     new = select(new < 0.0, 0.0, select(new > 1.0, 1.0, new))  # propagates a NaN
     return new, select(short < 0.0, 0.0, short), -b, -new
 
 
-separable_dual_step(hinge_margin_step, OvrHinge)
+separable_dual_step(_margin_step, OvrHinge, BinaryHinge)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.losses.binary_losses import BinaryLog
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of, step_curvature_of
 from distls.workers.losses.shared_parts import (
@@ -59,6 +60,7 @@ class OvrLog(Loss):
     targets = ("class", "multilabel")
     separable = True
     log_loss = NormalizedSigmoids()
+    binary = BinaryLog()
     dual_domain = "box"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
@@ -101,6 +103,7 @@ class OvrLog(Loss):
 
 
 row_curvature_of(OvrLog)(logistic_curvature)
+row_curvature_of(BinaryLog)(logistic_curvature)
 
 
 @helper
@@ -166,7 +169,7 @@ def _log_loss_row(z, scale, y, g):
 
 
 @elementwise_helper
-def raised_curvature(z, g, h):
+def _raised_curvature(z, g, h):
     """Set h to the curvatures of one-versus-rest logistic losses with gradient g, raised for wrong rows."""
     for c in range(len(g)):
         size, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
@@ -177,8 +180,9 @@ def raised_curvature(z, g, h):
 
 
 @step_curvature_of(OvrLog)
+@step_curvature_of(BinaryLog)
 def _step_curvature(loss, y, z, g, h):
-    raised_curvature(z, g, h)
+    _raised_curvature(z, g, h)
 
 
 _NEWTON_STEPS = 100  # a step adds about one to x where q is large, and x is at most about log q then
@@ -188,8 +192,7 @@ _TINY = 1e-300  # whose logarithm times zero is zero
 
 
 @helper
-def log_margin_step(m, q, b):
-    """Return the dual step of one output, see `separable_dual_step`."""
+def _margin_step(m, q, b):
     # the new dual is sigmoid(-x) at the root of h(x) = x - m - q (sigmoid(-x) - b), which increases with slope >= 1
     small = exp_of_negative(-abs(m))
     value = log_of_normal(1.0 + small) - select(m < 0.0, m, 0.0)
@@ -237,4 +240,4 @@ def log_margin_step(m, q, b):
     )
 
 
-separable_dual_step(log_margin_step, OvrLog)
+separable_dual_step(_margin_step, OvrLog, BinaryLog)

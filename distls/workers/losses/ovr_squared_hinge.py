@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
+from distls.workers.losses.binary_losses import BinarySquaredHinge
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of
 from distls.workers.losses.shared_parts import (
@@ -29,6 +30,7 @@ class OvrSquaredHinge(Loss):
     targets = ("class", "multilabel")
     separable = True
     dual_domain = "ray"
+    binary = BinarySquaredHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
