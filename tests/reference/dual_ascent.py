@@ -220,6 +220,8 @@ class Primal:
     """F(W, b) over all outputs, with sample weights of mean one, and its optimum."""
 
     def __init__(self, name, x, y, k, *, alpha, s=None, l1=0.0, intercept=False):
+        if k == 2 and np.ndim(y) == 1:  # one problem of one output
+            name, k = {"softmax": "ovr_log", "crammer_singer": "ovr_hinge"}.get(name, name), 1
         self.name, self.x, self.y, self.k, self.alpha, self.l1 = name, x, y, k, alpha, l1
         self.s, self.intercept = np.ones(len(x)) if s is None else s / np.mean(s), intercept
 
