@@ -53,6 +53,7 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
             "registered before (register_loss)"
         )
     with as_format_error(where):
+        # A file may say anything: codes of classes index what is made of the scores.
         if is_binary(model.loss) and len(model.classes) != 2:
             raise ValueError(f"{model.loss} with {len(model.classes)} classes")
         if not model.recipe and len(model.intercept) != columns_of(model):

@@ -72,6 +72,7 @@ class StreamingEstimator(DatasetEstimator):
         n_targets = first.y.shape[1] if classes is None else 0
         loss = loss_form(loss_of(params), target, len(classes or []))
         n_outputs = output_count(loss, len(classes or []), n_targets)
+        # A run of an earlier version may have two columns of two classes.
         fitted = None if fitted is None else in_form(fitted, n_outputs)
         start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
         stats = stats_of_rows(first.x, loss, target, params, self.n_features_in_, n_outputs)

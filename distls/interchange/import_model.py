@@ -84,6 +84,7 @@ def _read(text: bytes) -> LinearModel:
         labels = [int(label) for label in facts["label"].split()]
         if len(labels) != n_classes or n_classes < 2 or len(set(labels)) < n_classes:
             raise ValueError(f"{n_classes} classes with the labels {facts['label']}")
+        # Columns in the order of the labels, as everywhere here.
         order = np.argsort(labels)
         if single:  # the file has the weights of its first label
             sign, loss = (1.0 if order[1] == 0 else -1.0), binary_form(loss)

@@ -25,6 +25,7 @@ def in_form(model: LinearModel, n_outputs: int) -> LinearModel:
     loss = loss_named(model.loss)
     # Each of two columns with a loss of its own has the whole score; else both together have it.
     share = model.weights.dtype.type(0.5 if loss.separable and not loss.quadratic else 1.0)
+    # The decision between both classes, in the type of the model.
     weights, intercept = (share * (a[..., 1:] - a[..., :1]) for a in (model.weights, model.intercept))
     form = model.loss if loss.binary is None else loss.binary.name
     return replace(model, weights=weights, intercept=intercept, loss=form)

@@ -178,6 +178,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         data = {f"the data of --{name}": each.fingerprint for name, each in named.items() if each is not None}
         paths = {params["init"] for params in self.grid if models and params.get("init") is not None}
         starts = {f"the model {path}": weights_digest(path) for path in sorted(paths)}
+        # Named in the runs of two classes alone: the digests of others stay those of earlier versions.
         one = {_ONE_OUTPUT: "1"} if loss_named(self.settings[0].problem.loss).one_output else {}
         return {f"the solver of {self.method.name}": str(self.method.version), **one, **data, **starts}
 

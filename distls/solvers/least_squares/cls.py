@@ -105,6 +105,7 @@ class Cls(Solver[ClsState]):
         self.basis = Basis.parsed(params["basis"])
         # G has a column for each output and basis function; its width does not depend on the data.
         self._columns = self.basis.width(problem.shape[1])
+        # The simplex of two classes is a segment, on which the second's probability says all.
         one = loss_named(problem.loss).one_output
         self.onto = "cube" if problem.target == "multilabel" or one else "simplex"
         self._folder = state

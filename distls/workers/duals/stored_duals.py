@@ -184,6 +184,7 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
         sound = all(arrays[name].shape == (n,) for name in ("versions", "before", "mix"))
         if not sound or not all(arrays[name].shape == (found.n_outputs,) for name in ("up", "down")):
             raise ValueError("the shapes of its arrays")
+        # Mirrored, what is the first class's above zero is the second's below.
         up, down = (arrays[name].astype(np.float64) for name in ("up", "down"))
         return DualPoint(
             folder=str(folder),

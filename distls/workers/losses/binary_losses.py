@@ -64,6 +64,7 @@ class SingleOutput(Loss):
 
     def of_classes(self, scores: Floats) -> Floats:
         """Return minus half of the scores, and half: their difference and their softmax are those of the scores."""
+        # In the type of the scores, whose half is exact.
         half = scores * scores.dtype.type(0.5)
         return np.hstack([-half, half])
 
@@ -114,6 +115,7 @@ class BinaryHinge(SingleOutput):
     dual_domain = "box"
 
     def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        # Zero at the kink, as the kernel has it.
         return np.maximum(0.0, 1.0 - m), -(m < 1.0).astype(m.dtype)
 
     def _of_duals(self, b: Array) -> Array:
@@ -204,6 +206,7 @@ class LogOfShare(BinaryShare):
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the log loss of each row, infinite where its class has no probability."""
+        # A projection may leave a probability of zero, whose loss is meant to be infinite.
         with np.errstate(divide="ignore"):
             return -np.log(np.where(y == 1, scores[:, 0], 1.0 - scores[:, 0]))
 
@@ -266,6 +269,7 @@ def _share(t, z):
 
 @elementwise_helper
 def _log_of_share(t, z):
+    # Of the row's own class.
     share = z if t > 0.0 else 1.0 - z
     return (np.inf if share <= 0.0 else -np.log(share)), 0.0, 0.0
 
@@ -279,9 +283,10 @@ def _perceptron(t, z):
 
 def _register_rows(loss: type[Loss], of_score: Any) -> None:
     """Register ``of_score(t, z)``, a loss and its first and second derivative, for rows."""
-    threshold = loss.threshold
+    threshold = loss.threshold  # a constant of the kernel
 
     def row(z, scale, y, g):
+        # The factor first: a threshold is one of scores, not of what they are a multiple of.
         score = scale * np.float64(z[0])
         value, slope, _ = of_score(1.0 if y == 1 else -1.0, score)
         g[0] = g.dtype.type(slope)

@@ -50,6 +50,7 @@ def register_loss(loss: Loss) -> Loss:
         if form is not None and not has_row_function(form, "row_gradient"):
             raise ValueError(f"{type(form).__name__} needs a function under @row_gradient_of")
     _losses[loss.name] = loss
+    # Models name the form they were trained with, so it has to be found by its name.
     if loss.binary is not None:
         _binary[loss.binary.name] = loss.binary
     return loss
@@ -205,5 +206,6 @@ def class_scores(name: str, scores: Floats) -> Floats:
 
 def decision_of(name: str, scores: Floats) -> Floats:
     """Return the number (n,) whose sign decides between two classes; `name` as in `scorer`."""
+    # Half a score against minus half: the score itself, to the bit.
     both = class_scores(name, scores)
     return np.asarray(both[:, 1] - both[:, 0])
