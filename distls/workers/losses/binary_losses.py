@@ -8,7 +8,7 @@ What such a form shares with its loss, as a dual step, is registered beside that
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,6 @@ class SingleOutput(Loss):
 
     separable = True
     one_output = True
-    # the largest second derivative; losses whose `lipschitz` kernels compile return it themselves
-    steepest: ClassVar[float] = float("inf")
 
     def _of_margins(self, m: Array) -> tuple[Array, Array]:
         """Return losses and their derivatives at margins (n, 1)."""
@@ -67,10 +65,6 @@ class SingleOutput(Loss):
         # In the type of the scores, whose half is exact.
         half = scores * scores.dtype.type(0.5)
         return np.hstack([-half, half])
-
-    def lipschitz(self, k: int) -> float:
-        """Return the largest second derivative."""
-        return self.steepest
 
 
 class BinaryLog(SingleOutput):
@@ -158,7 +152,6 @@ class BinarySquared(SingleOutput):
     name = "binary_squared"
     dual_domain = "line"
     quadratic = True
-    steepest = 1.0
 
     def _of_margins(self, m: Array) -> tuple[Array, Array]:
         return 0.5 * np.square(1.0 - m), m - 1.0
@@ -169,6 +162,10 @@ class BinarySquared(SingleOutput):
     def curvature(self, gradients: Floats) -> Floats:
         """Return 1."""
         return np.ones_like(gradients, np.float64)
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1."""
+        return 1.0
 
 
 class BinaryShare(SingleOutput):
@@ -181,7 +178,6 @@ class BinaryShare(SingleOutput):
 
     name = "binary_share"
     quadratic = True
-    steepest = 1.0
     threshold = 0.5
 
     def values(self, scores: Floats, y: Codes) -> Floats:
@@ -197,6 +193,10 @@ class BinaryShare(SingleOutput):
         return np.hstack([1.0 - scores, scores])
 
     probabilities = of_classes
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1."""
+        return 1.0
 
 
 class LogOfShare(BinaryShare):

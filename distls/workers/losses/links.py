@@ -56,7 +56,7 @@ class Link(Loss):
         cls.log_loss = type(f"{cls.__name__}LogLoss", (LogOfMeans,), space)()
         # Of others a score of zero has no probability of a half: two classes keep an output each.
         if np.allclose(cls().mean(_CHECKED) + cls().mean(-_CHECKED), 1.0, rtol=0.0, atol=1e-9):
-            facts = {"floor": cls.floor, "steepest": cls.steepest, "log_loss": cls.log_loss}
+            facts = {"floor": cls.floor, "log_loss": cls.log_loss}
             space |= {"name": f"binary_{cls.name}", **facts}
             cls.binary = type(f"Binary{cls.__name__}", (BinaryLink,), space)()
 
@@ -159,6 +159,10 @@ class BinaryLink(SingleOutput):
     def probabilities(self, scores: Floats) -> Floats:
         """Return the means."""
         return self.link().probabilities(np.hstack([-scores, scores]))
+
+    def lipschitz(self, k: int) -> float:
+        """Return the largest derivative of the mean."""
+        return self.link.steepest
 
 
 class Probit(Link):
