@@ -1,4 +1,4 @@
-"""The problem whose dual is maximised: the given one, or for two classes one of a single output; its dual and weights.
+"""The problem whose dual is maximised; its dual and weights.
 
 With duals a_i (negative gradients), ``U = sum_i s_i x_i a_i^T / (alpha n)`` and ``t = sum_i s_i a_i / (alpha n)``::
 
@@ -24,7 +24,6 @@ from distls.storage.errors import ParameterError
 from distls.workers.dual_ascent.ascent_task import square_sum
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.prediction.predictor import LinearPredictor
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +34,6 @@ class DualProblem:
     n_outputs: int
     alpha: float
     l1: float
-    factor: float  # the given objective is this multiple of the objective here
-    split: float  # of `Binary`, 0 where outputs are those of the given problem
     intercept_square: float  # square of the constant feature, 0 without an intercept
     free_intercept: bool  # whether `center` moves: an intercept without a penalty
 
@@ -54,22 +51,7 @@ class DualProblem:
             free = max(problem.dataset.meta.mean_square_norm, problem.alpha)
             intercept_square = free if scaling is None else scaling**2
         free_intercept = problem.fit_intercept and scaling is None
-        k, binary = problem.shape[1], loss.binary
-        if problem.target != "class" or k != 2 or binary is None:
-            return cls(loss, k, problem.alpha, l1, 1.0, 0.0, intercept_square, free_intercept)
-        # |W|_1 = 2 split |w|_1 and |W|^2 = 2 split^2 |w|^2
-        strength = problem.alpha * (l1 + (1.0 - l1) * binary.split)
-        share = problem.alpha * l1 / strength
-        return cls(
-            binary.loss,
-            1,
-            strength,
-            share,
-            2.0 * binary.split,
-            binary.split,
-            intercept_square,
-            free_intercept,
-        )
+        return cls(loss, problem.shape[1], problem.alpha, l1, intercept_square, free_intercept)
 
     def shrunk(self, u: NDArray[Any]) -> NDArray[Any]:
         """Return the weights W of U, in its type."""
@@ -91,23 +73,3 @@ class DualProblem:
         """Return D, from the mean of the conjugates."""
         own = float(center @ t) + 0.5 * self.intercept_square * float(t @ t) if self.intercept_square else 0.0
         return -conjugate - self.alpha * (self.conjugate_penalty(u) + own)
-
-    def predictor(self, w: NDArray[Any], b: NDArray[np.float64]) -> LinearPredictor:
-        """Return the predictor with the outputs of the given problem."""
-        if not self.split:
-            return LinearPredictor(w, b)
-        one = w.dtype.type(self.split)
-        return LinearPredictor(
-            np.ascontiguousarray(np.hstack([-one * w, one * w])),
-            np.array([-self.split * b[0], self.split * b[0]]),
-        )
-
-    def reduced(self, weights: NDArray[Any], intercept: NDArray[np.float64]) -> LinearPredictor:
-        """Return the predictor with an output for each dual whose scores are those of given weights."""
-        if not self.split:
-            return LinearPredictor(weights, intercept)
-        half = 0.5 / self.split
-        return LinearPredictor(
-            np.ascontiguousarray(weights.dtype.type(half) * (weights[:, 1:] - weights[:, :1])),
-            half * (intercept[1:] - intercept[:1]),
-        )

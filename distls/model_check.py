@@ -14,7 +14,8 @@ from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of
-from distls.workers.losses.loss_registry import has_probabilities, losses_with
+from distls.workers.losses.binary_losses import BinaryShare
+from distls.workers.losses.loss_registry import has_probabilities, is_binary, losses_with
 from distls.workers.prediction.basis_functions import Basis, basis_function_names
 from distls.workers.prediction.label_cuts import check_label_cuts
 from distls.workers.prediction.probability_map import check_calibration
@@ -45,11 +46,18 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 def check_model(model: LinearModel, where: str) -> LinearModel:
     """Return the model; raise FormatError if its loss is unknown or its arrays do not match its recipe."""
     probable = model.target == "class" and has_probabilities(model.loss)
-    if not probable and model.loss not in losses_with(target=model.target):
+    known = probable or (model.target == "class" and is_binary(model.loss))
+    if not known and model.loss not in losses_with(target=model.target):
         raise FormatError(
             f"{where}: no loss {model.loss!r} of {model.target} targets is known; one of another program has to be "
             "registered before (register_loss)"
         )
+    with as_format_error(where):
+        # A file may say anything: codes of classes index what is made of the scores.
+        if is_binary(model.loss) and len(model.classes) != 2:
+            raise ValueError(f"{model.loss} with {len(model.classes)} classes")
+        if not model.recipe and len(model.intercept) != columns_of(model):
+            raise ValueError("an intercept of another size")
     if model.recipe:
         with as_format_error(where):
             _check_weights(model, convert_json(model.recipe, _Recipe, "its recipe"))
@@ -60,6 +68,11 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
             check = check_calibration if model.target == "class" else check_label_cuts
             check(model.calibration.get("kind"), model.calibration_arrays, model.n_outputs)
     return model
+
+
+def columns_of(model: LinearModel) -> int:
+    """Return the columns of a model's scores."""
+    return 1 if is_binary(model.loss) else model.n_outputs
 
 
 def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
@@ -74,7 +87,7 @@ def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
     columns = (
         _calibrated_columns(model, recipe.calibration, len(designs))
         if recipe.calibration
-        else model.n_outputs
+        else columns_of(model)
     )
     if model.weights.shape != (width, columns) or not all(d.takes(model.n_features) for d in designs):
         raise ValueError("weights that do not fit the recipe")
@@ -89,8 +102,9 @@ def _designs(model: LinearModel, recipe: _Recipe) -> list[Design]:
 
 def _calibrated_columns(model: LinearModel, calibration: _Calibration, n_blocks: int) -> int:
     """Return how many columns the weights of a calibrated model have."""
-    array, powers, k = model.arrays.get("calibration"), calibration.powers, model.n_outputs
-    if calibration.onto != ("cube" if model.target == "multilabel" else "simplex"):
+    array, powers, k = model.arrays.get("calibration"), calibration.powers, columns_of(model)
+    cube = model.target == "multilabel" or model.loss == BinaryShare.name
+    if calibration.onto != ("cube" if cube else "simplex"):
         raise ValueError(f"a calibration of {model.target} targets onto the {calibration.onto}")
     if array is None or any(one >= other for one, other in pairwise(powers)):
         raise ValueError("a calibration without weights, or with powers that do not increase")

@@ -13,7 +13,8 @@ parameter ``l1_ratio``. The intercept ``b`` is not penalised, or as the weight o
 
 Shapes: ``X`` (n_rows, n_features); ``W`` (n_features, n_outputs), C-ordered, so that a row of X touches
 contiguous rows of W; ``b`` (n_outputs,); scores ``X @ W + b`` (n_rows, n_outputs). A column is an output: class code
-c of class targets, label code c of sets of labels (``multilabel``), target number c of numbers (``continuous``).
+c of class targets, label code c of sets of labels (``multilabel``), target number c of numbers (``continuous``). Two
+classes are one column, the score of the second, and the loss is the binary form of the given one (`loss_form`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import MismatchError, ParameterError
+from distls.workers.losses.binary_losses import BinaryShare
 from distls.workers.losses.loss_registry import loss_named, losses_by, losses_with
 from distls.workers.penalties.penalty_registry import (
     PLAIN_PENALTY,
@@ -49,6 +51,24 @@ def loss_of(params: Mapping[str, Any]) -> str:
     # `cls` has neither, and fits by least squares
     name = params.get(parameter) or "identity"
     return losses_by(parameter).get(name, name)
+
+
+def loss_form(loss: str, target: str, n_classes: int, *, calibrated: bool = False, both: bool = False) -> str:
+    """Return the name of the loss to train with on such targets: of two classes the binary form of the given one.
+
+    This is the one place where two classes become one problem; with `both` they keep their columns, as in some papers
+    and in earlier versions, and as they do where a loss has no such form. A model that is `calibrated` has
+    probabilities for scores, which are projected onto [0, 1].
+    """
+    form = None if both else loss_named(loss).binary
+    if target != "class" or n_classes != 2 or form is None:
+        return loss
+    return BinaryShare.name if calibrated else form.name
+
+
+def output_count(loss: str, n_classes: int, n_targets: int) -> int:
+    """Return the number of columns of weights, from the `loss_form`."""
+    return 1 if loss_named(loss).one_output else n_classes or n_targets
 
 
 def penalty_of(params: Mapping[str, Any]) -> str:
@@ -72,7 +92,7 @@ class Problem:
     """The objective and its data, validated before any partition is read."""
 
     dataset: Dataset
-    loss: str  # Full loss name
+    loss: str  # Full name of the `loss_form`
     alpha: float  # NaN if the method chooses it; the fitted weights then carry it
     fit_intercept: bool
     # shape (n_classes,), or (1,) with the value one if targets are not classes; multiplies the sample weights
@@ -103,7 +123,13 @@ class Problem:
             raise ParameterError(f"the row weights sum to zero{remedy}")
         return cls(
             dataset=dataset,
-            loss=loss,
+            loss=loss_form(
+                loss,
+                meta.target,
+                len(meta.classes),
+                both=params.get("two_columns", False),
+                calibrated="basis" in params and params.get("inner", "cls") == "cls",
+            ),
             alpha=math.nan if params["alpha"] == "path" else params["alpha"],
             fit_intercept=params["fit_intercept"],
             class_weight=weight,
@@ -132,7 +158,7 @@ class Problem:
     def shape(self) -> tuple[int, int]:
         """Shape of the weights, (n_features, n_outputs)."""
         meta = self.dataset.meta
-        return meta.n_features, len(meta.classes) or meta.n_targets
+        return meta.n_features, output_count(self.loss, len(meta.classes), meta.n_targets)
 
     @property
     def target(self) -> TargetKind:

@@ -182,7 +182,7 @@ class Contender:
 
 
 # The constant feature that Theorem 2.1 needs is among the rows; centred rows have an intercept in its place.
-_PLAIN: Numbers = {"loss": "squared", "one_column": False, "alpha": 0.0, "fit_intercept": False}
+_PLAIN: Numbers = {"loss": "squared", "alpha": 0.0, "fit_intercept": False}
 _FIT: Numbers = {"loss": "squared", "fit_intercept": False}
 CONTENDERS = (
     Contender(
@@ -473,7 +473,7 @@ def _short(value: float | None) -> str:
 
 # -- Figure 3 --------------------------------------------------------------------------------------------
 
-_DIGITS: Numbers = {"loss": "squared", "one_column": False, "alpha": 0.0, "fit_intercept": True}
+_DIGITS: Numbers = {"loss": "squared", "alpha": 0.0, "fit_intercept": True}
 
 
 @dataclass(frozen=True)

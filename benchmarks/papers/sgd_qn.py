@@ -184,8 +184,7 @@ def _copy(x: Rows) -> Any:
 
 def _updates(alpha: float, skip: int, mean_square_norm: float, *, dense: bool) -> dict[str, Update]:
     common: Numbers = {
-        "loss": "ovr_squared_hinge",
-        "one_column": True,
+        "loss": "binary_squared_hinge",
         "alpha": alpha,
         "fit_intercept": False,
     }
@@ -207,7 +206,7 @@ def _seconds_a_pass(
     """Return the median over passes, and the rows of a pass."""
     rng, every = np.random.default_rng(0), np.empty(0)
     orders = [rng.permutation(len(y))[: max(most - before, 0)] for (_, y), before in _starts(blocks)]
-    learner = update.start_lane(update.zeros((n_features, 2), np.float32), 0.0)
+    learner = update.start_lane(update.zeros((n_features, 1), np.float32), 0.0)
     learner.learn(*blocks[0], every, orders[0][:10])  # compiled now, if it is not yet
     seconds = []
     for _ in range(repeats + 1):

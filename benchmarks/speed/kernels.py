@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.rows import CsrRows, DenseRows, concatenate_rows, take_rows
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows
-from distls.workers.duals.stored_duals import dual_form
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
-from distls.workers.losses.loss_registry import LOSSES, losses_with
+from distls.workers.losses.loss_registry import LOSSES, binary_form, loss_named, losses_with
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
 
@@ -114,7 +113,7 @@ def ascending(case: Case, block: Block, passes: int = 0) -> Callable[[], object]
     Two classes are one output.
     """
     outputs = case.k if case.k > 2 else 1
-    form = dual_form(case.loss, binary=outputs == 1)
+    form = loss_named(case.loss) if outputs > 1 else binary_form(loss_named(case.loss))
     settings = AscentSettings(1.0 / (ALPHA * len(block.y)), 0.0, 0.0, form)
     start = np.zeros((block.n_features, outputs), case.dtype), np.zeros((len(block.y), outputs), case.dtype)
     state = tuple(each.copy() for each in start)

@@ -169,7 +169,7 @@ def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any
         )
     top = {}
     for k, label in enumerate(model.classes[:most_classes]):
-        weights = model.weights[:, k]
+        weights = model.weights_for(k)
         top[str(label)] = [
             [j if names is None else names[j], float(weights[j])]
             for j in largest_places(weights, _SHOWN_FEATURES)

@@ -16,7 +16,7 @@ from distls.methods.default_losses import OF_NUMBERS
 from distls.methods.method import Parameter
 from distls.methods.parameters import number
 from distls.methods.requirements import loss_with
-from distls.problem import balanced_weights, class_weights
+from distls.problem import balanced_weights, class_weights, loss_form, output_count
 from distls.request import plain
 from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
 from distls.solvers.solver import Status
@@ -59,16 +59,16 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         weights = class_weights(params["class_weight"], dataset)
         total = float(weights @ np.asarray(dataset.meta.label_weights))
-        chosen = {"loss": self._loss_of(len(dataset.meta.classes)), "alpha": self._strength(total, params)}
+        chosen = {"loss": self._loss_of(), "alpha": self._strength(total, params)}
         return super()._run(dataset, {**params, **chosen})
 
-    def _loss_of(self, n_classes: int) -> str:
+    def _loss_of(self) -> str:
         """Return the full name of the loss."""
         # one problem a class, except that several probabilities are best made together
-        separable_first = n_classes == 2 or not self._probabilities
         return loss_with(
-            dual=True, binary=True, probabilities=self._probabilities, separable_first=separable_first
-        )(self.loss)
+            dual=True, quadratic=False, probabilities=self._probabilities,
+            separable_first=not self._probabilities,
+        )(self.loss)  # fmt: skip
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
@@ -77,20 +77,21 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
         if not (plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path"):
             return False
-        given, loss = self._params(classes), self._loss_of(len(classes))
+        given, loss = self._params(classes), self._loss_of()
         weights = row_weights(codes, sample_weight, given["class_weight"])
         if weights is None or given["dtype"] != "float64":
             return False
         alpha = self._strength(float(weights.sum()), given)
+        form = loss_form(loss, "class", len(classes))
         problem = RowsInMemory(
-            np.asarray(X, np.float64), codes.astype(np.int32), weights / weights.mean(), loss_named(loss),
-            len(classes), alpha, given["fit_intercept"],
+            np.asarray(X, np.float64), codes.astype(np.int32), weights / weights.mean(), loss_named(form),
+            output_count(form, len(classes), 0), alpha, given["fit_intercept"],
         )  # fmt: skip
         found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
         if found is None:
             return False
         params = {**given, "loss": loss, "penalty": "l2", "l1_ratio": None, "alpha": alpha}
-        model = model_in_memory(found.weights, found.intercept, self._method, loss, params)
+        model = model_in_memory(found.weights, found.intercept, len(classes), self._method, form, params)
         # as of a data set of these rows
         wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
         self._keep(dataclasses.replace(model, source={**model.source, **wide}))
@@ -104,7 +105,7 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         """Judge a fit without weights of rows as `distls.fit` does."""
         counts, n_rows = np.bincount(problem.y), len(problem.y)
         scores = problem.x @ self.model_.weights + self.model_.intercept
-        error = float((scores.argmax(axis=1) != problem.y).mean())
+        error = float((problem.loss.of_classes(scores).argmax(axis=1) != problem.y).mean())
         guessed = float(n_rows - counts.max()) / n_rows
         warning = guessing_warning(error, guessed, "training rows", int(counts.argmax()))
         if warning is not None:
@@ -112,7 +113,7 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
 
     def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
         try:
-            self._loss_of(2)
+            self._loss_of()
         except ValueError as error:
             raise ParameterError(f"loss={self.loss!r}: {error}") from None
         if self.alpha is not None and self.C is not None:
@@ -128,21 +129,6 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         if self.alpha is not None:
             return self.alpha
         return 1.0 / ((1.0 if self.C is None else self.C) * total) if total > 0.0 else params["alpha"]
-
-    @property
-    def _share(self) -> float:  # type: ignore[override]
-        """The score of the binary problem over the difference of the scores of two classes."""
-        binary = loss_named(self.model_.loss).binary
-        assert binary is not None
-        return 0.5 / binary.split
-
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """Return the scores, shape (n_rows, n_classes), or (n_rows,) for two classes as scikit-learn has it.
-
-        Of a dask array, as a dask array.
-        """
-        values = super().decision_function(X)
-        return values if values.ndim > 1 else values * values.dtype.type(self._share)
 
 
 _STRENGTH = (
@@ -181,9 +167,9 @@ class DualLinearSVC(_DualClassifier):
     """Linear SVM at its optimum, as ``LinearSVC`` of scikit-learn has it, whose intercept is always penalised.
 
     Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
-    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``, but for the squared hinge, which
-    has a factor 1/2 here: for it C is twice scikit-learn's. The loss is "squared_hinge" or "hinge", of one problem a
-    class against the rest, or "crammer_singer"; two classes are one binary problem with all.
+    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``; but the squared hinge of more
+    than two classes has a factor 1/2 here: for it C is twice scikit-learn's. The loss is "squared_hinge" or "hinge", of
+    one problem a class against the rest, or "crammer_singer"; two classes are one binary problem with all.
     """
 
     _probabilities = False
@@ -221,11 +207,16 @@ def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArr
 
 
 def model_in_memory(
-    weights: NDArray[Any], intercept: NDArray[Any], method: str, loss: str, params: dict[str, Any]
+    weights: NDArray[Any],
+    intercept: NDArray[Any],
+    n_classes: int,
+    method: str,
+    loss: str,
+    params: dict[str, Any],
 ) -> LinearModel:
     """Return a model of rows that were never a data set."""
     return LinearModel(
-        np.ascontiguousarray(weights), intercept, classes=list(range(len(intercept))), method=method, loss=loss,
+        np.ascontiguousarray(weights), intercept, classes=list(range(n_classes)), method=method, loss=loss,
         params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
         source={"format": "memory", "files": []},
     )  # fmt: skip

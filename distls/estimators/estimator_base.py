@@ -26,9 +26,10 @@ from distls.methods.method_registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import LinearModel, save_model
+from distls.storage.model.model import LinearModel, one_of_two, save_model
 from distls.training.fitting import fit, warn_caller
 from distls.training.setting_fit import FitResult
+from distls.workers.losses.loss_registry import class_scores, decision_of
 from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import score_pieces, scored_as
 from distls.workers.prediction.probability_map import model_probabilities
@@ -322,7 +323,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             columns = len(self.classes_) if len(self.classes_) > 2 else None
             return self._lazily("decision_function", X, self._score_dtype, columns)
         values = self._scores(X)
-        return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
+        return decision_of(self._scored, values) if len(self.classes_) == 2 else values
 
     def _predict_lazily(self, X: Any) -> Any:
         return self._lazily("predict", X, self.classes_.dtype, None)
@@ -332,8 +333,11 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
 
     def _of_scores(self, scores: NDArray[Any]) -> NDArray[Any]:
-        best = scores.argmax(axis=1)
-        return self.classes_[best]
+        return self.classes_[class_scores(self._scored, scores).argmax(axis=1)]
+
+    @property
+    def _scored(self) -> str:
+        return scored_as(self.model_.loss, self.model_.recipe)
 
     def _check_probabilities(self) -> bool:
         """Return True, or raise a ParameterError that says why there are no class probabilities."""
@@ -356,26 +360,17 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
 
 
 class LinearCoefficients:
-    """Mix-in of classifiers: the weights of a plain linear model in scikit-learn's orientation.
-
-    The model has two rows of two classes; here it is their difference, which gives `decision_function`.
-    """
-
-    # Score of the binary problem over the difference of the scores of two classes
-    _share: float = 1.0
+    """Mix-in of classifiers: the weights of a plain linear model in scikit-learn's orientation."""
 
     @property
     def coef_(self) -> NDArray[Any]:
         """Weights, shape (n_classes, n_features), of two classes (1, n_features)."""
-        return self._one_row_of_two(_model_of(self).weights.T)
+        return one_of_two(_model_of(self).weights.T)
 
     @property
     def intercept_(self) -> NDArray[Any]:
         """Intercept, shape (n_classes,), of two classes (1,)."""
-        return self._one_row_of_two(_model_of(self).intercept)
-
-    def _one_row_of_two(self, own: NDArray[Any]) -> NDArray[Any]:
-        return own if len(own) != 2 else own.dtype.type(self._share) * (own[1:] - own[:1])
+        return one_of_two(_model_of(self).intercept)
 
 
 def _model_of(estimator: Any) -> LinearModel:

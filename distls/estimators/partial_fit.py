@@ -13,9 +13,10 @@ from sklearn.utils.validation import _check_sample_weight
 from distls.estimators.arguments import rows_of
 from distls.estimators.estimator_base import DatasetEstimator
 from distls.methods.method_registry import method_named
-from distls.problem import loss_of
+from distls.problem import loss_form, loss_of, output_count
 from distls.solvers.stochastic.problem_stats import stats_of_rows
 from distls.solvers.stochastic.streaming import Stream
+from distls.solvers.warm_start import in_form
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
@@ -67,10 +68,14 @@ class StreamingEstimator(DatasetEstimator):
     def _begin(self, first: Partition, params: dict[str, Any], classes: list[Any] | None) -> Stream:
         """Return a stream that starts from zeros, or from the weights of `fit`."""
         fitted: LinearModel | None = getattr(self, "_model", None)
-        start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
         target: TargetKind = "continuous" if classes is None else "class"
-        n_outputs = first.y.shape[1] if classes is None else len(classes)
-        stats = stats_of_rows(first.x, loss_of(params), target, params, self.n_features_in_, n_outputs)
+        n_targets = first.y.shape[1] if classes is None else 0
+        loss = loss_form(loss_of(params), target, len(classes or []))
+        n_outputs = output_count(loss, len(classes or []), n_targets)
+        # A run of an earlier version may have two columns of two classes.
+        fitted = None if fitted is None else in_form(fitted, n_outputs)
+        start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
+        stats = stats_of_rows(first.x, loss, target, params, self.n_features_in_, n_outputs)
         steps = method_named(self._method).load_steps()(stats, params, 1, warm=start is not None)
         by_code = params["class_weight"]
         weights = None if by_code is None else np.array([by_code[str(code)] for code in classes or []])
@@ -114,8 +119,9 @@ def _template(
     if fitted is not None:
         return replace(fitted, weights=none, intercept=none, params=params, dataset_fingerprint="")
     return LinearModel(
-        weights=none, intercept=none, classes=classes, method=method, loss=loss_of(params),
-        params=params, transforms=[], transforms_digest="", dataset_fingerprint="", target=target,
+        weights=none, intercept=none, classes=classes, method=method, params=params,
+        loss=loss_form(loss_of(params), target, len(classes)), transforms=[], transforms_digest="",
+        dataset_fingerprint="", target=target,
     )  # fmt: skip
 
 

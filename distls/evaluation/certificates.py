@@ -61,7 +61,7 @@ def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objecti
     u, none = total.image / (form.alpha * size), np.zeros(form.n_outputs)
     # With a penalised intercept its own duals count, otherwise they are balanced to zero.
     t = none if form.free_intercept else (total.up - total.down) / (form.alpha * size)
-    gap = objective - form.factor * form.dual(total.conjugate_sum / size, u, t, none)
+    gap = objective - form.dual(total.conjugate_sum / size, u, t, none)
     # The gap cannot be negative but by rounding, which is added on top.
     return {"kind": "duality_gap", "value": max(gap, 0.0) + rounding_of(problem, objective)}
 

@@ -170,7 +170,9 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
             f"{run}: no duals of these weights are kept; those in a run are of its last round, and patience publishes "
             "an earlier one"
         )
-    problem = Problem.of(dataset, model.params, 0, method.targets)
+    # a model of an earlier version has two columns, of which its duals are
+    params = {**model.params, "two_columns": len(model.intercept) == len(model.classes) == 2}
+    problem = Problem.of(dataset, params, 0, method.targets)
     evaluator = Evaluator(problem, DatasetRef.of(dataset))
     found = run_alone(evaluator.objective(Fitted(LinearPredictor.of(model), duals=point)), executor)
     certificate = {**found["certificate"], "relative": relative_bound(found)}

@@ -41,10 +41,11 @@ async def score(
     predictor: LinearPredictor,
     loss: str,
     codes: NDArray[np.int32],
+    n_classes: int,  # of the model
     cache_bytes: int = 0,
 ) -> ScoreSum:
     """Reduce the scores of all rows with classes, exactly once each."""
-    task = ScoreTask(DatasetRef.of(dataset, cache_bytes), loss, codes)
+    task = ScoreTask(DatasetRef.of(dataset, cache_bytes), loss, codes, n_classes)
     total: ScoreSum = await rows_reduced(dataset, predictor.compact(), task)
     return total
 
@@ -73,7 +74,7 @@ async def score_targets(
     if dataset.meta.target == "multilabel":
         return await _label_evaluation(dataset, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
-    return _summary(await score(dataset, predictor, loss, codes), dataset, classes, loss)
+    return _summary(await score(dataset, predictor, loss, codes, len(classes)), dataset, classes, loss)
 
 
 async def measure_labels(

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.interchange.vw_model import both_outputs, read_vw
+from distls.interchange.vw_model import read_vw
 from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, save_model
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.loss_registry import loss_elsewhere
+from distls.workers.losses.loss_registry import binary_form, loss_elsewhere
 
 SOURCES = ("liblinear", "vw")
 _NAMES = {"liblinear": "LIBLINEAR", "vw": "Vowpal Wabbit"}
@@ -84,10 +84,14 @@ def _read(text: bytes) -> LinearModel:
         labels = [int(label) for label in facts["label"].split()]
         if len(labels) != n_classes or n_classes < 2 or len(set(labels)) < n_classes:
             raise ValueError(f"{n_classes} classes with the labels {facts['label']}")
-        if single:
-            weights, intercept = (-both_outputs(loss, a) for a in (weights, intercept))  # of its first label
+        # Columns in the order of the labels, as everywhere here.
         order = np.argsort(labels)
-        weights, intercept, labels = weights[:, order], intercept[order], sorted(labels)
+        if single:  # the file has the weights of its first label
+            sign, loss = (1.0 if order[1] == 0 else -1.0), binary_form(loss)
+            weights, intercept = sign * weights, sign * intercept
+        else:
+            weights, intercept = weights[:, order], intercept[order]
+        labels.sort()
     return LinearModel(
         weights=np.ascontiguousarray(weights), intercept=np.ascontiguousarray(intercept), classes=[*labels],
         method="liblinear", loss=loss.name, params={"solver_type": solver, "bias": bias}, transforms=[],

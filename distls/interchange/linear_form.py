@@ -13,7 +13,7 @@ from distls.serving.fitted_model import FittedModel
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
-from distls.workers.losses.links import Link
+from distls.workers.losses.links import BinaryLink, Link
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 
@@ -40,7 +40,7 @@ def check_expressible(model: FittedModel, format: ExportFormat) -> None:
         raise ParameterError(
             f"{model.name}: its probabilities are calibrated, which {to} would not have; --to npz has its scores"
         )
-    if isinstance(loss_named(model.loss), Link) and not format.has_any_link:
+    if isinstance(loss_named(model.loss), (Link, BinaryLink)) and not format.has_any_link:
         having = " and ".join(each.name for each in EXPORT_FORMATS.values() if each.has_any_link)
         raise ParameterError(
             f"--to {to}: {model.name} predicts through link={model.loss}, which has no counterpart there; "
@@ -84,9 +84,9 @@ def column_names(model: FittedModel) -> list[str]:
 
 
 def output_names(model: FittedModel) -> list[str]:
-    """Return the name of each output: its class or label, or ``prediction``, ``prediction_2``, ..."""
+    """Return the name of each output: its class (of two the second), label, or ``prediction``, ``prediction_2``, ..."""
     if model.classes:
-        return [str(label) for label in model.classes]
+        return [str(label) for label in model.classes[-len(model.intercept) :]]
     return ["prediction", *(f"prediction_{k}" for k in range(2, model.n_outputs + 1))]
 
 
@@ -121,7 +121,7 @@ def has_one_output(model: FittedModel) -> bool:
 def has_sigmoids(model: FittedModel) -> bool:
     """Return whether each output has a probability of its own, a sigmoid."""
     loss = loss_named(model.loss)
-    return loss.logistic and loss.separable
+    return loss.logistic and loss.separable and not loss.one_output
 
 
 def has_binary_sigmoid(model: FittedModel) -> bool:
@@ -131,6 +131,9 @@ def has_binary_sigmoid(model: FittedModel) -> bool:
 
 def binary_output(model: FittedModel, own: Folded) -> Folded:
     """Return the single output of two classes, positive for the second, whose sigmoid is its probability."""
+    if len(own.intercept) == 1:
+        return own
+    # of an earlier version
     weights, intercept = own.weights[:, 1:], own.intercept[1:]
     # each of two opposite outputs has a sigmoid of its own
     if not (has_sigmoids(model) and has_one_output(model)):

@@ -11,6 +11,7 @@ from distls.interchange.linear_form import class_array, expected_rows, has_sigmo
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import needs_digits, source_width
+from distls.workers.losses.loss_registry import loss_named
 
 _OPSET, _IR = 17, 8  # of 2022; later runtimes read them
 _LARGEST = 2**31 - 2**20  # bytes of a message of protocol buffers, some left for the graph
@@ -112,8 +113,11 @@ class _Graph:
     def scores(self) -> None:
         """Add the scores of the outputs."""
         output = "prediction" if self.model.target == "continuous" else "scores"
-        self.add("MatMul", self.model.weights)
-        self.add("Add", self.model.intercept, output=output)
+        weights, intercept = self.model.weights, self.model.intercept
+        if self._one:  # for the second class, and as much against the first
+            weights, intercept = np.hstack([-weights, weights]), np.hstack([-intercept, intercept])
+        self.add("MatMul", weights)
+        self.add("Add", intercept, output=output)
         self._publish(output, self.dtype, self.model.n_outputs)
 
     def predictions(self) -> None:
@@ -147,8 +151,12 @@ class _Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(self.labels, name))
         return name
 
+    @property
+    def _one(self) -> bool:
+        return loss_named(self.model.loss).one_output
+
     def _probabilities(self) -> None:
-        if self.model.target == "multilabel":
+        if self.model.target == "multilabel" or self._one:
             self.add("Sigmoid", output="probabilities")
         elif not has_sigmoids(self.model):
             self.add("Softmax", axis=1, output="probabilities")

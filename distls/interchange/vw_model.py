@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from distls.interchange.linear_form import Folded, expected_rows, folded, label_threshold
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
-from distls.storage.model.model import LinearModel
-from distls.workers.losses.loss import Loss
-from distls.workers.losses.loss_registry import loss_elsewhere
+from distls.storage.model.model import LinearModel, one_of_two
+from distls.workers.losses.loss_registry import binary_form, loss_elsewhere
 
 _MOST_BITS = 31
 # the options of losses, as `Loss.elsewhere` has them
@@ -37,7 +36,7 @@ def to_vw(model: FittedModel) -> tuple[bytes, str]:
     own = folded(model, "a model of Vowpal Wabbit")
     reduction, labels = "", ""
     if model.target == "class" and len(model.classes) == 2:
-        own = Folded(own.weights[:, 1:] - own.weights[:, :1], own.intercept[1:] - own.intercept[:1])
+        own = Folded(one_of_two(own.weights.T).T, one_of_two(own.intercept))
         reduction, labels = (
             "--binary",
             f"; predictions are -1 for {model.classes[0]} and 1 for {model.classes[1]}",
@@ -157,8 +156,7 @@ def _model(table: Any, intercept: Any, options: dict[str, str], bits: int) -> Li
     if many:
         classes = [*range(1, table.shape[1] + 1)]
     elif of_classes:
-        table, intercept = both_outputs(loss, table), both_outputs(loss, intercept)
-        classes = [-1, 1]
+        loss, classes = binary_form(loss), [-1, 1]
     return LinearModel(
         weights=np.ascontiguousarray(table), intercept=intercept, classes=classes, method="vw", loss=loss.name,
         params={"options": " ".join(f"{name} {value}".strip() for name, value in options.items())}, transforms=[],
@@ -166,12 +164,6 @@ def _model(table: Any, intercept: Any, options: dict[str, str], bits: int) -> Li
         source={"format": "vw", "recipe": {"hash_bits": bits, "namespace": ""}},
         target="class" if classes else "continuous",
     )  # fmt: skip
-
-
-def both_outputs(loss: Loss, second: Any) -> Any:
-    """Return the outputs of two classes from that of the second: half of it each where the loss compares both."""
-    share = 1.0 if loss.binary is None else loss.binary.split
-    return share * np.concatenate([-second, second], axis=-1)
 
 
 def _options(text: str) -> dict[str, str]:

@@ -100,7 +100,7 @@ DUAL_ASCENT_METHODS = (
             Parameter(
                 "loss",
                 None,
-                loss_with(dual=True, separable=True, single_output=True),
+                loss_with(dual=True, separable=True, quadratic=False),
                 "ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log, for sets of labels); "
                 "default: ovr_squared_hinge, or ovr_log for sets of labels",
             ),

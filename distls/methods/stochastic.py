@@ -105,7 +105,7 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
         Parameter(
             "loss",
             default_losses.OF_SUPPORT_VECTORS,
-            loss_with(curvature=True, single_output=True),
+            loss_with(curvature=True, separable=True, quadratic=False),
             "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes make "
             "one binary problem",
         ),

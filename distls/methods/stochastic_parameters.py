@@ -110,6 +110,8 @@ def strengths(default: float, parse: Parser, description: str) -> tuple[Paramete
 
 
 DIVIDING_ALPHA = strengths(
-    1e-5, number(above=0.0), "L2 strength, the paper's lambda; greater than 0, as steps are divided by it"
+    1e-5,
+    number(above=0.0),
+    "L2 strength, greater than 0, as steps are divided by it: the paper's lambda, of two classes see docs/papers.md",
 )
 NO_PAPER_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")

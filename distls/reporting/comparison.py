@@ -198,7 +198,9 @@ def _agreement(
         check_targets(data, "class", record.model.n_outputs, name)
         models.append(record.model)
     codes = class_codes(data, models[0].classes, str(records[0].path), "count")
-    task = AgreementTask(DatasetRef.of(data), codes, data.first_rows, _SHOWN_ROWS)
+    task = AgreementTask(
+        DatasetRef.of(data), tuple(model.loss for model in models), codes, data.first_rows, _SHOWN_ROWS
+    )
     predictors = [predictor_of(model) for model in models]
     total: AgreementSum = reduce_rows(executor, data, predictors, task)
     return _told(total, names, models[0].classes, data)

@@ -24,7 +24,7 @@ def strongest_features(
     names = unpack_names(model.features, "the model")
     found = {}
     for k in outputs:
-        weights = model.weights[:, k]
+        weights = model.weights_for(k)
         places = [*largest_places(weights, most), *largest_places(-weights, most // 2)[::-1]]
         found[_output_name(model, k)] = [
             (names[j] if names is not None and j < len(names) else f"feature {j}", float(weights[j]))

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from distls.evaluation.compatibility import check_probabilities
 from distls.evaluation.scores import predictor_of
 from distls.ingestion.adhoc_dataset import row_type
+from distls.model_check import columns_of
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import LinearModel
+from distls.storage.model.model import LinearModel, one_of_two
 from distls.storage.model.model import load_model as load_stored
-from distls.workers.losses.loss_registry import loss_named
+from distls.workers.losses.loss_registry import class_scores, decision_of, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import chosen_labels, to_probabilities
-from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class FittedModel(LinearModel):
             return scores[:, 0] if scores.shape[1] == 1 else scores
         if self.target == "multilabel":
             return chosen_labels(self.loss, scores, label_cuts(self)).astype(np.int64)
-        return self.classes_[scores.argmax(axis=1)]
+        return self.classes_[class_scores(self._scored, scores).argmax(axis=1)]
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Return the scores, shape (n_rows, n_classes), or (n_rows,) for two classes: positive for the second.
@@ -87,7 +88,7 @@ class FittedModel(LinearModel):
         if self.target == "continuous":
             raise ParameterError(f"decision_function: {self.name} predicts numbers; use predict")
         scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if self._is_binary else scores
+        return decision_of(self._scored, scores) if self._is_binary else scores
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return probabilities, shape (n_rows, n_classes); those of labels are independent of each other.
@@ -119,12 +120,12 @@ class FittedModel(LinearModel):
     def coef_(self) -> NDArray[Any]:
         """Weights of the features after transforms, shape (n_outputs, n_features).
 
-        For two classes (1, n_features), the second's weights minus the first's; for regression with one output
+        For two classes (1, n_features), the weights of `decision_function`; for regression with one output
         (n_features,).
         """
         weights = self._plain("coef_").weights
         if self._is_binary:
-            return (weights[:, 1] - weights[:, 0])[None, :]
+            return one_of_two(weights.T)
         return weights[:, 0] if self._is_single else weights.T
 
     @property
@@ -132,7 +133,7 @@ class FittedModel(LinearModel):
         """Intercept, shape (1,) for two classes, else (n_outputs,); a number for regression with one output."""
         intercept = self._plain("intercept_").intercept
         if self._is_binary:
-            return intercept[1:] - intercept[:1]
+            return one_of_two(intercept)
         return intercept[0] if self._is_single else intercept
 
     @property
@@ -174,6 +175,10 @@ class FittedModel(LinearModel):
         return self.target == "class" and len(self.classes) == 2
 
     @property
+    def _scored(self) -> str:
+        return scored_as(self.loss, self.recipe)
+
+    @property
     def _is_single(self) -> bool:
         return self.target == "continuous" and self.n_outputs == 1
 
@@ -192,7 +197,7 @@ class FittedModel(LinearModel):
         pieces = list(self._pieces(X))
         if not pieces:
             calibrated = "calibration" in self.recipe
-            return np.empty((0, self.n_outputs), np.float64 if calibrated else self.weights.dtype)
+            return np.empty((0, columns_of(self)), np.float64 if calibrated else self.weights.dtype)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _pieces(self, X: Any) -> Iterator[NDArray[Any]]:

@@ -10,7 +10,7 @@ dual point is at the gradients of the losses, so the weights are as good as they
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,19 +65,8 @@ def is_solved(problem: RowsInMemory) -> bool:
 
 def find_optimum(problem: RowsInMemory, rtol: float) -> Optimum | None:
     """Return weights with a duality gap of at most `rtol` times the objective; None where that takes too long."""
-    binary = problem.loss.binary if problem.n_outputs == 2 else None
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        if binary is None:
-            return _descended(problem, rtol)
-        # The two outputs have opposite weights at the optimum: the same scores from half of the numbers.
-        alpha = binary.split * problem.alpha
-        one = _descended(replace(problem, loss=binary.loss, n_outputs=1, alpha=alpha), rtol)
-    return None if one is None else _of_two_outputs(one, binary.split)
-
-
-def _of_two_outputs(one: Optimum, split: float) -> Optimum:
-    weights, intercept = (split * np.concatenate([-w, w], axis=-1) for w in (one.weights, one.intercept))
-    return Optimum(weights, intercept, 2.0 * split * one.objective, 2.0 * split * one.gap, one.reads)
+        return _descended(problem, rtol)
 
 
 def _descended(problem: RowsInMemory, rtol: float) -> Optimum | None:
@@ -143,9 +132,7 @@ class _Search:
         given = problem.loss, self._scores, problem.y, self._share
         class_losses(*given, sums, runner_ups=self._runner_ups, gradients=slopes)
         weigh_gradients(self._runner_ups, problem.y, self._share, slopes)
-        # a loss of one output has the value of both
-        loss = sums.values[0] / (2.0 if problem.n_outputs == 1 else 1.0)
-        self._value = float(loss) + 0.5 * problem.alpha * float(np.vdot(self._w, self._w))
+        self._value = float(sums.values[0]) + 0.5 * problem.alpha * float(np.vdot(self._w, self._w))
         self._gradient = self._x.T @ slopes + problem.alpha * self._w
         self._tilt = slopes.sum(axis=0)
         self._reads += 1

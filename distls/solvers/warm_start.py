@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,24 @@ from numpy.typing import NDArray
 from distls.problem import Problem
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named
+
+
+def in_form(model: LinearModel, n_outputs: int) -> LinearModel:
+    """Return a model of two columns, as earlier versions made of two classes, in the form of one column.
+
+    Others are returned as they are.
+    """
+    if model.recipe or model.weights.shape[1] != 2 or n_outputs != 1:
+        return model
+    loss = loss_named(model.loss)
+    # Each of two columns with a loss of its own has the whole score; else both together have it.
+    share = model.weights.dtype.type(0.5 if loss.separable and not loss.quadratic else 1.0)
+    # The decision between both classes, in the type of the model.
+    weights, intercept = (share * (a[..., 1:] - a[..., :1]) for a in (model.weights, model.intercept))
+    form = model.loss if loss.binary is None else loss.binary.name
+    return replace(model, weights=weights, intercept=intercept, loss=form)
 
 
 def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:

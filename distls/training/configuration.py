@@ -19,6 +19,7 @@ from distls.methods.recommendation import AUTO, recommended
 from distls.problem import Problem
 from distls.request import Options, Request, plain
 from distls.solvers.solver import Solver, State, solver_factory
+from distls.solvers.warm_start import in_form
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath
@@ -28,9 +29,13 @@ from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_config import RunConfig
 from distls.training.run_folder import Run
+from distls.workers.losses.loss_registry import loss_named
 
 if TYPE_CHECKING:
     from distls.request import Source
+
+# A digest of runs in which two classes have one column of weights; those of earlier versions had two.
+_ONE_OUTPUT = "the form of two classes"
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,10 @@ class Setting:
         rows = {"state": state} if self.method.keeps_rows else {}
         key = slots, memory, *rows.values()
         if key not in self._solvers:
-            initial = None if self.params.get("init") is None else load_model(self.params["init"])
             problem, params = self.problem, self.params
+            initial = (
+                None if params.get("init") is None else in_form(load_model(params["init"]), problem.shape[1])
+            )
             if self.method.side_by_side and params["alpha"] == "path":
                 # a solver of one strength, which says what all cost; none fits a path as a whole
                 params = {**params, "alpha": typical_alpha(params, problem)}
@@ -134,9 +141,12 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         settings = [Setting.of(chosen, params, data, config.seed) for params in grid]
         return cls(method=chosen, data=data, settings=settings, **fields)
 
-    def check_same(self, run: Run) -> None:
-        """Raise MismatchError if a run is not one of this fit, or anything that it depends on is another one now."""
-        config, ended = run.config, run.has_ended
+    def check_same(self, run: Run, *, prolonged: bool = False) -> None:
+        """Raise MismatchError if a run is not one of this fit, or anything that it depends on is another one now.
+
+        One that is `prolonged` goes on though it has ended.
+        """
+        config, ended = run.config, run.has_ended and not prolonged
         then = config.method, config.dataset_fingerprint, config.seed, config.fold
         fold = None if self.data.fold is None else self.data.fold.number
         same = then == (self.method.name, self.data.fingerprint, self.seed, fold)
@@ -148,6 +158,11 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             )
         if not same or [_completed(self.method, params) for params in config.grid] != self.grid:
             raise MismatchError(f"{run.path}: a run of another fit; put back its own, or start a new run")
+        if not ended and _ONE_OUTPUT in self._digests(models=False).keys() - config.digests.keys():
+            raise MismatchError(
+                f"{run.path}: begun by an earlier version, in which two classes had two columns of weights; start a "
+                "new run"
+            )
         # What has ended needs no model to start from, which may be gone.
         for name, digest in self._digests(models=not ended).items():
             if config.digests.get(name, digest) != digest:
@@ -163,7 +178,9 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         data = {f"the data of --{name}": each.fingerprint for name, each in named.items() if each is not None}
         paths = {params["init"] for params in self.grid if models and params.get("init") is not None}
         starts = {f"the model {path}": weights_digest(path) for path in sorted(paths)}
-        return {f"the solver of {self.method.name}": str(self.method.version), **data, **starts}
+        # Named in the runs of two classes alone: the digests of others stay those of earlier versions.
+        one = {_ONE_OUTPUT: "1"} if loss_named(self.settings[0].problem.loss).one_output else {}
+        return {f"the solver of {self.method.name}": str(self.method.version), **one, **data, **starts}
 
     @property
     def grid(self) -> list[Params]:

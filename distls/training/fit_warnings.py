@@ -150,7 +150,7 @@ def _loose(problem: Problem, record: Record, objective: float, floor: float) -> 
 
 def _objective_at_zero(problem: Problem) -> float | None:
     """Return F(0), None for numbers and sets of labels."""
-    if problem.target != "class" or problem.shape[1] < 2:
+    if problem.target != "class":
         return None
     scores, code = np.zeros((1, problem.shape[1])), np.zeros(1, np.int32)
     return float(loss_named(problem.loss).values(scores, code)[0])

@@ -187,7 +187,7 @@ def resumable(run: str | Place, passes: float | None = None) -> tuple[Run, FitRe
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it
         request = FitRequest.of_run(folder)
-        request.check_same(folder)
+        request.check_same(folder, prolonged=passes is not None)
         if passes is not None:
             request = _prolonged(folder, request, passes)
         return folder, request

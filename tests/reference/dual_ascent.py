@@ -29,7 +29,14 @@ def signs(y, k):
 
 def target(y, k):
     """Return the numbers that the squared loss compares scores with."""
+    if k == 1 and not np.ndim(y):
+        return signs(y, k)
     return np.asarray(y, float) if np.ndim(y) else np.eye(k)[y]
+
+
+def half(k):
+    """Return the factor of squared slacks: that of two classes with one output has none."""
+    return 0.5 if k > 1 else 1.0
 
 
 def loss(name, z, y):
@@ -44,7 +51,7 @@ def loss(name, z, y):
     if name == "ovr_log":
         return np.logaddexp(0.0, -t * z).sum()
     short = np.maximum(0.0, 1.0 - t * z)
-    return short.sum() if name == "ovr_hinge" else 0.5 * np.square(short).sum()
+    return short.sum() if name == "ovr_hinge" else half(len(z)) * np.square(short).sum()
 
 
 def gradient(name, z, y):
@@ -61,7 +68,7 @@ def gradient(name, z, y):
     if name == "ovr_log":
         return -t * np.exp(-np.logaddexp(0.0, t * z))
     short = np.maximum(0.0, 1.0 - t * z)
-    return -t * (short > 0) if name == "ovr_hinge" else -t * short
+    return -t * (short > 0) if name == "ovr_hinge" else -2.0 * half(k) * t * short
 
 
 def conjugate(name, a, y):
@@ -76,7 +83,7 @@ def conjugate(name, a, y):
     share = signs(y, k) * a
     if name == "ovr_log":
         return -(entr(share) + entr(1.0 - share)).sum()
-    return -share.sum() if name == "ovr_hinge" else (0.5 * share * share - share).sum()
+    return -share.sum() if name == "ovr_hinge" else (0.25 * share * share / half(k) - share).sum()
 
 
 def best_duals(name, z, y, q, a):
@@ -94,7 +101,7 @@ def best_duals(name, z, y, q, a):
         return t * np.array([_logistic(m, q, b) for m, b in zip(margins, share, strict=True)])
     if name == "ovr_hinge":
         return t * np.clip(share + (1.0 - margins) / q, 0.0, 1.0)
-    return t * np.maximum((1.0 - margins + q * share) / (1.0 + q), 0.0)
+    return t * np.maximum((1.0 - margins + q * share) / (0.5 / half(k) + q), 0.0)
 
 
 def _sigmoid(x):
@@ -198,7 +205,7 @@ def losses(name, z, y):
         raised = z + 1.0 - np.eye(k)[y]
         return raised.max(axis=1) - z[rows, y], np.eye(k)[raised.argmax(axis=1)] - np.eye(k)[y]
     if name == "squared":
-        rest = z - (np.eye(k)[y] if np.ndim(y) == 1 else y)
+        rest = z - np.array([target(own, k) for own in y])
         return 0.5 * np.square(rest).sum(axis=1), rest
     t = all_signs(y, k)
     if name == "ovr_log":
@@ -206,13 +213,15 @@ def losses(name, z, y):
     short = np.maximum(0.0, 1.0 - t * z)
     if name == "ovr_hinge":
         return short.sum(axis=1), -t * (short > 0.0)
-    return 0.5 * np.square(short).sum(axis=1), -t * short
+    return half(k) * np.square(short).sum(axis=1), -2.0 * half(k) * t * short
 
 
 class Primal:
     """F(W, b) over all outputs, with sample weights of mean one, and its optimum."""
 
     def __init__(self, name, x, y, k, *, alpha, s=None, l1=0.0, intercept=False):
+        if k == 2 and np.ndim(y) == 1:  # one problem of one output
+            name, k = {"softmax": "ovr_log", "crammer_singer": "ovr_hinge"}.get(name, name), 1
         self.name, self.x, self.y, self.k, self.alpha, self.l1 = name, x, y, k, alpha, l1
         self.s, self.intercept = np.ones(len(x)) if s is None else s / np.mean(s), intercept
 

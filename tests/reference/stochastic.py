@@ -33,10 +33,11 @@ def slopes_of(loss: str) -> Slopes:
 
 def binary_slopes(loss: str) -> Slopes:
     """Return value and slopes of the single output of two classes."""
+    times = 2.0 if loss == "binary_squared_hinge" else 1.0  # there without a factor 1/2
 
     def of_row(z: Array, y: Any) -> tuple[float, Array]:
-        value, g = LOSSES[loss](np.array([-z[0], z[0]]), int(y))
-        return value, g[1:]
+        value, g = LOSSES[loss.replace("binary", "ovr")](np.array([-z[0], z[0]]), int(y))
+        return times / 2.0 * value, times * g[1:]
 
     return of_row
 
@@ -98,7 +99,9 @@ def curvature(loss: str, g: Array) -> Array:
     """Second derivatives in the scores, from the slopes."""
     if loss == "ovr_squared_hinge":
         return (g != 0).astype(float)
-    return np.abs(g) * (1 - np.abs(g)) if loss in ("ovr_log", "softmax") else np.zeros(len(g))
+    if loss == "binary_squared_hinge":
+        return 2.0 * (g != 0)
+    return np.abs(g) * (1 - np.abs(g)) if loss in ("ovr_log", "softmax", "binary_log") else np.zeros(len(g))
 
 
 def scheduled(

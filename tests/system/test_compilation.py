@@ -36,10 +36,10 @@ print(sum(len(files) for _, _, files in __import__("os").walk(sys.argv[1])))
 """
 
 UPDATES = {
-    "sgdqn": 'SgdqnUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric="paper")',
-    "sgd": 'SgdUpdate("softmax", False, 0.01, True, t0=5.0, averaging=True)',
-    "adagrad": 'AdagradUpdate("softmax", False, 0.01, True, eta0=0.7)',
-    "rls": 'RlsUpdate("ovr_log", False, 1e-3, True, n_rows=n)',
+    "sgdqn": 'SgdqnUpdate("ovr_squared_hinge", 0.02, True, t0=60.0, skip=7, metric="paper")',
+    "sgd": 'SgdUpdate("softmax", 0.01, True, t0=5.0, averaging=True)',
+    "adagrad": 'AdagradUpdate("softmax", 0.01, True, eta0=0.7)',
+    "rls": 'RlsUpdate("ovr_log", 1e-3, True, n_rows=n)',
 }
 
 

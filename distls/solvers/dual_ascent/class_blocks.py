@@ -78,12 +78,10 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         state: str | None = None,
     ) -> None:
         self.problem, self.params, self._folder = problem, params, state
-        binary = loss_named(problem.loss).binary
-        assert binary is not None
         n = problem.dataset.meta.n_rows
         # The intercept is a constant feature of this value, so its square adds to every row's squared norm.
         intercept_square = (problem.intercept_scaling or 1.0) ** 2 if problem.fit_intercept else 0.0
-        self._settings = ClassSettings(1.0 / (problem.alpha * n), intercept_square, binary.loss)
+        self._settings = ClassSettings(1.0 / (problem.alpha * n), intercept_square, loss_named(problem.loss))
         self._slots = slots
         self.width, self.plan = self._planned(memory or MemoryBudget(workers=slots))
         dataset = problem.dataset

@@ -55,7 +55,7 @@ class DualStarter:
         """Return the state at the given duals, or at the negative gradients of the weights; scaled."""
         every = np.arange(len(self._problem.dataset))
         center = state.center.copy()
-        predictor = self._form.reduced(
+        predictor = LinearPredictor(
             weights.coefficients.astype(self._problem.dtype), weights.intercept.astype(np.float64)
         )
         if self._form.free_intercept:
@@ -80,19 +80,13 @@ class DualStarter:
         """Return the state with the duals of partitions that were lost made from the gradients at its weights."""
         # Only what is lost is recomputed: the duals of other partitions are still those of the state.
         lost = lost_duals(self._point_of(state), self._problem.dataset.table.rows)
-        at = self._form.reduced(predictor.coefficients, predictor.intercept)
-        made, _ = self._made(state, np.array(lost, np.int64), at, None)
+        made, _ = self._made(state, np.array(lost, np.int64), predictor, None)
         return replace(made, renewed=state.renewed + len(lost))
 
     def _suits(self, source: DualPoint, initial: LinearModel) -> bool:
         """Return whether the duals of another run are of this problem's rows, loss and type."""
-        own = (
-            self._problem.dataset.fingerprint,
-            self._problem.loss,
-            self._form.n_outputs,
-            self._form.split > 0.0,
-        )
-        theirs = initial.dataset_fingerprint, source.loss, source.n_outputs, source.binary
+        own = self._problem.dataset.fingerprint, self._problem.loss, self._form.n_outputs
+        theirs = initial.dataset_fingerprint, source.loss, source.n_outputs
         # Duals of other rows, of another loss or type could lie outside the domain, and prove nothing.
         return own == theirs and source.dtype == self._problem.dtype.name
 

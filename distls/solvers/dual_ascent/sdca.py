@@ -140,7 +140,7 @@ class Sdca(Solver[SdcaState]):
         task = replace(self._task(state, 1), data=data, version=0, part=0, parts=1)
         image = PrimalImage(u, u if self._form.l1 > 0.0 else u[:0], np.zeros(k))
         dual = DualTask(data, self.problem.row_weights, self.point(state))
-        judged = DualStart(judged=self._form.predictor(u, np.zeros(k)))
+        judged = DualStart(judged=LinearPredictor(u, np.zeros(k)))
         return [
             Call(task, image, lane),
             Call(dual, judged, lane),
@@ -187,7 +187,6 @@ class Sdca(Solver[SdcaState]):
         return DualPoint(
             folder=self._folder or "",
             loss=self.problem.loss,
-            binary=self._form.split > 0.0,
             n_outputs=self._form.n_outputs,
             dtype=self.problem.dtype.name,
             versions=state.versions,
@@ -343,21 +342,21 @@ class Sdca(Solver[SdcaState]):
         errors = None if self.problem.target != "class" else int(totals[_T.errors])
         report = RoundReport.of(
             result.ledger,
-            self._form.factor * float(totals[_T.loss]),
+            float(totals[_T.loss]),
             errors,
             details={
-                "dual": None if following.dual is None else self._form.factor * following.dual,
+                "dual": None if following.dual is None else following.dual,
                 "ratio": float(following.ratios[following.part - 1]),
                 "share": share,
                 "rows_moved": int(totals[_T.moved]),
             },
         )
         gap = float(following.gaps.sum()) / self.problem.dataset.meta.n_rows
-        report.gap_estimate = self._form.factor * gap
+        report.gap_estimate = gap
         # The decline from pass to pass extrapolates the gap to the end of the pass that follows.
         report.gap_expected = report.gap_estimate * following.decline
         dual = self._dual(following) if following.dual is None else following.dual
-        report.objective_estimate = self._form.factor * (dual + gap)
+        report.objective_estimate = dual + gap
         if following.renewed:
             report.notes = [
                 f"the duals of {following.renewed} partitions were lost and recomputed from the weights"
@@ -372,7 +371,7 @@ class Sdca(Solver[SdcaState]):
 
     def weights(self, state: SdcaState) -> Fitted:
         """Return the weights of the dual point, which proves how good they are."""
-        predictor = self._form.predictor(self._form.shrunk(state.u), self._intercept(state))
+        predictor = LinearPredictor(self._form.shrunk(state.u), self._intercept(state))
         return Fitted(predictor, duals=self.point(state) if state.versions.any() else None)
 
     def saved(self, state: SdcaState) -> None:

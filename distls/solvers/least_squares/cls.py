@@ -39,6 +39,7 @@ from distls.workers.least_squares.calibrated_task import (
     ResidualFit,
 )
 from distls.workers.linear_algebra.gram import gram_work_bytes
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
@@ -104,7 +105,9 @@ class Cls(Solver[ClsState]):
         self.basis = Basis.parsed(params["basis"])
         # G has a column for each output and basis function; its width does not depend on the data.
         self._columns = self.basis.width(problem.shape[1])
-        self.onto = "cube" if problem.target == "multilabel" else "simplex"
+        # The simplex of two classes is a segment, on which the second's probability says all.
+        one = loss_named(problem.loss).one_output
+        self.onto = "cube" if problem.target == "multilabel" or one else "simplex"
         self._folder = state
         self._block = self._features()
         self.generates = self._block.generated

@@ -39,6 +39,7 @@ from distls.solvers.solver import (
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.duals.dual_domains import Balance
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call
@@ -168,7 +169,6 @@ class Newton(Solver[NewtonState]):
         return NewtonTask(
             data=self.data,
             loss=self.problem.loss,
-            binary=self._form.split > 0.0,
             n_outputs=self._form.n_outputs,
             class_weight=self.problem.row_weights,
             kind=kind,
@@ -191,11 +191,8 @@ class Newton(Solver[NewtonState]):
         return NewtonState(point=theta, candidate=self._rounded(theta))
 
     def _theta_of(self, weights: NDArray[Any], intercept: Array) -> Array:
-        """Return weights of the form with the scores of given ones."""
-        reduced = self._form.reduced(weights, intercept)
-        return np.concatenate(
-            [reduced.intercept[None]] * self._first + [np.asarray(reduced.coefficients, np.float64)]
-        )
+        """Return weights below their intercept."""
+        return np.concatenate([intercept[None]] * self._first + [np.asarray(weights, np.float64)])
 
     def _rounded(self, theta: Array) -> Array:
         """Return weights as a model stores them: what is proven is proven of the model."""
@@ -279,7 +276,7 @@ class Newton(Solver[NewtonState]):
         codes = np.arange(len(meta.classes))
         values = form.form.values(np.zeros((len(codes), form.n_outputs)), codes.astype(np.int32))
         weights = np.asarray(meta.label_weights) * self.problem.class_weight
-        return float(weights @ values / weights.sum()) * (0.5 if form.split else 1.0)
+        return float(weights @ values / weights.sum())
 
     def _multiplied(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Do an iteration of conjugate gradients; its last one makes the next candidate."""
@@ -333,13 +330,13 @@ class Newton(Solver[NewtonState]):
         return gap
 
     def _report(self, following: NewtonState, sums: NewtonSum) -> RoundReport:
-        form, n = self._form, float(self.problem.dataset.meta.n_rows)
+        n = float(self.problem.dataset.meta.n_rows)
         penalty = 0.5 * float(np.vdot(self._strength * following.point, following.point))
         loss = sums.loss_sum if sums.weight_sum else (following.value - penalty) * n
         rows = float(sums.ledger.n_rows)
         report = RoundReport.of(
             sums.ledger,
-            form.factor * loss * rows / n,
+            loss * rows / n,
             sums.errors if sums.weight_sum and self.problem.target != "continuous" else None,
             details={
                 "stage": following.stage,
@@ -349,8 +346,8 @@ class Newton(Solver[NewtonState]):
             },
         )
         if following.steps:
-            report.gap_estimate = form.factor * following.gap
-            report.objective_estimate = form.factor * following.value
+            report.gap_estimate = following.gap
+            report.objective_estimate = following.value
         return report
 
     def status(self, state: NewtonState) -> Status:
@@ -364,7 +361,7 @@ class Newton(Solver[NewtonState]):
         theta = state.point if state.steps else state.candidate
         coefficients = np.ascontiguousarray(theta[self._first :], self.problem.dtype)
         intercept = theta[0].copy() if self._first else np.zeros(self._form.n_outputs)
-        predictor = self._form.predictor(coefficients, intercept)
+        predictor = LinearPredictor(coefficients, intercept)
         if not state.steps:
             return Fitted(predictor)
         if self._form.free_intercept:
@@ -372,12 +369,12 @@ class Newton(Solver[NewtonState]):
         return Fitted(predictor, known=self._known(state, state.gap, 0))
 
     def _known(self, state: NewtonState, gap: float, read: int) -> Record:
-        value = self._form.factor * state.value
+        value = state.value
         # Sums of many rows round by more than one number does.
         rounding = max(float(np.finfo(self.problem.dtype).eps), _ROUNDING) * abs(value)
         return {
             "objective": value,
-            "certificate": {"kind": "duality_gap", "value": max(self._form.factor * gap, 0.0) + rounding},
+            "certificate": {"kind": "duality_gap", "value": max(gap, 0.0) + rounding},
             "eval_bytes_read": read,
         }
 

@@ -57,6 +57,8 @@ class _Recipe(msgspec.Struct):
 class LinearModel:
     """Scores of a row x are ``x @ weights + intercept``; the class is the highest score, ties the lowest code.
 
+    Two classes have one score: the second's where it is above zero.
+
     With a recipe they come from `weights` in another way, which distls.workers.prediction.predictor knows. What is
     predicted may also be a set of labels, those whose scores are above a threshold, or the scores themselves:
     see `target`.
@@ -136,6 +138,12 @@ class LinearModel:
         """Classes, labels or numbers that it predicts."""
         return len(self.classes) or len(self.intercept)
 
+    def weights_for(self, k: int) -> NDArray[Any]:
+        """Return the weights (n_features,) for an output; for the first of two classes with one column against it."""
+        if len(self.classes) == 2 and self.weights.shape[1] == 1:
+            return np.asarray(self.weights[:, 0] if k else -self.weights[:, 0])
+        return np.asarray(self.weights[:, k])
+
     @property
     def sha256(self) -> str:
         """Digest of the weights, and of the recipe's arrays by name; see `weights_sha256`."""
@@ -144,6 +152,11 @@ class LinearModel:
         return weights_sha256(
             self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays))
         )
+
+
+def one_of_two(columns: NDArray[Any]) -> NDArray[Any]:
+    """Return columns of classes as scikit-learn has them: of two, which earlier versions stored, their difference."""
+    return columns[1:] - columns[:1] if len(columns) == 2 else columns
 
 
 def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
@@ -323,7 +336,8 @@ def _check_whole(model: LinearModel, folder: Place) -> None:
     weights, intercept = model.weights, model.intercept
     if bool(model.classes) == (model.target == "continuous"):
         raise FormatError(f"{folder}: a model of {model.target} targets with {len(model.classes)} classes")
-    fits = bool(model.recipe) or model.n_outputs == len(intercept)
+    one = model.target == "class" and model.n_outputs == 2
+    fits = bool(model.recipe) or len(intercept) in ((1, 2) if one else (model.n_outputs,))
     if weights.ndim != 2 or intercept.shape != weights.shape[1:] or not fits:
         raise FormatError(f"{folder}: weights, intercept and classes have different sizes")
     if weights.dtype not in (np.float32, np.float64) or intercept.dtype != weights.dtype:

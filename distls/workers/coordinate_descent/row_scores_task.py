@@ -23,7 +23,7 @@ from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.descent_kernels import loss_of_scores
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
-from distls.workers.losses.loss_registry import loss_named
+from distls.workers.losses.loss_registry import class_scores, loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.rounds.ledger import Ledger
@@ -225,7 +225,7 @@ def with_rows(job: RowScores, z: NDArray[Any]) -> Margins:
         # The cached arrays would be returned again and again.
         _stored_rows.cache_clear()  # they are stored anew
         raise StateLostError(f"{job.state}: targets or weights of other rows")
-    if not numbers and not are_below(stored, k):
+    if not numbers and not are_below(stored, len(dataset.meta.classes)):
         _stored_rows.cache_clear()
         raise StateLostError(f"{job.state}: targets of other classes")
     y = LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), stored) if sets else stored
@@ -253,7 +253,7 @@ def wrong_rows(loss: str, z: NDArray[Any], y: NDArray[Any] | LabelSets) -> int:
     if isinstance(y, LabelSets):
         wanted = indicators(CsrRows(*y, np.empty(0)), z.shape[1])
         return int(np.count_nonzero(wrong_sets(loss, z, wanted)))
-    return int(np.count_nonzero(z.argmax(axis=1) != y)) if is_codes(y) else 0
+    return int(np.count_nonzero(class_scores(loss, z).argmax(axis=1) != y)) if is_codes(y) else 0
 
 
 def no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[Any] | LabelSets:

@@ -362,7 +362,8 @@ def _unskipped(task: ColumnTask, first: int, n_columns: int) -> NDArray[np.int64
 def probe_sweep(task: ColumnTask, block: int, shard: int) -> None:
     """Score one partition and sweep one shard from zero weights, and store nothing."""
     task, meta, dtype = copy.copy(task), open_ref(task.data).meta, task.scores.dtype
-    k = len(meta.classes) or meta.n_targets
+    # As many outputs as the problem has, of which the task knows the loss alone.
+    k = 1 if loss_named(task.scores.loss).one_output else len(meta.classes) or meta.n_targets
     for _, part in stream(task.data, [block]):
         out = np.empty((n_rows_of(part.x), k), dtype)
         scores(part.x, np.zeros((meta.n_features, k), dtype), np.zeros(k), out)

@@ -143,6 +143,8 @@ class Block:
     def _labels(self, part: Partition) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the columns of each row's classes, -1 for those of other blocks."""
         columns = np.full(self._job.n_classes, -1, np.int32)
+        if self._job.n_classes == 1:  # of two classes, the second
+            return np.arange(len(part.y) + 1), np.where(part.y == 1, 0, -1).astype(np.int32)
         known = self._codes >= 0
         columns[self._codes[known]] = np.flatnonzero(known)
         if is_codes(part.y):

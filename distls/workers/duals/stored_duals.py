@@ -26,7 +26,7 @@ from distls.workers.losses.targets import indicators
 
 DualFile = tuple[int, int]  # partition and version
 
-_NAMES = ("loss", "binary", "n_outputs", "dtype")
+_NAMES = ("loss", "n_outputs", "dtype")
 _ARRAYS = ("versions", "before", "mix", "up", "down")
 _SPARSE = 0.5  # share of nonzero duals below which zeros are left out
 
@@ -35,10 +35,10 @@ class _PublishedPoint(msgspec.Struct, frozen=True):
     """The names in the description of a published point."""
 
     loss: str
-    binary: bool
     n_outputs: int
     dtype: Literal["float32", "float64"]
     dataset: str
+    binary: bool = False  # of earlier versions: two classes have the second's duals alone
 
 
 class _Published(msgspec.Struct):
@@ -57,7 +57,6 @@ class DualPoint:
 
     folder: str
     loss: str
-    binary: bool  # two classes as one output
     n_outputs: int  # duals a row
     dtype: str
     versions: NDArray[np.int64]  # shape (n_partitions,), and the next two
@@ -65,11 +64,12 @@ class DualPoint:
     mix: NDArray[np.float64]
     up: NDArray[np.float64]  # shape (n_outputs,): as in `Balance`, and the next
     down: NDArray[np.float64]
+    mirrored: bool = False  # what is stored are the duals of the second class, and the first has minus these
 
     @property
     def form(self) -> Loss:
         """The loss whose duals these are."""
-        return dual_form(self.loss, binary=self.binary)
+        return loss_named(self.loss)
 
     @property
     def files(self) -> set[DualFile]:
@@ -78,19 +78,13 @@ class DualPoint:
 
     def read(self, index: int, n_rows: int) -> NDArray[Any]:
         """Return the duals of a partition, shape (n_rows, n_outputs); raise StateLostError if they are lost."""
-        shape, share = (n_rows, self.n_outputs), float(self.mix[index])
+        shape, share = (n_rows, 1 if self.mirrored else self.n_outputs), float(self.mix[index])
         duals = _read(self.folder, index, int(self.versions[index]), shape, self.dtype)
         # Convex combinations of two feasible points are feasible.
         if share != 1.0:
             old = _read(self.folder, index, int(self.before[index]), shape, self.dtype)
             duals = old + duals.dtype.type(share) * (duals - old)
-        return duals
-
-
-def dual_form(loss: str, *, binary: bool) -> Loss:
-    """Return the loss whose duals are kept, with `binary` the single output's."""
-    named = loss_named(loss)
-    return named.binary.loss if binary and named.binary is not None else named
+        return np.hstack([-duals, duals]) if self.mirrored else duals
 
 
 def _read(folder: str, index: int, version: int, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
@@ -190,17 +184,19 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
         sound = all(arrays[name].shape == (n,) for name in ("versions", "before", "mix"))
         if not sound or not all(arrays[name].shape == (found.n_outputs,) for name in ("up", "down")):
             raise ValueError("the shapes of its arrays")
+        # Mirrored, what is the first class's above zero is the second's below.
+        up, down = (arrays[name].astype(np.float64) for name in ("up", "down"))
         return DualPoint(
             folder=str(folder),
             loss=found.loss,
-            binary=found.binary,
-            n_outputs=found.n_outputs,
+            mirrored=found.binary,
+            n_outputs=2 if found.binary else found.n_outputs,
             dtype=found.dtype,
             versions=arrays["versions"].astype(np.int64),
             before=arrays["before"].astype(np.int64),
             mix=arrays["mix"].astype(np.float64),
-            up=arrays["up"].astype(np.float64),
-            down=arrays["down"].astype(np.float64),
+            up=np.concatenate([down, up]) if found.binary else up,
+            down=np.concatenate([up, down]) if found.binary else down,
         )
 
 

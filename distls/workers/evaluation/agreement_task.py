@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Partition, Rows, n_rows_of
+from distls.workers.losses.loss_registry import class_scores
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
@@ -32,6 +33,7 @@ class AgreementTask(Task):
     """Compares the classes that several models predict."""
 
     data: DatasetRef
+    losses: tuple[str, ...]  # of the models
     codes: NDArray[np.int32]  # the models' code of each class of the data, -1 for an unknown label
     first_rows: NDArray[np.int64]  # number of the first row of each partition
     shown: int  # rows in dispute to return, the first ones
@@ -46,7 +48,7 @@ class AgreementTask(Task):
         """Compare the models on a partition."""
         # Codes of the models' classes, so that truth and predictions are comparable.
         total, truth = self.total, self.codes[part.y]
-        predicted = np.stack([_classes(predictor, part.x) for predictor in self.shared])
+        predicted = np.stack([_classes(*each, part.x) for each in zip(self.losses, self.shared, strict=True)])
         total.errors += (predicted != truth).sum(axis=1)
         total.apart += (predicted[:, None] != predicted[None]).sum(axis=2)
         disputed = np.flatnonzero((predicted != predicted[0]).any(axis=0))
@@ -62,11 +64,11 @@ class AgreementTask(Task):
         return add_sums(left, right, rows=_first(left.rows, right.rows, left.shown), shown=left.shown)
 
 
-def _classes(predictor: LinearPredictor, x: Rows) -> NDArray[np.int64]:
+def _classes(loss: str, predictor: LinearPredictor, x: Rows) -> NDArray[np.int64]:
     """Return the code of each row's highest score."""
     codes = np.empty(n_rows_of(x), np.int64)
     for rows, scores in score_pieces(predictor, x):
-        codes[rows] = scores.argmax(axis=1)
+        codes[rows] = class_scores(loss, scores).argmax(axis=1)
     return codes
 
 

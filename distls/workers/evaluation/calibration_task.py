@@ -45,10 +45,10 @@ class MarginTask(_OfScores):
         # A sample of the first piece is enough to fit the start of the objective.
         found = itertools.islice(score_pieces(self.shared, part.x), 1 if self.first_piece else None)
         dtype = self.shared.coefficients.dtype
-        pieces = [margins(self.scored, self.kind, scores).astype(dtype) for _, scores in found]
-        empty = np.empty((0, len(self.shared.intercept)), dtype)
         # A partition of a fold may have no rows.
-        values = np.concatenate(pieces) if pieces else empty
+        scored = [scores for _, scores in found] or [np.empty((0, len(self.shared.intercept)), dtype)]
+        pieces = [margins(self.scored, self.kind, scores).astype(dtype) for scores in scored]
+        values = np.concatenate(pieces)
         self.total = Margins(values, self.codes[part.y[: len(values)]])
 
 

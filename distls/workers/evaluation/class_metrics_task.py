@@ -19,7 +19,7 @@ from distls.workers.evaluation.probability_sums import (
     sum_probabilities,
 )
 from distls.workers.evaluation.ranked_scores import RankedScores, capacity_for, merge_ranked, ranked
-from distls.workers.losses.loss_registry import scorer
+from distls.workers.losses.loss_registry import class_scores, scorer
 from distls.workers.losses.targets import LossSums, class_losses
 from distls.workers.prediction.predictor import score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
@@ -125,14 +125,15 @@ class MetricsTask(Task):
         """Add ranks, probabilities and curves of a batch."""
         total, known = self.total, y >= 0
         # Unknown labels have no rank.
-        ranks = _ranks(scores[known], y[known])
+        by_class = class_scores(self.loss, scores)
+        ranks = _ranks(by_class[known], y[known])
         first = ranks < MOST_RANKS
         natural, values = (
             None if made is None else made(scores.astype(np.float64))
             for made in (self.natural, self.probability)
         )
         if total.curves:
-            self._collect(scores if values is None else _log_odds(values), y, weight)
+            self._collect(by_class if values is None else _log_odds(values), y, weight)
             # Sorting may have replaced the total.
             total = self.total
         self.total = replace(

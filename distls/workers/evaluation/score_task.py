@@ -40,7 +40,7 @@ class ScoreSum:
     errors: int  # rows predicted wrong, all rows of unknown labels among them
     known: float  # rows whose label the model knows
     loss_sum: float  # over those rows
-    # (m,): the confusion matrix, ``class of the data * n_outputs + predicted code``, increasing
+    # (m,): the confusion matrix, ``class of the data * n_classes + predicted code``, increasing
     pairs: NDArray[np.int64]
     pair_counts: NDArray[np.int64]  # (m,), how often each pair occurs
     ledger: Ledger = field(default_factory=Ledger)
@@ -53,6 +53,7 @@ class ScoreTask(Task):
     data: DatasetRef
     loss: str
     codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
+    n_classes: int  # of the model
 
     shares_reads = True
 
@@ -69,7 +70,7 @@ class ScoreTask(Task):
             predictor, part, self.codes[part.y], scorer(self.loss), predicted
         )
         # One integer for each pair of a class and a prediction: a sparse confusion matrix.
-        keys = part.y.astype(np.int64) * len(predictor.intercept) + predicted
+        keys = part.y.astype(np.int64) * self.n_classes + predicted
         pairs, counts = np.unique(keys, return_counts=True)
         self.total = self.merge(self.total, ScoreSum(errors, known, loss_sum, pairs, counts))
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.loss import Binary, Codes, Floats, Loss
-from distls.workers.losses.ovr_hinge import BinaryHinge
+from distls.workers.losses.binary_losses import BinaryHinge
+from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.row_functions import dual_step_of, row_gradient_of
 from distls.workers.losses.shared_parts import pairs, scores_of_class
 from distls.workers.losses.softmax import masses_of, set_masses
@@ -36,8 +36,8 @@ class CrammerSinger(Loss):
     aliases = ("hinge",)
     elsewhere = ("MCSVM_CS",)
     certificate = "duality_gap"
-    binary = Binary(BinaryHinge(), 0.5)
     dual_domain = "simplex"
+    binary = BinaryHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr, xlogy
 
 from distls.storage.errors import ParameterError
+from distls.workers.losses.binary_losses import SingleOutput
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.row_functions import row_gradient_of
 from distls.workers.losses.shared_parts import scores_of_class, softmax_in_place
@@ -46,12 +47,18 @@ class Link(Loss):
     floor = -math.inf  # of a potential that is integrated from 0, nothing is known
 
     def __init_subclass__(cls) -> None:
-        """Give a link its name in `gls`, and one of classes its log loss."""
+        """Give a link its name in `gls`, and one of classes its log loss and its form for two classes."""
         cls.link_name = getattr(cls, "name", None)
-        if "class" in cls.targets:
-            # A class of its own, because numba and pickle know a loss by its class.
-            space = {"__slots__": (), "name": cls.name, "link": cls}
-            cls.log_loss = type(f"{cls.__name__}LogLoss", (LogOfMeans,), space)()
+        if "class" not in cls.targets:
+            return
+        # A class of its own, because numba and pickle know a loss by its class.
+        space = {"__slots__": (), "name": cls.name, "link": cls}
+        cls.log_loss = type(f"{cls.__name__}LogLoss", (LogOfMeans,), space)()
+        # Of others a score of zero has no probability of a half: two classes keep an output each.
+        if np.allclose(cls().mean(_CHECKED) + cls().mean(-_CHECKED), 1.0, rtol=0.0, atol=1e-9):
+            facts = {"floor": cls.floor, "log_loss": cls.log_loss}
+            space |= {"name": f"binary_{cls.name}", **facts}
+            cls.binary = type(f"Binary{cls.__name__}", (BinaryLink,), space)()
 
     def mean(self, scores: Array) -> Array:
         """Return g at each score, which must not decrease."""
@@ -129,10 +136,33 @@ class LogOfMeans(Loss):
 
     def values(self, scores: Floats, y: Codes) -> Array:
         """Return the log loss of each row."""
-        logs = self.link().log_mean(np.asarray(scores, np.float64))
+        z = np.asarray(scores, np.float64)
+        # of two classes with one output, whose means sum to one
+        logs = self.link().log_mean(z if z.shape[1] > 1 else np.hstack([-z, z]))
         # The maximum is subtracted, so that no exponential overflows.
         shifted = logs - logs.max(axis=1, keepdims=True)
         return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - scores_of_class(shifted, y))
+
+
+class BinaryLink(SingleOutput):
+    """A link of two classes, ``Phi(-m)``, whose mean is the probability of the second: ``g(-z) = 1 - g(z)``."""
+
+    __slots__ = ()
+
+    link: ClassVar[type[Link]]
+    stochastic = False
+
+    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        m = np.asarray(m, np.float64)
+        return self.link().potential(-m), -np.asarray(self.link().mean(-m))
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Return the means."""
+        return self.link().probabilities(np.hstack([-scores, scores]))
+
+    def lipschitz(self, k: int) -> float:
+        """Return the largest derivative of the mean."""
+        return self.link.steepest
 
 
 class Probit(Link):

@@ -38,17 +38,6 @@ class _NoFields(NamedTuple):
     """An empty named tuple: numba compiles for its class."""
 
 
-class Binary(NamedTuple):
-    """The problem of two classes with a single output.
-
-    The weights of class 1 are `split` times those of the single output, those of class 0 their negative. The objective
-    is ``2 * split`` times that of the single output, whose l2 strength is `split` times the given one.
-    """
-
-    loss: Loss
-    split: float
-
-
 class Loss(_NoFields):
     """A loss of a row's scores. Scores are (n, k) and classes y (n,) throughout."""
 
@@ -80,9 +69,9 @@ class Loss(_NoFields):
     certificate: ClassVar[Literal["strong_convexity", "duality_gap", "none"]] = "strong_convexity"
     # scores the probabilities of a model trained with this loss; None: it has none
     log_loss: ClassVar[Loss | None] = None
-    single_output: ClassVar[Loss | None] = None  # the same loss for two classes with one output
-    # two classes as a problem of one output, whose optimum has the same scores
-    binary: ClassVar[Binary | None] = None
+    # the loss of two classes, whose one output is the score of the second: see `distls.workers.losses.binary_losses`
+    binary: ClassVar[Loss | None] = None
+    one_output: ClassVar[bool] = False  # whether it is such a loss itself
     dual_domain: ClassVar[DualDomain] = "none"
     # by which the sums of `add_score_gradient` and `add_score_curvature` have to be multiplied
     descent_factor: ClassVar[float] = 1.0
@@ -118,8 +107,12 @@ class Loss(_NoFields):
         """
         return None
 
+    def of_classes(self, scores: Floats) -> Floats:
+        """Return scores with a column for each class; of two with one output their difference is the decision."""
+        return scores
+
     def probabilities(self, scores: Floats) -> Floats:
-        """Overwrite scores by the class probabilities of a model trained with this loss, and return them."""
+        """Return the class probabilities of a model trained with this loss; may overwrite the scores."""
         raise ValueError(f"{self.name} has no probabilities")
 
     def lipschitz(self, k: int) -> float:
@@ -134,8 +127,7 @@ class Loss(_NoFields):
     def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
         """Return the convex conjugate of each row's loss at the negative of its duals, shape (n,).
 
-        Duals (n, k), the negative gradients in the scores, are in the loss's domain. Of a form with one output it is
-        the conjugate of this output's loss, half of `values`.
+        Duals (n, k), the negative gradients in the scores, are in the loss's domain.
         """
         raise ValueError(f"{self.name} has no conjugate")
 

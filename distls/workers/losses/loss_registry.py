@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from distls.storage.errors import ParameterError
+from distls.workers.losses.binary_losses import BinaryShare
 from distls.workers.losses.crammer_singer import CrammerSinger
 from distls.workers.losses.links import Cauchit, Link, LogOfProbability, Poisson, Probit
 from distls.workers.losses.loss import Floats, Loss, Target
@@ -25,6 +28,7 @@ from distls.workers.losses.squared import Squared
 
 _losses: dict[str, Loss] = {}
 LOSSES: Mapping[str, Loss] = MappingProxyType(_losses)
+_binary: dict[str, Loss] = {BinaryShare.name: BinaryShare()}  # forms of two classes, which no user asks for
 
 # scores that are already probabilities, under the name that `scored_as` returns for them
 _SIMPLEX = LogOfProbability()
@@ -42,10 +46,13 @@ def register_loss(loss: Loss) -> Loss:
     if isinstance(loss, Link):
         loss.check()
     # A link has no kernels, so nothing to look for.
-    for form in () if isinstance(loss, Link) else (loss, loss.single_output, loss.log_loss):
+    for form in () if isinstance(loss, Link) else (loss, loss.binary, loss.log_loss):
         if form is not None and not has_row_function(form, "row_gradient"):
             raise ValueError(f"{type(form).__name__} needs a function under @row_gradient_of")
     _losses[loss.name] = loss
+    # Models name the form they were trained with, so it has to be found by its name.
+    if loss.binary is not None:
+        _binary[loss.binary.name] = loss.binary
     return loss
 
 
@@ -67,10 +74,20 @@ for _loss in (
 
 
 def loss_named(name: str) -> Loss:
-    """Return the loss of that full name; raise ParameterError if there is none."""
-    if name not in _losses:
+    """Return the loss of that full name, also a form of two classes; raise ParameterError if there is none."""
+    if name not in _losses and not is_binary(name):
         raise ParameterError(f"loss={name}: expected one of {', '.join(_losses)}")
-    return _losses[name]
+    return _losses[name] if name in _losses else _binary[name]
+
+
+def is_binary(name: str) -> bool:
+    """Return whether a loss is a form of two classes with one output."""
+    return name in _binary
+
+
+def binary_form(loss: Loss) -> Loss:
+    """Return the form of two classes of a loss, itself if it has none."""
+    return loss if loss.binary is None else loss.binary
 
 
 def losses_by(parameter: str) -> dict[str, str]:
@@ -93,15 +110,6 @@ def loss_elsewhere(name: str, *, separable: bool) -> Loss:
     return next((loss for loss in found if loss.separable == separable), found[0])
 
 
-def row_loss_for(name: str, *, single: bool = False) -> Loss:
-    """Return the loss as kernels take it, with `single` its form for two classes with one output."""
-    loss = _losses[name]
-    form = loss.single_output if single else loss
-    if form is None:
-        raise ValueError(f"{name} needs an output for each class")
-    return form
-
-
 def _has(*functions: str) -> Callable[[Loss, bool], bool]:
     """Return the test of row functions, of sets of labels where the second argument says so."""
     return lambda loss, sets: all(has_row_function(loss, name, sets=sets) for name in functions)
@@ -121,8 +129,6 @@ _CAPABILITIES: dict[str, tuple[Callable[[Loss, bool], bool], str]] = {
     ),
     "smooth": (lambda loss, _: loss.smooth, "its gradient is not Lipschitz continuous"),
     "separable": (lambda loss, _: loss.separable, "it is no sum over the outputs"),
-    "single_output": (lambda loss, _: loss.single_output is not None, "it has no form of one output"),
-    "binary": (lambda loss, _: loss.binary is not None, "two classes are no problem of one output"),
     "stochastic": (lambda loss, _: loss.stochastic, "the step sizes are not chosen for its gradients"),
     "probabilities": (lambda loss, _: loss.log_loss is not None, "it has no probabilities"),
     "quadratic": (lambda loss, _: loss.quadratic, "it is not quadratic"),
@@ -140,7 +146,7 @@ def losses_with(*, target: Target | None = None, **required: bool) -> tuple[str,
         Whether it has the property: ``slopes`` (`row_gradient`), ``curvature`` (`row_curvature`),
         ``coordinate_descent`` (`add_score_gradient`, `add_score_curvature` and `score_change`; with
         ``target="multilabel"`` those of sets of labels), ``dual`` (`dual_step`, with the conjugate),
-        ``single_output``, ``binary``, ``probabilities``, ``second_order`` (`Loss.curvature`), and ``smooth``,
+        ``probabilities``, ``second_order`` (`Loss.curvature`), and ``smooth``,
         ``separable``, ``stochastic``, ``quadratic`` as `Loss` has them.
     """
     return tuple(name for name in _losses if not lacks(name, target=target, **required))
@@ -175,18 +181,31 @@ def scorer(name: str) -> Loss:
 
     `name` is that of a loss, or "simplex" where scores are probabilities.
     """
-    loss = _SIMPLEX if name == _SIMPLEX.name else _losses[name]
+    loss = _SIMPLEX if name == _SIMPLEX.name else loss_named(name)
     return loss if loss.log_loss is None else loss.log_loss  # an empty tuple is false
 
 
 def has_probabilities(name: str) -> bool:
     """Return whether the scores of a model trained with a loss give probabilities; `name` as in `scorer`."""
-    return name == _SIMPLEX.name or (name in _losses and _losses[name].log_loss is not None)
+    known = name in _losses or is_binary(name)
+    return name == _SIMPLEX.name or (known and loss_named(name).log_loss is not None)
 
 
 def probabilities(name: str, scores: Floats) -> Floats:
-    """Overwrite scores (n, k) by class probabilities and return them; `name` as in `scorer`.
+    """Return the class probabilities of scores (n, k), which may be overwritten; `name` as in `scorer`.
 
     Raises ValueError if the loss has no probabilities.
     """
-    return (_SIMPLEX if name == _SIMPLEX.name else _losses[name]).probabilities(scores)
+    return (_SIMPLEX if name == _SIMPLEX.name else loss_named(name)).probabilities(scores)
+
+
+def class_scores(name: str, scores: Floats) -> Floats:
+    """Return scores with a column for each class, see `Loss.of_classes`; `name` as in `scorer`."""
+    return scores if scores.shape[1] > 1 else loss_named(name).of_classes(scores)
+
+
+def decision_of(name: str, scores: Floats) -> Floats:
+    """Return the number (n,) whose sign decides between two classes; `name` as in `scorer`."""
+    # Half a score against minus half: the score itself, to the bit.
+    both = class_scores(name, scores)
+    return np.asarray(both[:, 1] - both[:, 0])

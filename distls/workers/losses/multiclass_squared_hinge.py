@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise_helper
+from distls.workers.losses.binary_losses import BinarySquaredHinge
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
@@ -37,6 +38,7 @@ class MulticlassSquaredHinge(SquaredSlack):
     ignores_constants = True
     aliases = ("squared_hinge",)
     ranks = True
+    binary = BinarySquaredHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""

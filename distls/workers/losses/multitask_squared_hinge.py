@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from distls.workers.losses.binary_losses import BinarySquaredHinge
 from distls.workers.losses.loss import Codes, Floats
 from distls.workers.losses.ovr_squared_hinge import OvrSquaredHinge, ovr_squared_hinge_row
 from distls.workers.losses.row_functions import (
@@ -26,6 +27,7 @@ class MultitaskSquaredHinge(SquaredSlack):
 
     name = "multitask_squared_hinge"
     separable = True
+    binary = BinarySquaredHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""

@@ -1,4 +1,4 @@
-"""One-versus-rest hinge, with an output for each class or with one for two classes (MCID paper, section V.C)."""
+"""One-versus-rest hinge (MCID paper, section V.C)."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.loss import GRADIENT_IN_G, Binary, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.binary_losses import BinaryHinge
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of
 from distls.workers.losses.shared_parts import (
-    SingleOutput,
     class_signs,
     negated_at_class,
     separable_dual_step,
@@ -31,6 +31,7 @@ class OvrHinge(Loss):
     separable = True
     certificate = "duality_gap"
     dual_domain = "box"
+    binary = BinaryHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -54,20 +55,6 @@ class OvrHinge(Loss):
         return np.asarray(-(class_signs(y, duals.shape[1]) * duals).sum(axis=1))
 
 
-class BinaryHinge(SingleOutput):
-    """`OvrHinge` of two classes with a single output."""
-
-    __slots__ = ()
-
-    name = "ovr_hinge"
-    both = OvrHinge()
-    dual_domain = "box"
-
-
-OvrHinge.single_output = BinaryHinge()
-OvrHinge.binary = Binary(BinaryHinge(), 1.0)
-
-
 @row_gradient_of(OvrHinge)
 def _row(z, scale, y, g):
     best, factor, one, none = first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
@@ -84,18 +71,6 @@ def _row(z, scale, y, g):
         g[c] = one if g[c] > none else none
     g[y] = -g[y]
     return np.float64(total), GRADIENT_IN_G, best
-
-
-@row_gradient_of(BinaryHinge)
-def _single_row(z, scale, y, g):
-    sign = 1.0 if y == 1 else -1.0
-    short = 1.0 - sign * scale * np.float64(z[0])
-    predicted = 1 if z[0] > 0 else 0
-    if short <= 0.0:
-        return 0.0, y, predicted
-    g[0] = g.dtype.type(-sign)
-    # The value of both outputs, the gradient of the one.
-    return 2.0 * short, GRADIENT_IN_G, predicted
 
 
 @output_loss_of(OvrHinge)

@@ -1,4 +1,4 @@
-"""One-versus-rest logistic loss, with an output for each class or with one for two classes, and its log loss.
+"""One-versus-rest logistic loss, and its log loss.
 
 The dual step is a Newton iteration in one dual of the logistic loss (Yu, Huang, Lin 2011, section 3).
 """
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
-from distls.workers.losses.loss import GRADIENT_IN_G, Binary, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.binary_losses import BinaryLog
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of, step_curvature_of
 from distls.workers.losses.shared_parts import (
-    SingleOutput,
     binary_entropy,
     class_signs,
     negated_at_class,
@@ -60,6 +60,7 @@ class OvrLog(Loss):
     targets = ("class", "multilabel")
     separable = True
     log_loss = NormalizedSigmoids()
+    binary = BinaryLog()
     dual_domain = "box"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
@@ -100,19 +101,6 @@ class OvrLog(Loss):
         """Return 1/4, the largest derivative of the sigmoid."""
         return 0.25
 
-
-class BinaryLog(SingleOutput):
-    """`OvrLog` of two classes with a single output."""
-
-    __slots__ = ()
-
-    name = "ovr_log"
-    both = OvrLog()
-    dual_domain = "box"
-
-
-OvrLog.single_output = BinaryLog()
-OvrLog.binary, Softmax.binary = Binary(BinaryLog(), 1.0), Binary(BinaryLog(), 0.5)
 
 row_curvature_of(OvrLog)(logistic_curvature)
 row_curvature_of(BinaryLog)(logistic_curvature)
@@ -155,17 +143,6 @@ def _row(z, scale, y, g):
         g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
     g[y] -= one
     return value, GRADIENT_IN_G, best
-
-
-@row_gradient_of(BinaryLog)
-def _single_row(z, scale, y, g):
-    sign = 1.0 if y == 1 else -1.0
-    # -|m|: the exponential is at most one.
-    margin = sign * scale * np.float64(z[0])
-    small = exp_of_negative(-abs(margin))
-    g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
-    value = log_of_normal(1.0 + small) + (0.0 if margin > 0.0 else -margin)
-    return 2.0 * value, GRADIENT_IN_G, 1 if z[0] > 0 else 0
 
 
 @output_loss_of(OvrLog)

@@ -1,4 +1,4 @@
-"""One-versus-rest squared hinge, with an output for each class or with one for two classes."""
+"""One-versus-rest squared hinge."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.loss import GRADIENT_IN_G, Binary, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.binary_losses import BinarySquaredHinge
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of
 from distls.workers.losses.shared_parts import (
-    SingleOutput,
     class_signs,
     negated_at_class,
     separable_dual_step,
@@ -30,6 +30,7 @@ class OvrSquaredHinge(Loss):
     targets = ("class", "multilabel")
     separable = True
     dual_domain = "ray"
+    binary = BinarySquaredHinge()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -60,20 +61,6 @@ class OvrSquaredHinge(Loss):
         return 1.0
 
 
-class BinarySquaredHinge(SingleOutput):
-    """`OvrSquaredHinge` of two classes with a single output."""
-
-    __slots__ = ()
-
-    name = "ovr_squared_hinge"
-    both = OvrSquaredHinge()
-    dual_domain = "ray"
-
-
-OvrSquaredHinge.single_output = BinarySquaredHinge()
-OvrSquaredHinge.binary = Binary(BinarySquaredHinge(), 1.0)
-
-
 @row_gradient_of(OvrSquaredHinge)
 def ovr_squared_hinge_row(z, scale, y, g):
     """Return the `row_gradient` of the loss."""
@@ -88,17 +75,6 @@ def ovr_squared_hinge_row(z, scale, y, g):
     return value, y if value == 0.0 else GRADIENT_IN_G, best
 
 
-@row_gradient_of(BinarySquaredHinge)
-def _single_row(z, scale, y, g):
-    sign = 1.0 if y == 1 else -1.0
-    short = 1.0 - sign * scale * np.float64(z[0])
-    predicted = 1 if z[0] > 0 else 0
-    if short <= 0.0:
-        return 0.0, y, predicted
-    g[0] = g.dtype.type(-sign * short)
-    return short * short, GRADIENT_IN_G, predicted
-
-
 @output_loss_of(OvrSquaredHinge)
 def _output_loss(sign, score):
     short = 1.0 - sign * score
@@ -106,7 +82,6 @@ def _output_loss(sign, score):
 
 
 @row_curvature_of(OvrSquaredHinge)
-@row_curvature_of(BinarySquaredHinge)
 def _curvature(loss, g, h):
     for c in range(len(g)):
         # The second derivative is 1 within the margin, where the gradient is not zero.
@@ -121,4 +96,4 @@ def _margin_step(m, q, b):
     return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
 
 
-separable_dual_step(_margin_step, OvrSquaredHinge, BinarySquaredHinge)
+separable_dual_step(_margin_step, OvrSquaredHinge)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from distls.workers.losses.binary_losses import BinaryPerceptron
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.row_functions import row_gradient_of
 from distls.workers.losses.shared_parts import pairs, scores_of_class
@@ -18,6 +19,7 @@ class Perceptron(Loss):
 
     name = "perceptron"
     certificate = "none"
+    binary = BinaryPerceptron()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""

@@ -3,7 +3,7 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba.extending import overload, register_jitable
@@ -67,38 +67,6 @@ def binary_entropy(share: Floats) -> NDArray[np.float64]:
     p = share.astype(np.float64)
     # 0 log 0 = 0 by definition of `xlogy`.
     return np.asarray(xlogy(p, p) + xlog1py(1.0 - p, -p))
-
-
-class SingleOutput(Loss):
-    """A one-versus-rest loss of two classes with a single output, that of class 1. Class 0 is predicted at zero.
-
-    Scores are (n, 1), the value is that of both outputs, the gradient that of the one.
-    """
-
-    __slots__ = ()
-
-    separable = True
-    both: ClassVar[Loss]  # the form with two outputs, which are each other's negative
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of both outputs."""
-        return self.both.values(np.hstack([-scores, scores]), y)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of the single output's loss, shape (n, 1)."""
-        return self.both.gradient(np.hstack([-scores, scores]), y)[:, 1:]
-
-    def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
-        """Return the conjugate of the single output's loss, half of that of both."""
-        return self.both.conjugate(duals, y)
-
-    def curvature(self, gradients: Floats) -> Floats:
-        """Return the second derivative of the single output's loss."""
-        return self.both.curvature(gradients)
-
-    def lipschitz(self, k: int) -> float:
-        """Return that of the form with two outputs."""
-        return self.both.lipschitz(k)
 
 
 def softmax_in_place(scores: NDArray[Any]) -> NDArray[Any]:

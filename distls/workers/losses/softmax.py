@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.losses.binary_losses import BinaryLog
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
@@ -47,6 +48,7 @@ class Softmax(Loss):
     elsewhere = ("L2R_LR", "L2R_LR_DUAL", "L1R_LR", "--link logistic")
     logistic = True
     dual_domain = "simplex"
+    binary = BinaryLog()
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""

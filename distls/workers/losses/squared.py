@@ -12,6 +12,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from distls.workers.losses.binary_losses import BinarySquared
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
@@ -41,6 +42,7 @@ class Squared(Loss):
     # epsilon-insensitive losses predict as it does
     elsewhere = ("L2R_L2LOSS_SVR", "L2R_L2LOSS_SVR_DUAL", "L2R_L1LOSS_SVR_DUAL", "--loss_function squared")
     quadratic = True
+    binary = BinarySquared()
     threshold = 0.5  # half-way between the values of the indicator
 
     def values(self, scores: Floats, y: Codes) -> Floats:

@@ -156,7 +156,8 @@ def _losses_by_arrays(
     gradients: NDArray[np.float64],
 ) -> None:
     """Do the same with the NumPy form of a loss that has no row function."""
-    known, own, best = y >= 0, np.maximum(y, 0), scores.argmax(axis=1)
+    known, own = y >= 0, np.maximum(y, 0)
+    best = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > loss.threshold
     s = weight if len(weight) else np.ones(len(y))
     terms = np.where(known, s * loss.values(scores, own), 0.0)
     # one by one: the sum must not depend on where batches end

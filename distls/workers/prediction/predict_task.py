@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Partition, n_rows_of
-from distls.workers.losses.loss_registry import loss_named
+from distls.workers.losses.loss_registry import decision_of, loss_named
 from distls.workers.prediction.predictor import score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
@@ -59,7 +59,14 @@ class PredictTask(Task):
                 row, chosen = np.nonzero(chosen_labels(self.loss, scores, self.cuts))
                 counts.append(np.bincount(row, minlength=len(scores)))
                 labels.append(chosen.astype(np.int32))
-            values = to_probabilities(self.probability, self.target, scores) if self.proba else scores
+            values = scores
+            if self.proba:
+                values = to_probabilities(self.probability, self.target, scores)
+            elif (
+                self.target == "class" and scores.shape[1] == 1
+            ):  # the decision is for the class that it chooses
+                decision = decision_of(self.loss, scores)[:, None]
+                values = np.hstack([-decision, decision])
             codes[rows], best[rows] = top_classes(values, self.top)
         self.total = Predicted(codes, best)
         if self.target == "multilabel":

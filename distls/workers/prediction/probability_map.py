@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.model.model import LinearModel
+from distls.workers.losses.binary_losses import BinaryShare
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.loss_registry import has_probabilities, probabilities
+from distls.workers.losses.loss_registry import class_scores, has_probabilities, probabilities
 from distls.workers.losses.ovr_log import OvrLog
 from distls.workers.losses.softmax import Softmax
 from distls.workers.prediction.predictor import scored_as
 
 CalibrationKind = Literal["temperature", "vector", "platt", "isotonic"]
 CALIBRATIONS: tuple[CalibrationKind, ...] = get_args(CalibrationKind)
+_PROJECTED = "simplex", BinaryShare.name  # scores that are probabilities themselves
 _LEAST = 1e-300, 1e-12  # probabilities of which a logarithm is taken, and those that a projection makes zero
 
 
@@ -83,10 +85,11 @@ def margins(scored: str, kind: str, scores: NDArray[Any]) -> NDArray[np.float64]
     """
     values = scores.astype(np.float64)
     other = kind in ("temperature", "vector") and scored != Softmax.name and has_probabilities(scored)
-    if not other and scored != "simplex":
-        return values
+    projected = scored in _PROJECTED
+    if not other and not projected:
+        return np.asarray(class_scores(scored, values))
     # Zero probabilities come from projections only, and must stay finite as logarithms.
-    return np.log(np.maximum(probabilities(scored, values), _LEAST[scored == "simplex"]))
+    return np.log(np.maximum(probabilities(scored, values), _LEAST[projected]))
 
 
 def calibrated(

@@ -30,11 +30,10 @@ class AdagradUpdate(Update):
 
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
         """See `Update.joint_bytes`."""
-        columns = 1 if self.one_column else shape[1]
         # With many outputs a model fills the vectors alone, and a few learners are as fast one after the other.
-        if not self.alpha or columns > MOST_OUTPUTS or learners < LEAST_JOINT:
+        if not self.alpha or shape[1] > MOST_OUTPUTS or learners < LEAST_JOINT:
             return 0
-        return lines_bytes(shape[0], columns, learners, dtype.itemsize)
+        return lines_bytes(*shape, learners, dtype.itemsize)
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
         """Return the learner of a lane that has taken `time` steps."""
@@ -74,8 +73,7 @@ class _AdagradLearner(KernelLearner):
 def adagrad_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return AdaGrad's steps; their size in the scores is known in advance, so none are tried."""
     objective, size = stats.objective(), math.sqrt(stats.mean_square_norm) or 1.0
-    columns = 1 if objective["one_column"] else stats.n_outputs
     # With P lanes the average moves by the mean of P steps, so longer ones are safe.
-    score_step = loss_named(stats.loss).score_step(columns, stats.n_rows) * n_lanes ** (1 / 3)
+    score_step = loss_named(stats.loss).score_step(stats.n_outputs, stats.n_rows) * n_lanes ** (1 / 3)
     eta0 = params["eta0"] or score_step / size
     return StepChoice(AdagradUpdate(**objective, eta0=eta0, eta_b=params["eta0"] or score_step))

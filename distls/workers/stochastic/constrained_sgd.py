@@ -140,6 +140,7 @@ class ConstrainedUpdate(ScheduleUpdate):
         settings = constrained_settings(
             MODES[self.mode],
             self.eta0,
+            loss=self.row_loss,
             running=self.running,
             schedule=SCHEDULES[self.schedule],
             m=self.switch,
@@ -194,7 +195,5 @@ def centred_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> 
 
 def _steps(mode: str, stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
     running = params["center"] == "running"
-    # targets of two classes are two columns of indicators, whose means are averaged
-    objective = stats.objective(one_column=False)
-    update = ConstrainedUpdate(**objective, mode=mode, running=running, lanes=n_lanes)
+    update = ConstrainedUpdate(**stats.objective(), mode=mode, running=running, lanes=n_lanes)
     return choose_by_schedule(update, stats, params, n_lanes)

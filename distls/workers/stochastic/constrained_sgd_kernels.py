@@ -58,6 +58,7 @@ from distls.workers.linear_algebra.score_kernels import (
     row_span,
     row_weight,
 )
+from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import target_gradient
 from distls.workers.losses.squared import Squared
 from distls.workers.stochastic.step_sizes import SCHEDULES, SQRT, step_size
@@ -91,12 +92,14 @@ class ConstrainedSettings(NamedTuple):
     m: float  # > 0, a parameter of the schedule
     alpha: float  # >= 0
     fit_intercept: bool
+    loss: Loss  # `Squared`, or of two classes its binary form
 
 
 def constrained_settings(
     mode: int,
     eta0: float,
     *,
+    loss: Loss = _SQUARED,
     running: bool = True,
     schedule: int = SQRT,
     m: float = math.inf,
@@ -111,7 +114,14 @@ def constrained_settings(
     if mode == CENTRE and not fit_intercept:
         raise ValueError("centred data have an intercept: fit_intercept=False is of the other mode")
     return ConstrainedSettings(
-        int(mode), bool(running), int(schedule), float(eta0), float(m), float(alpha), bool(fit_intercept)
+        int(mode),
+        bool(running),
+        int(schedule),
+        float(eta0),
+        float(m),
+        float(alpha),
+        bool(fit_intercept),
+        loss,
     )
 
 
@@ -129,7 +139,11 @@ def _is_error(y, i, predicted):
 @overload(_add_target)
 def _add_target_overload(y, i, by, outputs):
     def of_class(y, i, by, outputs):
-        outputs[np.intp(y[i]), TARGETS] += by
+        # One output of two classes is to be -1 or 1.
+        if len(outputs) == 1:
+            outputs[0, TARGETS] += by if y[i] == 1 else -by
+        else:
+            outputs[np.intp(y[i]), TARGETS] += by
 
     def of_numbers(y, i, by, outputs):
         for c in range(len(outputs)):
@@ -314,7 +328,7 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
     Parameters
     ----------
     rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes < k, whose targets are indicators; or float64 (n_rows, k)
+    y : int32 (n_rows,), class codes < k, whose targets are indicators, of two classes -1 and 1; or float64 (n_rows, k)
     weight : float64 (n_rows,), s_i >= 0 with mean 1 over the data set; or (0,) for all ones
     order : int64 (m,), rows to visit
     v, outputs, s, clock : the arrays of a `MeanLane`; mutated
@@ -358,7 +372,7 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
         share = 1.0 / mass if mass > 0.0 else 0.0
         _scores(z, p, before, outputs, scale, grown, share, settings)
         # The loss at the weights before the row's own step: progressive validation.
-        value, _, best = target_gradient(_SQUARED, z, 1.0, y, i, g)
+        value, _, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         loss_sum += s_i * value
         errors += _is_error(y, i, best)
         scale *= keep

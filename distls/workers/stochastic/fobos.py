@@ -233,8 +233,7 @@ class _FobosLearner(KernelLearner):
 
 def fobos_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return FOBOS steps of the given size, or of sizes to be tried."""
-    # two outputs of two classes too: their penalty is not that of one
-    update = FobosUpdate(**stats.objective(one_column=False), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
+    update = FobosUpdate(**stats.objective(), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
     given = params["eta0"]
     if given:
         return StepChoice(replace(update, eta0=given))

@@ -251,9 +251,12 @@ class MeanTask(StochasticTask):
         weight = given if len(given) else np.ones(n_rows_of(part.x))
         # An exact sum: the fixed mean is the same whatever the lanes, to the last bit.
         sums.x += exact_column_sums(part.x, weight, len(sums.x))
-        codes = is_codes(part.y)
-        # Indicators of classes are counted, weighted, without being made.
-        sums.y += np.bincount(part.y, weight, minlength=len(sums.y)) if codes else weight @ part.y
+        if not is_codes(part.y):
+            sums.y += weight @ part.y
+        elif len(sums.y) == 1:  # of two classes -1 and 1
+            sums.y += weight @ np.where(part.y == 1, 1.0, -1.0)
+        else:  # indicators are counted, weighted, without being made
+            sums.y += np.bincount(part.y, weight, minlength=len(sums.y))
         sums.weight += float(weight.sum())
 
 

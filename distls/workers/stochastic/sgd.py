@@ -59,11 +59,10 @@ class SgdUpdate(ScheduleUpdate):
 
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
         """See `Update.joint_bytes`."""
-        columns = 1 if self.one_column else shape[1]
         # Others would not have the bits of `sgd_block` side by side.
-        if not fits_side_by_side(columns, dtype, self.batch_size):
+        if not fits_side_by_side(shape[1], dtype, self.batch_size):
             return 0
-        return side_by_side_bytes(shape[0], columns, learners, dtype.itemsize, averaging=self.averaging)
+        return side_by_side_bytes(*shape, learners, dtype.itemsize, averaging=self.averaging)
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> SgdLearner:
         """Return the learner of a lane that has taken `time` steps."""
@@ -182,14 +181,10 @@ def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, war
         # 1/alpha before they are first averaged
         cold = not warm and n_lanes == 1
         t0 = 0.0 if cold else safe_start(stats.mean_square_norm, stats.alpha)
-    # The objective of the paper has a column for each class, so two classes are not merged.
-    update = SgdUpdate(
-        **stats.objective(one_column=False),  # as in the paper: a column for each of two classes too
-        t0=t0,
-        batch_size=params["batch_size"],
-        averaging=params["average"] != "none",
+    averaging = params["average"] != "none"
+    return StepChoice(
+        SgdUpdate(**stats.objective(), t0=t0, batch_size=params["batch_size"], averaging=averaging)
     )
-    return StepChoice(update)
 
 
 def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:

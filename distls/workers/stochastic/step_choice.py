@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from distls.storage.errors import ParameterError
-from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 from distls.workers.stochastic.update import ScheduleUpdate, Update
 
@@ -35,14 +34,9 @@ class ProblemStats:
     penalty: str = PLAIN_PENALTY
     l1_ratio: float = 0.0
 
-    def objective(self, *, one_column: bool = True) -> dict[str, Any]:
-        """Return the fields that every `Update` has; `one_column`: two classes share a column if the loss allows it."""
-        two_classes = self.target == "class" and self.n_outputs == 2
-        # One column halves the work, and has the same scores up to sign.
-        one_column = one_column and two_classes and loss_named(self.loss).single_output is not None
-        return {
-            "loss": self.loss, "one_column": one_column, "alpha": self.alpha, "fit_intercept": self.fit_intercept
-        }  # fmt: skip
+    def objective(self) -> dict[str, Any]:
+        """Return the fields that every `Update` has."""
+        return {"loss": self.loss, "alpha": self.alpha, "fit_intercept": self.fit_intercept}
 
 
 class Candidate(NamedTuple):

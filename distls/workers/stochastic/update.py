@@ -2,7 +2,7 @@
 
 Lanes average a tuple of plain arrays between rounds: the weights (n_features, n_columns), the intercept (n_columns,),
 and others of the method. A learner starts from them, at its lane's own time, and returns them; in between it may hold
-them in any form. Two classes need one column with one-versus-rest losses: see `Loss.single_output`.
+them in any form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Rows
-from distls.workers.losses.loss_registry import row_loss_for
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY, penalty_value
 
 if TYPE_CHECKING:
@@ -112,14 +112,13 @@ class Update(ABC):
     """The part of a method that all lanes share; small, and sent with every task."""
 
     loss: str  # full loss name
-    one_column: bool  # whether two classes have one column
     alpha: float
     fit_intercept: bool
 
     @property
     def row_loss(self) -> Any:
         """The loss in the form that kernels take."""
-        return row_loss_for(self.loss, single=self.one_column)
+        return loss_named(self.loss)
 
     @property
     def needs_mean(self) -> bool:
@@ -128,13 +127,8 @@ class Update(ABC):
 
     def zeros(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the arrays of zero weights; `shape` is that of the model's weights."""
-        columns = 1 if self.one_column else shape[1]
         # The intercept is float64 in all methods: it is a sum over all rows.
-        return (
-            np.zeros((shape[0], columns), dtype),
-            np.zeros(columns),
-            *self.extra_arrays((shape[0], columns), dtype),
-        )
+        return np.zeros(shape, dtype), np.zeros(shape[1]), *self.extra_arrays(shape, dtype)
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the initial arrays that the method averages in addition to weights and intercept."""
@@ -162,8 +156,6 @@ class Update(ABC):
     def model(self, arrays: Arrays) -> Model:
         """Return the weights (n_features, n_outputs) and the intercept of the model."""
         weights, intercept = arrays[:2]
-        if self.one_column:  # the scores of class 0 are those of class 1 negated
-            weights, intercept = np.hstack([-weights, weights]), np.hstack([-intercept, intercept])
         return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
 
     def penalty_of(self, weights: NDArray[Any]) -> float:
@@ -172,9 +164,6 @@ class Update(ABC):
 
     def start_from(self, weights: NDArray[Any], intercept: NDArray[Any], arrays: Arrays) -> None:
         """Write a model's weights into the arrays."""
-        if self.one_column:
-            # Half of the difference: class 0 has minus these weights, so scores differ by the same amount.
-            weights, intercept = (weights[:, 1:] - weights[:, :1]) / 2, (intercept[1:] - intercept[:1]) / 2
         arrays[0][...] = weights
         if self.fit_intercept:
             arrays[1][...] = intercept

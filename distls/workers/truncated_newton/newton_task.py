@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.duals.dual_domains import Balance, feasible
-from distls.workers.duals.stored_duals import dual_form, numeric_targets
+from distls.workers.duals.stored_duals import numeric_targets
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_axpy, row_span, scores
 from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import class_scores, loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, slice_rows, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
@@ -65,7 +66,6 @@ class NewtonTask(Task):
 
     data: DatasetRef
     loss: str
-    binary: bool  # the form with one output for two classes, see `Loss.binary`
     n_outputs: int
     class_weight: Array | None
     kind: Kind
@@ -86,7 +86,7 @@ class NewtonTask(Task):
 
     def add(self, index: int, part: Partition) -> None:
         """Add a partition's sums, piece by piece of a fixed size: sums round alike on every worker."""
-        form, weight = dual_form(self.loss, binary=self.binary), row_weights(part, self.class_weight)
+        form, weight = loss_named(self.loss), row_weights(part, self.class_weight)
         width = self.shared.theta.shape[1]
         step = max(1, min(_MOST_ROWS, _PIECE_BYTES // (8 * width)))
         with single_threaded_blas():
@@ -114,7 +114,7 @@ class NewtonTask(Task):
             return
         total.loss_sum += float(s @ values)
         total.weight_sum += float(s.sum())
-        total.errors += _errors(self.loss, z, y)
+        total.errors += _errors(self.loss, z[:, :k], y)
         weighed = s[:, None] * slopes
         # Both signs apart: balancing scales the larger side down.
         total.up += np.maximum(-weighed, 0.0).sum(axis=0)
@@ -160,9 +160,7 @@ class NewtonTask(Task):
 def _slopes(form: Loss, z: Array, y: Any) -> tuple[Array, Array]:
     """Return the gradients (n, k) in the scores, and the losses (n,), of rows with targets of any kind."""
     if is_codes(y):
-        # a loss of one output has the value of both
-        share = 0.5 if z.shape[1] == 1 else 1.0
-        return np.asarray(form.gradient(z, y), np.float64), share * np.asarray(form.values(z, y), np.float64)
+        return np.asarray(form.gradient(z, y), np.float64), np.asarray(form.values(z, y), np.float64)
     if isinstance(y, CsrRows):
         return form.label_gradient(z, label_sets(y), indicators(y, z.shape[1]))
     return form.number_gradient(z, y)
@@ -171,8 +169,7 @@ def _slopes(form: Loss, z: Array, y: Any) -> tuple[Array, Array]:
 def _errors(loss: str, z: Array, y: Any) -> int:
     """Return how many rows are predicted wrong; 0 of numbers."""
     if is_codes(y):
-        predicted = z.argmax(axis=1) if z.shape[1] > 1 else (z[:, 0] > 0.0).astype(np.int64)
-        return int(np.count_nonzero(predicted != y))
+        return int(np.count_nonzero(class_scores(loss, z).argmax(axis=1) != y))
     if isinstance(y, CsrRows):
         return int(np.count_nonzero(wrong_sets(loss, z, indicators(y, z.shape[1]))))
     return 0

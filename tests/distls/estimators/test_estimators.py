@@ -20,14 +20,10 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from distls import (
-    AdalineClassifier,
-    DualLinearSVC,
     DualLogisticRegression,
-    GeneralizedLeastSquaresClassifier,
     GeneralizedLeastSquaresRegressor,
     MCIDClassifier,
     SGDQNClassifier,
-    SparseMulticlassClassifier,
     StochasticClassifier,
     fit,
     ingest,
@@ -289,27 +285,6 @@ def test_an_interrupt_ends_the_caller_too(tmp_path: Path) -> None:
         MCIDClassifier(passes=5, executor=_Stopping()).fit(x, y)
     with pytest.raises(KeyboardInterrupt, match="interrupted after"):
         GridSearchCV(MCIDClassifier(executor=_Stopping()), {"alpha": [1e-3, 1e-4]}, cv=2).fit(x, y)
-
-
-TWO_CLASSES = [
-    MCIDClassifier(), MCIDClassifier("hinge", fit_intercept=True), StochasticClassifier(fit_intercept=True),
-    SGDQNClassifier(fit_intercept=True), SGDQNClassifier("log"), AdalineClassifier(),
-    SparseMulticlassClassifier(fit_intercept=True, passes=5), GeneralizedLeastSquaresClassifier(),
-    DualLogisticRegression(), DualLinearSVC(), DualLinearSVC("crammer_singer"),
-]  # fmt: skip
-
-
-@pytest.mark.fast_cases(r"MCIDClassifier\(\)", "Generalized", "DualLogistic")
-@pytest.mark.parametrize("made", TWO_CLASSES, ids=repr)
-def test_two_classes_have_one_row_of_weights(made: Any) -> None:
-    x, y = labelled_rows(150, 12, 2)
-    fitted = clone(made).fit(x, y)
-    assert fitted.coef_.shape == (1, 12)
-    assert fitted.intercept_.shape == (1,)
-    scores = (x @ fitted.coef_.T + fitted.intercept_)[:, 0]
-    np.testing.assert_allclose(fitted.decision_function(x), scores, rtol=1e-4, atol=1e-5)
-    assert np.ptp(scores) > 0.1
-    assert fitted.model_.weights.shape == (12, 2)  # the form of model files
 
 
 def test_small_arrays_are_fitted_in_memory_with_the_same_bits(

@@ -14,7 +14,7 @@ from distls.workers.losses.row_functions import has_row_function, row_gradient
 from reference import mcid
 
 NAMES = sorted(name for name, loss in LOSSES.items() if has_row_function(loss, "row_gradient"))
-BINARY_LOSSES = {name: LOSSES[name].single_output for name in losses_with(single_output=True)}
+FORMS = [name for name in NAMES if LOSSES[name].binary is not None]
 SIZES = [2, 3, 4, 5, 53]
 
 
@@ -56,23 +56,27 @@ def test_ties_go_to_the_lowest_class(name, dtype):
         np.testing.assert_allclose(LOSSES[name].gradient(z[None], np.array([y]))[0], slopes, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(BINARY_LOSSES))
+@pytest.mark.fast_cases("float64")
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_one_output_of_two_classes_is_half_of_both(name, dtype):
-    loss, (z, y) = BINARY_LOSSES[name], scores_and_classes(1, spread=2.0)
+def test_the_form_of_two_classes(name, dtype):
+    loss, form, (z, y) = LOSSES[name], LOSSES[name].binary, scores_and_classes(1, spread=2.0)
     y = np.arange(len(z), dtype=np.int32) % 2
-    both = np.hstack([-z, z])
-    np.testing.assert_allclose(loss.values(z, y), LOSSES[name].values(both, y), rtol=1e-12)
-    np.testing.assert_allclose(loss.gradient(z, y)[:, 0], LOSSES[name].gradient(both, y)[:, 1], rtol=1e-12)
+    # the two outputs of a sum each have the whole margin; else both together have it
+    share, times = (1.0, 1.0 if name == "ovr_squared_hinge" else 2.0) if loss.separable else (0.5, 1.0)
+    if name != "squared":  # of targets -1 and 1, not 0 and 1
+        both = share * np.hstack([-z, z])
+        np.testing.assert_allclose(times * form.values(z, y), loss.values(both, y), rtol=1e-12, atol=1e-15)
+    numeric = (form.values(z + 1e-6, y) - form.values(z - 1e-6, y)) / 2e-6
+    np.testing.assert_allclose(form.gradient(z, y)[:, 0], numeric, atol=1e-8)
     for i in range(len(z)):
         row, g = (z[i] / 0.25).astype(dtype), np.full(1, np.nan, dtype)
-        value, rival, predicted = row_gradient(loss, row, 0.25, int(y[i]), g)
+        value, rival, predicted = row_gradient(form, row, 0.25, int(y[i]), g)
         slope = g[0] if rival == GRADIENT_IN_G else 0.0
-        np.testing.assert_allclose(
-            [value, slope], [loss.values(z, y)[i], loss.gradient(z, y)[i, 0]], rtol=2e-6
-        )
-        assert predicted == both[i].argmax()
-    assert row_gradient(loss, np.zeros(1, dtype), 1.0, 1, np.empty(1, dtype))[2] == 0
+        expected = form.values(z, y)[i], form.gradient(z, y)[i, 0]
+        np.testing.assert_allclose([value, slope], expected, rtol=3e-6, atol=1e-7)
+        assert predicted == (z[i, 0] > 0)
+    assert row_gradient(form, np.zeros(1, dtype), 1.0, 1, np.empty(1, dtype))[2] == 0
 
 
 def test_zero_scores_teach_the_perceptron_unless_the_class_is_the_first():

@@ -28,11 +28,10 @@ def _rows(layout, dtype):
 
 def _learners(count, k, dtype, loss="softmax", alpha=None, warm=False, **options):
     """Return learners whose weights decay from hardly at all to so much that factors are folded."""
-    one = loss.startswith("ovr") and k == 1
     found, rng = [], np.random.default_rng(1)
     for strength in np.geomspace(1e-7, 3.0, count) if alpha is None else [alpha] * count:
-        update = AdagradUpdate(loss, one, strength, True, eta0=0.3 + strength, eta_b=0.2, **options)
-        arrays = update.zeros((D, 2 if one else k), dtype)
+        update = AdagradUpdate(loss, strength, True, eta0=0.3 + strength, eta_b=0.2, **options)
+        arrays = update.zeros((D, k), dtype)
         if warm:
             for array in (arrays[0], arrays[2], arrays[3]):
                 array[...] = rng.random(array.shape)
@@ -45,7 +44,7 @@ def _plain_learners(count, k, dtype, loss="softmax", tail_from=np.inf, warm=Fals
     options = {"schedule": "pegasos", "fit_intercept": True, "eta0": 0.5, **options}
     found, rng = [], np.random.default_rng(1)
     for strength in np.geomspace(1e-4, 0.9, count):
-        update = SgdUpdate(loss, False, strength, averaging=tail_from < np.inf, **options)
+        update = SgdUpdate(loss, strength, averaging=tail_from < np.inf, **options)
         arrays = update.zeros((D, k), np.dtype(dtype))
         if warm:
             arrays[0][...] = rng.random(arrays[0].shape)
@@ -182,7 +181,7 @@ def test_bytes_of_weights_side_by_side():
 
 
 def test_bytes_of_the_lines():
-    update = AdagradUpdate("softmax", False, 0.1, True)
+    update = AdagradUpdate("softmax", 0.1, True)
     joint = _learners(10, 3, "float32")
     held = sum(array.nbytes for array in joint[0].joint(joint)._arrays[:2])
     assert update.joint_bytes((D, 3), np.dtype("float32"), 10) == held == lines_bytes(D, 3, 10, 4)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
-from distls.workers.losses.loss_registry import losses_with
 from distls.workers.penalties.penalty_registry import penalties_with
 from distls.workers.stochastic import fobos
 from distls.workers.stochastic.adagrad import AdagradUpdate
@@ -45,8 +44,8 @@ def problem(k, n=230, d=19, seed=0):
 
 def learn(update, x, y, s=NONE, layout="csr", k=3, cuts=(), dtype=np.float64, tail_from=math.inf):
     """Go through the rows in blocks; return the arrays, the loss sum and the errors."""
-    outputs = 2 if update.one_column else k
-    learner = update.start_lane(update.zeros((x.shape[1], outputs), dtype), 0.0, tail_from)
+    k = 1 if update.row_loss.one_output else k
+    learner = update.start_lane(update.zeros((x.shape[1], k), dtype), 0.0, tail_from)
     loss_sum, errors, bounds = 0.0, 0, [0, *cuts, len(x)]
     for start, stop in itertools.pairwise(bounds):
         weight = s[start:stop] if len(s) else s
@@ -70,7 +69,7 @@ def test_schedules_with_decay(schedule, layout, loss):
     x, y, s = problem(3)
     if loss == "numbers":
         loss, y = "squared", numbers(3, len(x))
-    update = SgdUpdate(loss, False, 0.9, True, schedule=schedule, eta0=0.3, switch=50.0)
+    update = SgdUpdate(loss, 0.9, True, schedule=schedule, eta0=0.3, switch=50.0)
     steps = lambda t: oracle.SCHEDULES[schedule](0.3, 50.0, t)  # noqa: E731
     ws, bs, loss_sum = oracle.sgd(x, y, oracle.slopes_of(loss), steps, k=3, alpha=0.9, s=s, intercept=True)
     (w, b), got, _ = learn(update, x, y, s, layout)
@@ -82,7 +81,7 @@ def test_schedules_with_decay(schedule, layout, loss):
 @pytest.mark.parametrize("alpha", [0.0, 0.9])
 def test_window_means_of_schedules_with_folds(alpha):
     x, y, _ = problem(4)
-    update = SgdUpdate("softmax", False, alpha, True, schedule="constant", eta0=0.4, averaging=True)
+    update = SgdUpdate("softmax", alpha, True, schedule="constant", eta0=0.4, averaging=True)
     ws, bs, _ = oracle.sgd(x, y, oracle.slopes_of("softmax"), lambda t: 0.4, k=4, alpha=alpha, intercept=True)
     learner = update.start_lane(update.zeros((x.shape[1], 4), np.float64), 0.0, 37.0)
     for start, stop in ((0, 30), (30, 120), (120, 230)):
@@ -100,7 +99,7 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     x, y, s = problem(3)
     if loss == "numbers":
         loss, y = "squared", numbers(3, len(x))
-    update = AdagradUpdate(loss, False, alpha, True, eta0=0.7, eta_b=0.4)
+    update = AdagradUpdate(loss, alpha, True, eta0=0.7, eta_b=0.4)
     w, b, squares, loss_sum = oracle.adaptive(
         x, y, oracle.slopes_of(loss), 0.7, eta_b=0.4, k=3, alpha=alpha, s=s, intercept=True
     )
@@ -119,7 +118,7 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
 def test_lazy_shrinkage_equals_that_of_every_step(penalty, layout, loss, alpha):
     """With the strongest of them rows of W are zero again and again."""
     x, y, s = problem(3)
-    update = FobosUpdate(loss, False, alpha, True, eta0=0.4, penalty=penalty, l1_ratio=0.3)
+    update = FobosUpdate(loss, alpha, True, eta0=0.4, penalty=penalty, l1_ratio=0.3)
     w, b, loss_sum = oracle.fobos(
         x, y, oracle.slopes_of(loss), 0.4, lambda v, mu: bcd.prox(v, mu, penalty, 0.3), k=3, alpha=alpha, s=s,
         intercept=True,
@@ -134,7 +133,7 @@ def test_lazy_shrinkage_equals_that_of_every_step(penalty, layout, loss, alpha):
 def test_shrinkage_starts_anew_before_it_overflows():
     """So strong that P would pass 1e50 after a part of the rows."""
     x, y, s = problem(3)
-    update = FobosUpdate("softmax", False, 30.0, False, eta0=0.5, penalty="elasticnet", l1_ratio=1e-3)
+    update = FobosUpdate("softmax", 30.0, False, eta0=0.5, penalty="elasticnet", l1_ratio=1e-3)
     w, _, loss_sum = oracle.fobos(
         x, y, oracle.slopes_of("softmax"), 0.5, lambda v, mu: bcd.prox(v, mu, "elasticnet", 1e-3), k=3, alpha=30.0,
         s=s,
@@ -149,12 +148,12 @@ def test_shrinkage_starts_anew_before_it_overflows():
 @pytest.mark.slow_cases("(True|False-.*-dense)-", "(True|False)-ovr_log-")
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-@pytest.mark.parametrize("loss", ["ovr_squared_hinge", "ovr_log"])
-@pytest.mark.parametrize("single", [False, True])
-def test_scheduled_updates_are_those_of_the_figures(metric, layout, loss, single):
+@pytest.mark.parametrize("loss", ["ovr_squared_hinge", "ovr_log", "binary_squared_hinge", "binary_log"])
+def test_scheduled_updates_are_those_of_the_figures(metric, layout, loss):
+    single = loss.startswith("binary")
     x, y, s = problem(1 if single else 3)
     k, slopes = (1, oracle.binary_slopes(loss)) if single else (3, oracle.slopes_of(loss))
-    update = SgdqnUpdate(loss, single, 0.02, True, t0=60.0, skip=7, metric=metric)
+    update = SgdqnUpdate(loss, 0.02, True, t0=60.0, skip=7, metric=metric)
     w, b, diagonal, loss_sum = oracle.scheduled(
         x, y, slopes, loss, 0.02, 60.0, 7, metric, k=k, s=s, intercept=True
     )
@@ -173,7 +172,7 @@ def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
     """Weight c^2 gives the gradients and curvatures of the row times c with targets times c."""
     x, _, s = problem(3)
     y = numbers(k, len(x))
-    update = SgdqnUpdate("squared", False, 0.02, False, t0=60.0, skip=7, metric=metric)
+    update = SgdqnUpdate("squared", 0.02, False, t0=60.0, skip=7, metric=metric)
     (w, _, diagonal), loss_sum, _ = learn(update, x, y, s, k=k)
     root = np.sqrt(s)[:, None]
     (scaled, _, scaled_diagonal), scaled_sum, _ = learn(update, root * x, root * y, k=k)
@@ -207,7 +206,7 @@ def test_the_printed_diagonal_stays_a_multiple_of_the_identity_on_dense_data():
     y = (x @ np.arange(1, 6) > 0).astype(np.int32)
     spreads = {}
     for metric in ("paper", "gauss-newton"):
-        update = SgdqnUpdate("ovr_squared_hinge", True, 1e-3, False, t0=3000.0, skip=16, metric=metric)
+        update = SgdqnUpdate("binary_squared_hinge", 1e-3, False, t0=3000.0, skip=16, metric=metric)
         diagonal = learn(update, x, y, layout="dense")[0][2]
         spreads[metric] = diagonal.max() / diagonal.min() - 1
     assert spreads["paper"] < 1e-12
@@ -215,17 +214,17 @@ def test_the_printed_diagonal_stays_a_multiple_of_the_identity_on_dense_data():
 
 
 UPDATES = {
-    "sgd": SgdUpdate("softmax", False, 0.01, True, schedule="sqrt", eta0=0.3),
-    "pegasos": SgdUpdate("softmax", False, 0.01, True, t0=5.0),
-    "adaptive": AdagradUpdate("softmax", False, 0.01, True, eta0=0.7),
-    "svmsgd2": SgdqnUpdate("ovr_log", False, 0.02, True, t0=60.0, skip=7),
-    **{m: SgdqnUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric=m) for m in METRICS},
-    "csgd": ConstrainedUpdate("squared", False, 0.0, True, eta0=0.05),
-    "fobos": FobosUpdate("multiclass_squared_hinge", False, 0.05, True, eta0=0.3),
+    "sgd": SgdUpdate("softmax", 0.01, True, schedule="sqrt", eta0=0.3),
+    "pegasos": SgdUpdate("softmax", 0.01, True, t0=5.0),
+    "adaptive": AdagradUpdate("softmax", 0.01, True, eta0=0.7),
+    "svmsgd2": SgdqnUpdate("ovr_log", 0.02, True, t0=60.0, skip=7),
+    **{m: SgdqnUpdate("ovr_squared_hinge", 0.02, True, t0=60.0, skip=7, metric=m) for m in METRICS},
+    "csgd": ConstrainedUpdate("squared", 0.0, True, eta0=0.05),
+    "fobos": FobosUpdate("multiclass_squared_hinge", 0.05, True, eta0=0.3),
     "fobos, elastic net": FobosUpdate(
         "softmax", False, 0.05, True, eta0=0.3, penalty="elasticnet", l1_ratio=0.4
     ),
-    "centred": ConstrainedUpdate("squared", False, 0.0, True, eta0=0.05, mode="centre"),
+    "centred": ConstrainedUpdate("squared", 0.0, True, eta0=0.05, mode="centre"),
 }
 
 
@@ -251,9 +250,9 @@ def test_cuts_and_looks_change_no_bit(name, dtype):
 
 
 ONE_LANE = {
-    "rls": RlsUpdate("ovr_log", False, 1e-3, True, n_rows=115),
-    "rls, squared": RlsUpdate("squared", False, 1e-3, True, n_rows=115),
-    "olbfgs": OlbfgsUpdate("softmax", False, 1e-3, True, rank=4),
+    "rls": RlsUpdate("ovr_log", 1e-3, True, n_rows=115),
+    "rls, squared": RlsUpdate("squared", 1e-3, True, n_rows=115),
+    "olbfgs": OlbfgsUpdate("softmax", 1e-3, True, rank=4),
 }
 
 
@@ -288,26 +287,3 @@ def test_arrays_of_the_start_are_only_read(name):
     before = [array.copy() for array in start]
     update.start_lane(start, 4.0).learn(as_rows(x, "csr"), y, NONE, np.arange(len(x)))
     assert all(np.array_equal(a, b) for a, b in zip(start, before, strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(np.float32, 1e-4, 1e-6), (np.float64, 1e-9, 1e-12)])
-@pytest.mark.parametrize("loss", sorted(losses_with(single_output=True)))
-def test_one_column_of_two_classes_is_the_mirrored_model_of_two(loss, dtype, rtol, atol):
-    """To rounding: the sums of two columns round differently."""
-    x, y, s = problem(2)
-    for make in (
-        lambda single: AdagradUpdate(loss, single, 0.0, True, eta0=0.7),
-        lambda single: SgdqnUpdate(loss, single, 0.02, True, t0=60.0, skip=7, metric="gauss-newton"),
-        lambda single: SgdUpdate(loss, single, 0.1, True, schedule="sqrt", eta0=0.3),
-    ):
-        one, both = make(True), make(False)
-        model = one.model(learn(one, x, y, s, dtype=dtype)[0])
-        assert np.array_equal(model[0][:, 0], -model[0][:, 1])
-        if not isinstance(one, AdagradUpdate):  # whose accumulator counts the slopes of both
-            wanted = both.model(learn(both, x, y, s, k=2, dtype=dtype)[0])
-            np.testing.assert_allclose(model[0], wanted[0], rtol=rtol, atol=atol)
-            np.testing.assert_allclose(model[1], wanted[1], rtol=rtol, atol=atol)
-        arrays = one.zeros((x.shape[1], 2), dtype)
-        one.start_from(*model, arrays)
-        assert np.array_equal(one.model(arrays)[0], model[0])

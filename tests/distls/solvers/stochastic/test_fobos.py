@@ -80,17 +80,6 @@ def test_many_passes_come_near_the_optimum(small, loss, lanes):
     assert record["objective"] - best <= record["certificate"]["value"]
 
 
-def test_two_classes_have_a_column_each_since_the_penalty_is_of_both(tmp_path):
-    x, y = labelled_rows(400, 30, 2)
-    dataset = write_dataset(tmp_path / "d", x, y)
-    # half of that loss
-    p = bcd.Problem(x.toarray().astype(float), y, 2, loss="multitask_squared_hinge", alpha=2e-2)
-    best = proximal.optimum(p)[1] / 2
-    params = {"alpha": 1e-2, "loss": "ovr_squared_hinge", "lanes": 1}
-    record = fit("fobos", dataset, params=params, passes=40).record
-    assert best <= record["objective"] <= 1.05 * best
-
-
 def test_crammer_singer_learns_and_has_a_certificate(small):
     result = fit("fobos", small[0], params={"loss": "hinge", "alpha": 1e-3}, passes=20)
     assert evaluate(result.model, small[0]).error < 0.4

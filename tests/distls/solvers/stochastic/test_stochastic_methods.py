@@ -197,16 +197,6 @@ def test_classification_learns(classes: Any, method: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["svmsgd2", "sgdqn", "sgd", "olbfgs"])
-def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> None:
-    x, y = labelled_rows(300, 20, 2)
-    params = {"loss": "ovr_squared_hinge", **({"alpha": 1e-3} if method != "sgd" else {})}
-    model = fit(method, write_dataset(tmp_path / "d", x, y), params=params, passes=5).model
-    assert np.array_equal(model.weights[:, 0], -model.weights[:, 1])
-    assert evaluate(model, tmp_path / "d").error < 0.4
-
-
-@pytest.mark.slow
 def test_features_are_generated_as_the_model_says(classes: Any) -> None:
     """The weights are those of a fit on the features themselves, rows in the same order."""
     dataset, x, y = classes

@@ -103,8 +103,8 @@ def test_weights_of_scikit_learn(tmp_path: Path) -> None:
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
     plain = LogisticRegression(C=1.0 / (0.1 * len(x)), tol=1e-12, max_iter=10000).fit(x.astype(float), y)
     ours = fit("newton", data, params={**EXACT, "loss": "ovr_log", "fit_intercept": True}, rtol=1e-13).model
-    np.testing.assert_allclose(ours.weights[:, 1], plain.coef_[0], atol=1e-6)
-    assert ours.intercept[1] == pytest.approx(plain.intercept_[0], abs=1e-6)
+    np.testing.assert_allclose(ours.weights[:, 0], plain.coef_[0], atol=1e-6)
+    assert ours.intercept[0] == pytest.approx(plain.intercept_[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("target", ["continuous", "multilabel"])
@@ -149,7 +149,7 @@ def test_curvature_is_the_derivative_of_the_gradient(loss: str) -> None:
         rng.integers(0, 4, 40).astype(np.int32),
         rng.standard_normal((40, 4)),
     )
-    for form in (loss_named(loss), loss_named(loss).single_output):
+    for form in (loss_named(loss), loss_named(loss).binary):
         if form is None:
             continue
         k = 4 if form is loss_named(loss) else 1

@@ -14,7 +14,7 @@ from reference import mcid, second_order
 
 NO_WEIGHT = np.empty(0)
 
-BINARY_LOSSES = {name: LOSSES[name].single_output for name in losses_with(single_output=True)}
+BINARY_LOSSES = {name: LOSSES[name].binary for name in losses_with(curvature=True, separable=True)}
 
 
 def as_rows(x, layout="csr", dtype=np.float64):
@@ -173,20 +173,6 @@ def test_rls_comes_near_the_optimum_of_other_losses(name, k):
         excess.append(objective(np.concatenate([lane.w.ravel(), lane.b]))[0] / best - 1)
     assert -1e-9 < excess[-1] < 0.01, excess
     assert excess[-1] < excess[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(BINARY_LOSSES) - {"ovr_hinge"}))
-def test_a_single_output_is_the_second_of_two(name):
-    x, y, _, s = problem(2)
-    n, d = x.shape
-    lanes = [
-        RlsLane(d, k, rls_settings(losses[name], 2.0, fit_intercept=True)).run(as_rows(x), y, np.arange(n), s)
-        for k, losses in ((1, BINARY_LOSSES), (2, LOSSES))
-    ]
-    close(lanes[0].w[:, 0], lanes[1].w[:, 1], 1e-10)
-    close(lanes[0].b[0], lanes[1].b[1], 1e-10)
-    assert lanes[0].loss_sum == pytest.approx(lanes[1].loss_sum)
 
 
 @pytest.mark.slow

@@ -1,0 +1,372 @@
+"""The losses of two classes with one output, the score of the second; the first is predicted at zero and below.
+
+With t = 1 for rows of the second class and -1 for those of the first, a loss is a function of the margin m = t z. Each
+is the form of losses of any number of classes, as their `binary` says: problems of two classes are trained with it.
+What such a form shares with its loss, as a dual step, is registered beside that.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
+from distls.workers.losses.row_functions import (
+    add_score_curvature_of,
+    add_score_gradient_of,
+    add_score_hessian_of,
+    row_curvature_of,
+    row_gradient_of,
+    score_change_of,
+)
+from distls.workers.losses.shared_parts import binary_entropy, class_signs, separable_dual_step
+from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
+from distls.workers.simd.vectors import select
+
+Array = NDArray[np.float64]
+
+
+class SingleOutput(Loss):
+    """A loss of two classes. Scores are (n, 1); a subclass has `_of_margins`, and `_of_duals` if it has a dual."""
+
+    __slots__ = ()
+
+    separable = True
+    one_output = True
+
+    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        """Return losses and their derivatives at margins (n, 1)."""
+        raise NotImplementedError
+
+    def _of_duals(self, b: Array) -> Array:
+        """Return the conjugates at duals ``b = t a`` (n, 1)."""
+        raise ValueError(f"{self.name} has no conjugate")
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return self._of_margins(class_signs(y, 1) * scores)[0][:, 0]
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivative of each row, shape (n, 1)."""
+        t = class_signs(y, 1)
+        return np.asarray(t * self._of_margins(t * scores)[1])
+
+    def conjugate(self, duals: Floats, y: Any) -> Array:
+        """Return the conjugate of each row's loss."""
+        return self._of_duals((class_signs(y, 1) * duals).astype(np.float64))[:, 0]
+
+    def of_classes(self, scores: Floats) -> Floats:
+        """Return minus half of the scores, and half: their difference and their softmax are those of the scores."""
+        # In the type of the scores, whose half is exact.
+        half = scores * scores.dtype.type(0.5)
+        return np.hstack([-half, half])
+
+
+class BinaryLog(SingleOutput):
+    """Logistic loss, ``log(1 + exp(-m))``."""
+
+    __slots__ = ()
+
+    name = "binary_log"
+    logistic = True
+    dual_domain = "box"
+
+    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        return np.logaddexp(0.0, -m), -expit(-m)
+
+    def _of_duals(self, b: Array) -> Array:
+        return binary_entropy(b)
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Return the sigmoids."""
+        return np.exp(-np.logaddexp(0.0, np.hstack([scores, -scores])))
+
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return the derivatives of the sigmoids."""
+        size = np.abs(gradients)
+        return np.asarray(size * (1.0 - size))
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1/4, the largest derivative of the sigmoid."""
+        return 0.25
+
+
+BinaryLog.log_loss = BinaryLog()
+
+
+class BinaryHinge(SingleOutput):
+    """Hinge, ``max(0, 1 - m)``."""
+
+    __slots__ = ()
+
+    name = "binary_hinge"
+    certificate = "duality_gap"
+    dual_domain = "box"
+
+    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        # Zero at the kink, as the kernel has it.
+        return np.maximum(0.0, 1.0 - m), -(m < 1.0).astype(m.dtype)
+
+    def _of_duals(self, b: Array) -> Array:
+        return -b
+
+
+class BinarySquaredHinge(SingleOutput):
+    """Squared hinge, ``max(0, 1 - m)^2``: without a factor 1/2, as in LIBLINEAR and scikit-learn."""
+
+    __slots__ = ()
+
+    name = "binary_squared_hinge"
+    dual_domain = "ray"
+
+    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        short = np.maximum(0.0, 1.0 - m)
+        return np.square(short), -2.0 * short
+
+    def _of_duals(self, b: Array) -> Array:
+        return (0.25 * b - 1.0) * b
+
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return 2 within the margin, where the gradient is not zero (Mangasarian's generalised Hessian)."""
+        return 2.0 * np.asarray(gradients != 0.0, np.float64)
+
+    def lipschitz(self, k: int) -> float:
+        """Return 2."""
+        return 2.0
+
+    def dual_shortfall(self, c: float) -> float:
+        """Return (1 - c)^2: the conjugate is quadratic."""
+        return (1.0 - c) ** 2
+
+
+class BinarySquared(SingleOutput):
+    """Squared distance from -1 or 1, ``1/2 (1 - m)^2``: that of ``RidgeClassifier`` of scikit-learn."""
+
+    __slots__ = ()
+
+    name = "binary_squared"
+    dual_domain = "line"
+    quadratic = True
+
+    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        return 0.5 * np.square(1.0 - m), m - 1.0
+
+    def _of_duals(self, b: Array) -> Array:
+        return (0.5 * b - 1.0) * b
+
+    def curvature(self, gradients: Floats) -> Floats:
+        """Return 1."""
+        return np.ones_like(gradients, np.float64)
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+class BinaryShare(SingleOutput):
+    """Squared distance from 0 or 1, ``1/2 (z - [y = 1])^2``: scores are probabilities of the second class.
+
+    That of calibrated least squares, which projects them onto [0, 1].
+    """
+
+    __slots__ = ()
+
+    name = "binary_share"
+    quadratic = True
+    threshold = 0.5
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return 0.5 * np.square(self.gradient(scores, y))[:, 0]
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the distance of each row's score from its class, shape (n, 1)."""
+        return scores - np.asarray(y == 1, scores.dtype)[:, None]
+
+    def of_classes(self, scores: Floats) -> Floats:
+        """Return the probabilities of both classes."""
+        return np.hstack([1.0 - scores, scores])
+
+    probabilities = of_classes
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+class LogOfShare(BinaryShare):
+    """``-log p_y`` of scores that are probabilities of the second class; no gradient."""
+
+    __slots__ = ()
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the log loss of each row, infinite where its class has no probability."""
+        # A projection may leave a probability of zero, whose loss is meant to be infinite.
+        with np.errstate(divide="ignore"):
+            return -np.log(np.where(y == 1, scores[:, 0], 1.0 - scores[:, 0]))
+
+
+BinaryShare.log_loss = LogOfShare()
+
+
+class BinaryPerceptron(SingleOutput):
+    """Perceptron, ``max(0, -m)``; a tie is predicted as the first class."""
+
+    __slots__ = ()
+
+    name = "binary_perceptron"
+    certificate = "none"
+
+    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+        return np.maximum(0.0, -m), -(m < 0.0).astype(m.dtype)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivative of each row, shape (n, 1): at zero that of rows of the second class."""
+        wrong = (scores[:, 0] > 0.0) != (y == 1)
+        return np.asarray(-class_signs(y, 1) * wrong[:, None])
+
+
+# ---------------------------------------------------------------- kernels: value and derivatives of one score
+
+
+@elementwise_helper
+def _log(t, z):
+    m = t * z
+    # From the smaller exponential, for either sign of m.
+    small = exp_of_negative(-abs(m))
+    share = (small if m > 0.0 else 1.0) / (1.0 + small)
+    return log_of_normal(1.0 + small) - (0.0 if m > 0.0 else m), -t * share, share * (1.0 - share)
+
+
+@elementwise_helper
+def _hinge(t, z):
+    short = 1.0 - t * z
+    return (0.0, 0.0, 0.0) if short <= 0.0 else (short, -t, 0.0)
+
+
+@elementwise_helper
+def _squared_hinge(t, z):
+    short = 1.0 - t * z
+    return (0.0, 0.0, 0.0) if short <= 0.0 else (short * short, -2.0 * t * short, 2.0)
+
+
+@elementwise_helper
+def _squared(t, z):
+    # From -1 or 1, not from an indicator: zero scores are then in the middle.
+    return 0.5 * (z - t) * (z - t), z - t, 1.0
+
+
+@elementwise_helper
+def _share(t, z):
+    residual = z - (1.0 if t > 0.0 else 0.0)
+    return 0.5 * residual * residual, residual, 1.0
+
+
+@elementwise_helper
+def _log_of_share(t, z):
+    # Of the row's own class.
+    share = z if t > 0.0 else 1.0 - z
+    return (np.inf if share <= 0.0 else -np.log(share)), 0.0, 0.0
+
+
+@elementwise_helper
+def _perceptron(t, z):
+    # At zero a row of the first class is right, and one of the second is not.
+    wrong = z <= 0.0 if t > 0.0 else not z <= 0.0
+    return (-t * z, -t, 0.0) if wrong else (0.0, 0.0, 0.0)
+
+
+def _register_rows(loss: type[Loss], of_score: Any) -> None:
+    """Register ``of_score(t, z)``, a loss and its first and second derivative, for rows."""
+    threshold = loss.threshold  # a constant of the kernel
+
+    def row(z, scale, y, g):
+        # The factor first: a threshold is one of scores, not of what they are a multiple of.
+        score = scale * np.float64(z[0])
+        value, slope, _ = of_score(1.0 if y == 1 else -1.0, score)
+        g[0] = g.dtype.type(slope)
+        # without a slope the caller saves an update
+        return value, y if slope == 0.0 else GRADIENT_IN_G, 1 if score > threshold else 0
+
+    row_gradient_of(loss)(row)
+
+
+def _register_columns(loss: type[Loss], of_score: Any) -> None:
+    """Register the same for the non-zeros of block coordinate descent."""
+
+    @elementwise_helper
+    def of_row(z, y, i):
+        # float64, whatever the type of the scores: derivatives are sums over many rows
+        return of_score(1.0 if y[i] == 1 else -1.0, np.float64(z[i, 0]))
+
+    def add_gradient(loss, z, i, y, factor, g, own, scratch):
+        g[0] += factor * of_row(z, y, i)[1]
+
+    def add_curvature(loss, z, i, y, factor, h, own, scratch):
+        h[0] += factor * of_row(z, y, i)[2]
+
+    def add_hessian(loss, z, i, y, factor, hessian, scratch):
+        hessian[0, 0] += factor * of_row(z, y, i)[2]
+
+    def change(loss, z, i, y, x, d, scratch):
+        # From the score as it is stored, rounded to its type: what later reads will see.
+        before = of_row(z, y, i)[0]
+        z[i, 0] += x * d[0]
+        return of_row(z, y, i)[0] - before
+
+    add_score_gradient_of(loss)(add_gradient)
+    add_score_curvature_of(loss)(add_curvature)
+    add_score_hessian_of(loss)(add_hessian)
+    score_change_of(loss)(change)
+
+
+for _loss, _of_score in (
+    (BinaryLog, _log),
+    (BinaryHinge, _hinge),
+    (BinarySquaredHinge, _squared_hinge),
+    (BinarySquared, _squared),
+    (BinaryShare, _share),
+    (LogOfShare, _log_of_share),
+    (BinaryPerceptron, _perceptron),
+):
+    _register_rows(_loss, _of_score)
+_register_columns(BinaryLog, _log)
+_register_columns(BinarySquaredHinge, _squared_hinge)
+_register_columns(BinarySquared, _squared)
+
+
+@row_curvature_of(BinarySquaredHinge)
+def _hinge_curvature(loss, g, h):
+    # Twice one within the margin, where the gradient is not zero.
+    h[0] = g.dtype.type(2.0 if g[0] != 0.0 else 0.0)
+
+
+@row_curvature_of(BinarySquared)
+def _unit_curvature(loss, g, h):
+    h[:] = 1
+
+
+# ---------------------------------------------------------------- the dual of one row, in dual coordinate ascent
+
+
+@helper
+def _squared_hinge_step(m, q, b):
+    # The minimiser of a quadratic, cut off at zero: the ray has no upper end.
+    new, short = (1.0 - m + q * b) / (0.5 + q), 1.0 - m
+    new, short = select(new < 0.0, 0.0, new), select(short < 0.0, 0.0, short)  # propagates a NaN
+    return new, short * short, (0.25 * b - 1.0) * b, (0.25 * new - 1.0) * new
+
+
+@helper
+def _squared_step(m, q, b):
+    new, short = (1.0 - m + q * b) / (1.0 + q), 1.0 - m
+    return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
+
+
+separable_dual_step(_squared_hinge_step, BinarySquaredHinge)
+separable_dual_step(_squared_step, BinarySquared)
