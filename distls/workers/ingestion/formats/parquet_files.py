@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import FileRows
+
+SAMPLED = 500  # rows that show the kinds of columns
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,9 @@ class ParquetHead:
     lengths: dict[str, int]
     groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
     index: frozenset[str] = frozenset()  # columns that are row labels of pandas
+    sample: dict[str, list[Any]] = field(
+        default_factory=dict
+    )  # first values of columns whose kind they may tell
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,12 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
         lists = [name for name, kind in kinds.items() if kind == "list"]
-        first = next(source.iter_batches(1, columns=lists), None) if lists else None
+        shown = [
+            column.name
+            for column in schema
+            if kinds[column.name] == "list" or _tells_kind(types, column.type)
+        ]
+        first = next(source.iter_batches(SAMPLED, columns=shown, use_threads=False), None) if shown else None
     # From the footer: no data are read for sizes.
     groups = (meta.row_group(g) for g in range(meta.num_row_groups))
     return ParquetHead(
@@ -121,6 +131,7 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         {} if first is None else list_lengths(first, lists),
         tuple((group.num_rows, group.total_byte_size) for group in groups),
         _index_columns(schema),
+        {} if first is None else first_values(first, load_arrow(file.path)),
     )
 
 
@@ -135,6 +146,25 @@ def _index_columns(schema: Any) -> frozenset[str]:
 def list_lengths(first: Any, names: list[str]) -> dict[str, int]:
     """Return the lengths of the lists in the first row of columns."""
     return {name: len(first[name][0].as_py() or ()) for name in names}
+
+
+def first_values(rows: Any, arrow: Any) -> dict[str, list[Any]]:
+    """Return the first values of the columns but for fractions and categories, dates as text."""
+    types, rows = arrow.types, rows.slice(0, SAMPLED)
+    found = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if types.is_date(column.type) or types.is_timestamp(column.type):
+            column = arrow.compute.cast(column, arrow.string())
+        if _tells_kind(types, column.type):
+            with contextlib.suppress(UnicodeDecodeError):  # refused when the rows are read
+                found[name] = column.to_pylist()
+    return found
+
+
+def _tells_kind(types: Any, found: Any) -> bool:
+    """Return whether values of a type may be ids, dates, documents or sets; a dictionary of Arrow is a category."""
+    plain = kind_of_column(types, found) in ("number", "list") or types.is_dictionary(found)
+    return types.is_integer(found) or not plain
 
 
 def kind_of_column(types: Any, found: Any) -> str:
