@@ -113,9 +113,9 @@ class ImputeFit:
         places = np.flatnonzero((base == "most_frequent") & (known > 0))
         if len(places):
             values = reduce(_joined, self.run(partial(column_values, columns[places])))
-            for k, found in zip(places, values, strict=True):
+            for column, found in zip(columns[places], values, strict=True):
                 # of equally frequent ones the smallest
-                self.fill[columns[k]] = found[0][np.argmax(found[1])]
+                self.fill[column] = float(found[0][np.argmax(found[1])])
 
     def _medians(self, columns: Ints, known: Ints) -> Doubles:
         # the two values in the middle, of which an odd number of rows has one

@@ -20,6 +20,7 @@ from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
 from distls.ingestion.dataset_facts import dataset_meta
+from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
@@ -30,7 +31,6 @@ from distls.ingestion.schema import Schema, Survey, asks_for_numbers, decide_sch
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import (
     FittedTransforms,
-    asks_for_choice,
     completed_transforms,
     fit_transforms,
     take_over_transforms,
@@ -284,14 +284,9 @@ class IngestRun:
         spec = replace(spec, transforms=fitted.steps, fitted=fitted.names)
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
-        datasets = self._publish(
-            spec,
-            dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"]),
-            fitted,
-            parts,
-            results,
-        )
-        return self._report(datasets, survey, schema, fitted)
+        meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"])
+        datasets = self._publish(spec, meta, fitted, parts, results)
+        return self._report(datasets, survey, schema, fitted.notice)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
         tables = (self.staging.read_table(chunk) for chunk in survey.chunks)
@@ -384,12 +379,11 @@ class IngestRun:
         kept = fitted.features.get("kept")
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
 
-    def _report(
-        self, datasets: list[Dataset], survey: Survey, schema: Schema, fitted: FittedTransforms
-    ) -> IngestReport:
+    def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema, missing: str) -> IngestReport:
         skipped, lines = survey.skipped()
-        notices = [*self.plan.notices, *schema.notices, *filter(None, [fitted.notice])]
-        if self.like is None and "mean" not in fitted.features and needs_moments(self.transforms):
+        notices = [*self.plan.notices, *schema.notices, *filter(None, [missing])]
+        centred = self.plan.is_dense or centres(self.transforms)
+        if self.like is None and needs_moments(self.transforms) and not centred:
             notices.append("standardize divides sparse rows by the deviations, without centring them")
         if skipped:
             notices.append(f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}")

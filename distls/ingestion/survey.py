@@ -25,6 +25,7 @@ from distls.workers.ingestion.formats.table_columns import (
 MOST_GUESSED = 1000
 _SHOWN = 20  # columns named in a notice
 _ALL_GUESSED = 2**20
+_DOCUMENT_WORDS = 3  # of documents, on average; names and addresses have fewer
 _FEW_IDS = 50  # values that all differ, from which they are ids and no category
 MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
 
@@ -146,11 +147,13 @@ class _Survey:
         # more values than a category usually has
         if guess.categories is None or self._are_numbers(values):
             raise BadInputError(self._too_many(guess.name))
+        if values is not None and sum(len(value.split()) for value in values) >= _DOCUMENT_WORDS * len(
+            values
+        ):
+            return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
         if column not in self.repeated:
             self.ids.append(guess.name)
             return None
-        if values is not None and are_documents(values):
-            return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
         return self._category(guess, values)
 
     def _category(self, guess: Feature, values: set[str] | None) -> Feature | None:
@@ -163,6 +166,7 @@ class _Survey:
             self.hashed.append(guess.name)
             return Feature(guess.name, width=MOST_DECLARED, kind="hash")
         may_be_id = not guess.kind and guess.name not in self.declared and len(values) >= _FEW_IDS
+        may_be_id = may_be_id and not are_documents(values)
         if may_be_id and self.place[guess.name] not in self.repeated:
             self.ids.append(guess.name)
             return None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.imputation_fit import ImputeFit, impute_steps
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
@@ -174,11 +175,6 @@ def _stored(spec: AssemblySpec, fitted: FittedTransforms) -> FittedTransforms:
 
 
 # -- the choice of transform=auto, by the rows (docs/decisions/0025) -------------------------------------
-
-
-def asks_for_choice(options: IngestOptions) -> bool:
-    """Return whether the transforms are still to be chosen."""
-    return any(step["name"] == AUTO for step in options.transform)
 
 
 def completed_transforms(

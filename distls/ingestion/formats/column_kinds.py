@@ -83,19 +83,13 @@ class Samples:
         return is_number(plain) and (MARKED.fullmatch(value) is not None or plain == value)
 
     def _is_id(self, name: str, values: Sequence[Any]) -> bool:
-        """Return whether all values differ, and the name says so, or they count the rows."""
-        if not _all_differ(values, _FEW):
-            return False
-        whole = _whole(values)
-        counts = (
-            whole is not None and whole[0] in (0, 1) and whole == list(range(whole[0], whole[0] + len(whole)))
-        )
-        return counts or _ID_NAME.fullmatch(name) is not None
+        """Return whether all values differ, and the name says that they are ids."""
+        return _ID_NAME.fullmatch(name) is not None and _all_differ(values, _FEW)
 
     def may_be_id(self, name: str) -> bool:
         """Return whether all values are different whole numbers, which may be ids or a quantity."""
         values = self.present(name)
-        return _all_differ(values, _MANY) and _whole(values) is not None
+        return _all_differ(values, _MANY) and all(str(value).isdecimal() for value in values)
 
 
 def _all_differ(values: Sequence[Any], least: int) -> bool:
@@ -106,17 +100,17 @@ def _all_differ(values: Sequence[Any], least: int) -> bool:
     return named and len({*values}) == len(values) and not any(" " in str(value) for value in values)
 
 
-def _whole(values: Sequence[Any]) -> list[int] | None:
-    texts = [str(value) for value in values]
-    return [int(text) for text in texts] if all(map(str.isdecimal, texts)) else None
-
-
 def _is_joined(values: Sequence[str], mark: str) -> bool:
     """Return whether values are sets with a mark between their members, which recur."""
     parts = [part.strip() for value in values for part in value.split(mark)]
     joined = 2 * sum(mark in value for value in values) >= len(values) >= 4
     short = all(part and len(part.split()) <= 2 and not is_number(part) for part in parts)
     return joined and short and 2 * len({*parts}) <= len(parts)
+
+
+def asks_for_choice(options: IngestOptions) -> bool:
+    """Return whether transforms are chosen by the data, and so what missing values become."""
+    return any(step["name"] == AUTO for step in options.transform)
 
 
 # -- the option ------------------------------------------------------------------------------------------
@@ -155,7 +149,7 @@ class FeatureMaker:
             kind, style = self.samples.kind(name)
             if kind:
                 self.found.setdefault(kind, []).append(name)
-            elif self.samples.may_be_id(name):
+            elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
         if kind == "id":
             return None
@@ -229,9 +223,7 @@ def imputed(
 ) -> tuple[Feature, ...]:
     """Return the features with what their missing values become."""
     by_column: dict[str, str] = {}
-    default = (
-        "median+indicator" if read.na is None and any(s["name"] == AUTO for s in options.transform) else ""
-    )
+    default = "median+indicator" if read.na is None and asks_for_choice(options) else ""
     for entry in read.impute:
         name, equals, strategy = entry.rpartition("=")
         _check_strategy(strategy, entry)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from distls.ingestion.formats.column_kinds import Samples
+from distls.ingestion.formats.column_kinds import Samples, asks_for_choice
 from distls.ingestion.formats.parquet import ParquetOptions, table_reading
 from distls.ingestion.formats.tables import (
     LABEL_NAMES,
@@ -45,8 +45,10 @@ class JsonLinesFormat(Format[ParquetOptions]):
             return False
         if start.like is not None:
             return is_table(start.like)
-        if start.given & _TABLE_OPTIONS or "text_column" in start.given or start.options.multilabel:
+        if start.given & _TABLE_OPTIONS or not asks_for_choice(start.options):
             return bool(start.given & _TABLE_OPTIONS)
+        if start.given & {"text_column", "weight_column", "id_column"} or start.options.multilabel:
+            return False
         return _has_more_than_documents(start.content, start.options.unlabelled)
 
     def plan(
@@ -54,6 +56,9 @@ class JsonLinesFormat(Format[ParquetOptions]):
     ) -> SourcePlan:
         """Choose the columns by the first records; an item is a file."""
         head = json_head(files[0].path, first_records(files[0]))
+        if like is None and not options.unlabelled and not any(k.endswith("=label") for k in read.kind):
+            label = next((name for name in LABEL_NAMES if name in head.kinds), None)
+            read = replace(read, label_column=label if read.label_column is None else read.label_column)
         reading, notices = table_reading(files, [head], read, options, like)
         reading = replace(reading, source="json")
         survey = None

@@ -46,7 +46,8 @@ class ParquetOptions(TableColumns):
 
     Attributes
     ----------
-    label_column, weight_column, id_column, ignore_columns, categorical, na, na_values
+    label_column, weight_column, id_column, ignore_columns, categorical, na, na_values, kind, impute, ngrams, analyzer,
+    lowercase, alternate_sign, binary
         As `CsvOptions` has them.
     list_columns : (str, str), optional
         Columns with lists of indices and values: sparse rows. Default: ``indices`` and ``values``.

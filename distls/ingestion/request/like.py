@@ -170,18 +170,9 @@ def check_transforms(
     if any(kinds.count(kind) > 1 for kind in once):
         raise ValueError("a transform that is fitted once is there twice")
     for step in steps:
-        if any(not start <= stop <= n_features for start, stop in step.ranges):
-            raise ValueError("a transform of columns that are not there")
-        if (
-            isinstance(step, _Standardize)
-            and step.dense
-            and (step.dense > n_features or "mean" not in features)
-        ):
-            raise ValueError("standardize centres columns that are not there")
+        _check_ranges(step, n_features, "mean" in features)
         if isinstance(step, _Impute):
-            fill = features.get("fill")
-            if step is not steps[0] or fill is None or fill.shape != (step.kept,) or fill.dtype.kind != "f":
-                raise ValueError("impute is first, and has a value for each of its columns")
+            _check_fill(step is steps[0], step, features.get("fill"))
         if isinstance(step, _MinCount):
             _check_kept(step, features.get("kept"), n_features)
     # mean is optional: sparse rows are not centred
@@ -192,6 +183,18 @@ def check_transforms(
     ends = features.get(NAME_ARRAYS[1])
     if ends is not None and (ends.shape != (n_features,) or ends.dtype.kind not in "iu"):
         raise ValueError(f"names of other than its {n_features} features")
+
+
+def _check_ranges(step: _Plain, n_features: int, centred: bool) -> None:
+    if any(not start <= stop <= n_features for start, stop in step.ranges):
+        raise ValueError("a transform of columns that are not there")
+    if isinstance(step, _Standardize) and step.dense and (step.dense > n_features or not centred):
+        raise ValueError("standardize centres columns that are not there")
+
+
+def _check_fill(first: bool, step: _Impute, fill: NDArray[Any] | None) -> None:
+    if not first or fill is None or fill.shape != (step.kept,) or fill.dtype.kind != "f":
+        raise ValueError("impute is first, and has a value for each of its columns")
 
 
 def _check_kept(step: _MinCount, kept: NDArray[Any] | None, n_features: int) -> None:

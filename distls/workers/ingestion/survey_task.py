@@ -11,9 +11,9 @@ import numpy as np
 from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import RowReader
-from distls.workers.ingestion.formats.parquet import survey_columns
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_survey import survey_columns
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.mixed_columns import (
     date_numbers,
     document_rows,
     hashed_rows,
-    members,
     set_rows,
     text_numbers,
 )
 from distls.workers.ingestion.formats.parquet_files import (
     ParquetItem,
-    damage_described,
+    as_text,
+    decoded,
     kind_of_column,
     load_arrow,
+    without_markers,
 )
 from distls.workers.ingestion.formats.table_columns import (
     Feature,
@@ -37,131 +37,12 @@ from distls.workers.ingestion.formats.table_columns import (
 from distls.workers.ingestion.formats.table_records import table_batches
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.parsing.text_blocks import TextItem
-from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import Csr, RowBlock
 
 _LARGEST_BATCH = 2**17
-_MOST_FEATURES = 2**32
-
-
-# -- survey ----------------------------------------------------------------------------------------------
-
-
-def survey_columns(
-    item: ParquetItem | TextItem, text: TableOptions, limits: dict[int, int], checked: Sequence[int] = ()
-) -> dict[str, Any]:
-    """Survey the columns of one row group, or of a file of text, that are categories, indices, or to be `checked`.
-
-    The result is as of `survey_item`, and ``largest``: (column, largest index) of each column of indices.
-    """
-    names, arrow, n_rows = text.columns, load_arrow(item.file.path), 0
-    values: dict[int, set[str]] = {column: set() for column in limits}
-    largest = {names.index(f.indices): -1 for f in text.features if f.indices}
-    words: dict[int, tuple[int, str]] = {}
-    styles = {f.name: f.style for f in text.features if f.kind == "set"}
-    seen: dict[int, int] = {}  # rows with a value, while it is collected
-    wanted = [names[column] for column in dict.fromkeys((*values, *largest, *checked))]
-    for batch, lines, _ in table_batches(item, text, wanted, _LARGEST_BATCH):
-        where = np.arange(n_rows, n_rows + batch.num_rows) if lines is None else lines
-        for column, known in values.items():
-            # Too many values are no categories: collecting stops there.
-            if len(known) <= limits[column]:
-                found = batch[names[column]]
-                if names[column] in styles:
-                    style = styles[names[column]]
-                    known.update(m for value in found.to_pylist() for m in members(value, style))
-                    continue
-                texts = _as_text(item.file.path, names[column], found, arrow)
-                texts = _without_markers(texts, text, arrow)
-                seen[column] = seen.get(column, 0) + len(texts) - texts.null_count
-                _note_word(words, column, texts, text, where, arrow)
-                _collect(known, texts, text, arrow)
-        for column in checked:
-            if column not in words and isinstance(item, TextItem):
-                texts = _as_text(item.file.path, names[column], batch[names[column]], arrow)
-                _note_word(words, column, _without_markers(texts, text, arrow), text, where, arrow)
-        for column in largest:
-            found = _largest(item, n_rows, names[column], batch[names[column]], arrow)
-            largest[column] = max(largest[column], found)
-        n_rows += batch.num_rows
-    return {
-        "lines": n_rows,
-        "words": [[column, *words[column]] for column in sorted(words)],
-        "values": [[c, sorted(v) if len(v) <= limits[c] else None] for c, v in values.items()],
-        "unique": [c for c, count in seen.items() if 1 < count == len(values[c] - {text.na, ""})],
-        "largest": [[c, index] for c, index in largest.items()],
-    }
-
-
-def _note_word(
-    words: dict[int, tuple[int, str]],
-    column: int,
-    texts: Any,
-    options: TableOptions,
-    lines: Ints,
-    arrow: Any,
-) -> None:
-    """Record the first text of a column that is no number, or of labels no label by its value."""
-    if column in words or kind_of_column(arrow.types, texts.type) != "text" or not options.source:
-        return
-    is_label = options.columns[column] == options.label
-    for text in filter(None, arrow.compute.unique(texts).to_pylist()):
-        if value_labels([text])[1] if is_label else options.dialect.is_word(text):
-            words[column] = (int(lines[arrow.compute.index(texts, text).as_py()]), text)
-            return
-
-
-def _collect(known: set[str], column: Any, text: TableOptions, arrow: Any) -> None:
-    found = arrow.compute.unique(column).to_pylist()
-    # a missing value is read as na, which may be a category, or is a category of its own
-    missing = bool(text.na) or text.gaps
-    known.update(text.na if value is None else value for value in found if value is not None or missing)
-
-
-def _largest(item: ParquetItem | TextItem, first: int, name: str, column: Any, arrow: Any) -> int:
-    """Return the largest index of a column, -1 without any; `first` is the number of the batch's first row."""
-    flat = arrow.compute.list_flatten(column)
-    largest = arrow.compute.max(flat).as_py()
-    # An empty column, or one without numbers.
-    if largest is None or math.isnan(largest):  # rows without numbers are refused when they are read
-        return -1
-    if largest >= _MOST_FEATURES:
-        # The row of the largest index, for the message.
-        place = arrow.compute.index(flat, largest).as_py()
-        row = first + arrow.compute.list_parent_indices(column)[place].as_py()
-        raise BadInputError(
-            f"{item.where(row)}: column {quoted(name.encode())}: {largest}: an index must be a whole number from 0 "
-            f"to {_MOST_FEATURES - 1}"
-        )
-    return int(largest)
-
-
-def _as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
-    """Return a column as valid UTF-8 strings."""
-    text = arrow.compute.cast(_decoded(path, column, arrow), arrow.string())
-    try:  # Arrow does not check the strings it reads
-        text.validate(full=True)
-    except arrow.ArrowInvalid:
-        raise BadInputError(f"{path}: column {quoted(name.encode())} is not UTF-8 text") from None
-    return text
-
-
-def _without_markers(column: Any, options: TableOptions, arrow: Any) -> Any:
-    """Return texts with nulls in place of those that stand for no value."""
-    if not options.dialect.missing:
-        return column
-    unknown = arrow.compute.is_in(column, value_set=arrow.array(options.dialect.missing, arrow.string()))
-    return arrow.compute.if_else(unknown, arrow.scalar(None, arrow.string()), column)
-
-
-def _decoded(path: str, column: Any, arrow: Any) -> Any:
-    if not arrow.types.is_dictionary(column.type):
-        return column
-    with damage_described(path):  # Arrow does not check on reading that codes have values
-        return column.dictionary_decode()
 
 
 # -- rows ------------------------------------------------------------------------------------------------
@@ -276,12 +157,12 @@ class _Block:
         return indptr, np.tile(np.arange(width), n_rows), values.reshape(-1)
 
     def _text(self, name: str) -> Any:
-        text = _as_text(self.path, name, self.batch[name], self.arrow)
-        return text if name == self.options.id_column else _without_markers(text, self.options, self.arrow)
+        text = as_text(self.path, name, self.batch[name], self.arrow)
+        return text if name == self.options.id_column else without_markers(text, self.options, self.arrow)
 
     def _plain(self, name: str, marked: bool = False) -> Doubles:
         """Return a column of numbers, which may be written as text, NaN where one is missing, shape (n_rows,)."""
-        column = _decoded(self.path, self.batch[name], self.arrow)
+        column = decoded(self.path, self.batch[name], self.arrow)
         if kind_of_column(self.arrow.types, column.type) != "text":
             return self._as_numbers(column)
         texts, dialect = self._text(name), self.options.dialect
@@ -354,7 +235,7 @@ class _Block:
 
     def _category_text(self, feature: Feature) -> Any:
         """Return a column as texts, booleans spelled as the categories are: they may come from a CSV file."""
-        column = _decoded(self.path, self.batch[feature.name], self.arrow)
+        column = decoded(self.path, self.batch[feature.name], self.arrow)
         if not self.arrow.types.is_boolean(column.type):
             return self._text(feature.name)
         false, true = spelled_truths(feature.categories or ())
@@ -409,7 +290,7 @@ class _Block:
             labels: NDArray[Any] = np.array(texts, dtype=str)
             empty = labels == ""
         else:
-            labels, empty = self._label_numbers(_decoded(self.path, self.batch[name], self.arrow))
+            labels, empty = self._label_numbers(decoded(self.path, self.batch[name], self.arrow))
         for row in np.flatnonzero(empty).tolist():
             self._fault(row, name, "the row has no label")
         return labels[:, None]

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.row_block import FileRows
 
 SAMPLED = 500  # rows that show the kinds of columns
@@ -184,3 +186,29 @@ def _is_number(types: Any, found: Any) -> bool:
     return any(
         test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     )
+
+
+def as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
+    """Return a column as valid UTF-8 strings."""
+    text = arrow.compute.cast(decoded(path, column, arrow), arrow.string())
+    try:  # Arrow does not check the strings it reads
+        text.validate(full=True)
+    except arrow.ArrowInvalid:
+        raise BadInputError(f"{path}: column {quoted(name.encode())} is not UTF-8 text") from None
+    return text
+
+
+def without_markers(column: Any, options: TableOptions, arrow: Any) -> Any:
+    """Return texts with nulls in place of those that stand for no value."""
+    if not options.dialect.missing:
+        return column
+    unknown = arrow.compute.is_in(column, value_set=arrow.array(options.dialect.missing, arrow.string()))
+    return arrow.compute.if_else(unknown, arrow.scalar(None, arrow.string()), column)
+
+
+def decoded(path: str, column: Any, arrow: Any) -> Any:
+    """Return a column with values in place of codes."""
+    if not arrow.types.is_dictionary(column.type):
+        return column
+    with damage_described(path):  # Arrow does not check on reading that codes have values
+        return column.dictionary_decode()
