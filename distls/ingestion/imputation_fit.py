@@ -34,6 +34,7 @@ def impute_steps(plan: SourcePlan, has_gaps: bool) -> tuple[Step, ...]:
     read = plan.read
     if not has_gaps or not isinstance(read, TableOptions) or not read.gaps:
         return ()
+    # of categories the missing value is one already, unless it becomes another
     starts = first_columns(read.features)
     columns = zip(read.features, starts, strict=False)
     return (
@@ -100,6 +101,7 @@ class ImputeFit:
     ) -> None:
         base = np.array([each.removesuffix("+indicator") for each in how], dtype=object)
         known = n_rows - gaps
+        # a column without any value is filled with zeros
         means = sums / np.maximum(known, 1)
         for k, each in enumerate(base):
             if each == "mean":
@@ -119,6 +121,7 @@ class ImputeFit:
 
     def _medians(self, columns: Ints, known: Ints) -> Doubles:
         # the two values in the middle, of which an odd number of rows has one
+        # found digit by digit, of all columns at once: three passes however many rows there are
         ranks = np.concatenate([(known - 1) // 2, known // 2])
         both = np.concatenate([columns, columns])
         prefixes = np.zeros(len(both), np.int64)
@@ -127,6 +130,7 @@ class ImputeFit:
             counts = self.run(partial(column_digits, Digits(both, prefixes, done, bits)))
             ends = np.cumsum(reduce(np.add, counts), axis=1)
             digits = (ends <= ranks[:, None]).sum(axis=1)
+            # the rank among the values that begin alike
             before = np.take_along_axis(ends, np.maximum(digits - 1, 0)[:, None], axis=1)[:, 0]
             ranks = ranks - np.where(digits > 0, before, 0)
             prefixes = (prefixes << bits) | digits

@@ -223,29 +223,9 @@ class _Survey:
         ]
         if not categories:
             return tuple(others)
-        several = len(categories) > 1
-        sizes = ", ".join(f'"{f.name}" ({f.size} values)' for f in categories[:_SHOWN])
-        more = f" and {len(categories) - _SHOWN} more" if len(categories) > _SHOWN else ""
-        what = "columns" if several else "column"
-        notices = [*others, f"categorical {what}, with a feature for each value: {sizes}{more}"]
+        notices = [*others, _sizes(categories)]
         for feature in (f for f in categories if f.name not in self.declared):
-            dates = [value for value in feature.categories or () if is_date(value)]
-            if feature.size >= _SHOWN and 2 * len(dates) > feature.size:
-                notices.append(
-                    f'column "{feature.name}" has dates, such as {dates[0]}, each of which is a feature: '
-                    f"{_dates_remedy(feature.name)}"
-                )
-            if feature.size >= _SHOWN and are_documents(feature.categories or ()):
-                notices.append(
-                    f'the values of column "{feature.name}" look like documents, whose words --text-column '
-                    f'"{feature.name}" would read'
-                )
-            marked = [value for value in feature.categories or () if _MARKED.fullmatch(value)]
-            if 2 * len(marked) > feature.size:
-                notices.append(
-                    f'the values of column "{feature.name}" look like numbers, such as "{marked[0]}": --decimal , '
-                    "reads those with a decimal comma; write others without marks of thousands, percent or currency"
-                )
+            notices += _doubts(feature)
         guessed = (f for f in categories if f.name not in self.declared and not self.typed)
         for feature in guessed:
             numbers = [
@@ -260,3 +240,31 @@ class _Survey:
                     f"it is a category{remedy}"
                 )
         return tuple(notices)
+
+
+def _sizes(categories: Sequence[Feature]) -> str:
+    sizes = ", ".join(f'"{f.name}" ({f.size} values)' for f in categories[:_SHOWN])
+    more = f" and {len(categories) - _SHOWN} more" if len(categories) > _SHOWN else ""
+    what = "columns" if len(categories) > 1 else "column"
+    return f"categorical {what}, with a feature for each value: {sizes}{more}"
+
+
+def _doubts(feature: Feature) -> list[str]:
+    """Return notices of categories whose values look like something else, though not in the first rows."""
+    name, values, found = feature.name, feature.categories or (), []
+    dates = [value for value in values if is_date(value)]
+    if feature.size >= _SHOWN and 2 * len(dates) > feature.size:
+        found.append(
+            f'column "{name}" has dates, such as {dates[0]}, each of which is a feature: --kind "{name}=date"'
+        )
+    if feature.size >= _SHOWN and are_documents(values):
+        found.append(
+            f'the values of column "{name}" look like documents, whose words --kind "{name}=text" would read'
+        )
+    marked = [value for value in values if _MARKED.fullmatch(value)]
+    if 2 * len(marked) > feature.size:
+        found.append(
+            f'the values of column "{name}" look like numbers, such as "{marked[0]}": --decimal , '
+            "reads those with a decimal comma; write others without marks of thousands, percent or currency"
+        )
+    return found

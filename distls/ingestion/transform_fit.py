@@ -120,6 +120,7 @@ def _with_counts(
 
 def _renumbered(step: dict[str, Any], kept: NDArray[np.int64]) -> dict[str, Any]:
     """Return a step of some columns with their numbers among those that are kept."""
+    # kept columns are in their order, so that a range stays one
     own = dict(step)
     if "ranges" in step:
         own["ranges"] = [np.searchsorted(kept, bounds).tolist() for bounds in step["ranges"]]
@@ -202,6 +203,7 @@ def _of_columns(steps: Steps, plan: SourcePlan) -> Steps:
     if not is_mixed(plan):
         return steps
     assert isinstance(plan.read, TableOptions)
+    # indicators and categories are 0 and 1 already
     ranges, width = text_ranges(plan.read.features), dense_width(plan.read.features)
     own = ({"dense": width} if step["name"] == "standardize" else {"ranges": ranges} for step in steps)
     return tuple({**step, **columns} for step, columns in zip(steps, own, strict=True))

@@ -68,11 +68,13 @@ class Samples:
             return "id", ""
         if not all(isinstance(value, str) for value in values):
             return "", ""
+        # before numbers with marks: 1.5.2024 would be one
         style = date_style(values)
         if all(date_parts(value, style) for value in values):
             return "date", style
         if all(self._is_marked(value) for value in values) and any(map(self.dialect.is_word, values)):
             return "marked", ""
+        # values of a category recur, however long they are
         if 2 * len({*values}) > len(values) > 1 and are_documents(values):
             return "text", ""
         mark = next((mark for mark in _SET_MARKS if _is_joined(values, mark)), "")
@@ -102,6 +104,7 @@ def _all_differ(values: Sequence[Any], least: int) -> bool:
 
 def _is_joined(values: Sequence[str], mark: str) -> bool:
     """Return whether values are sets with a mark between their members, which recur."""
+    # sentences have commas too: members are short, and most occur again
     parts = [part.strip() for value in values for part in value.split(mark)]
     joined = 2 * sum(mark in value for value in values) >= len(values) >= 4
     short = all(part and len(part.split()) <= 2 and not is_number(part) for part in parts)
@@ -164,7 +167,8 @@ class FeatureMaker:
             )
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]
-            style = style or date_style(texts)
+            # decided once for all rows, and recorded: the rows of a day may not tell
+        style = style or date_style(texts)
             return Feature(name, width=date_width(texts, style), kind="date", style=style)
         if kind == "set":
             return Feature(name, (), kind="set", style=style or "|")
@@ -209,6 +213,7 @@ def id_notice(name: str) -> str:
 
 def ordered(features: Iterable[Feature]) -> tuple[Feature, ...]:
     """Return the features of a mixed table with numbers first and documents last; others as they are."""
+    # the order of other tables stays as it was in earlier versions
     features = tuple(features)
     if not any(feature.kind for feature in features):
         return features
@@ -266,7 +271,7 @@ def _imputed(feature: Feature, own: str | None, default: str) -> Feature:
                 raise ParameterError(f'impute: column "{feature.name}" has numbers; {own} is for categories')
             return feature
         return structs.replace(feature, impute=strategy)
-    if feature.kind == "set":  # none of its values
+    if feature.kind == "set":  # has none of its values
         return feature
     if own is not None and base in ("median", "mean"):
         raise ParameterError(f'impute: column "{feature.name}" has categories; {base} is for numbers')

@@ -43,6 +43,7 @@ class JsonLinesFormat(Format[ParquetOptions]):
         """Return whether its lines are records with more than a document, its label, weight and id."""
         if not start.content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return False
+        # data to be scored are what those of training were
         if start.like is not None:
             return is_table(start.like)
         if start.given & _TABLE_OPTIONS or not asks_for_choice(start.options):
@@ -60,6 +61,7 @@ class JsonLinesFormat(Format[ParquetOptions]):
             label = next((name for name in LABEL_NAMES if name in head.kinds), None)
             read = replace(read, label_column=label if read.label_column is None else read.label_column)
         reading, notices = table_reading(files, [head], read, options, like)
+        # unlike fields of separated text, values have types
         reading = replace(reading, source="json")
         survey = None
         if like is None and any(f.categories == () or f.indices for f in reading.features):

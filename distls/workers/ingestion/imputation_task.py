@@ -35,6 +35,7 @@ def columns_of(x: Rows, columns: Ints) -> NDArray[Any]:
     """Return some columns of rows, what is not stored as zeros, shape (n_rows, n_columns)."""
     if isinstance(x, DenseRows):
         return x.values[:, columns]
+    # a table of all columns up to the last, in which most are none of these
     place = np.full(int(max(columns.max(initial=-1), x.indices.max(initial=0))) + 1, -1)
     place[columns] = np.arange(len(columns))
     values = np.zeros((len(x.indptr) - 1, len(columns)), x.data.dtype)
@@ -70,6 +71,7 @@ def column_gaps(
             x = source_rows(spec, item, pool)
             values = columns_of(x, columns)
             missing = np.isnan(values)
+            # whole numbers, and sums in the order of the items: the same bits on any worker
             gaps += missing.sum(axis=0)
             sums += np.where(missing, 0.0, values).sum(axis=0, dtype=np.float64)
             n_rows += len(values)
@@ -88,6 +90,7 @@ def column_digits(digits: Digits, spec: AssemblySpec, items: Sequence[PartitionI
             values = columns_of(source_rows(spec, item, pool), different)[:, places]
             known, keys = ~np.isnan(values), _ordered_bits(values)
             for k in range(len(columns)):
+                # as int64: numpy shifts unsigned numbers by no more than their size
                 own = keys[known[:, k], k].astype(np.int64)
                 own = own[own >> (32 - done) == prefixes[k]]
                 counts[k] += np.bincount((own >> (32 - done - bits)) & (2**bits - 1), minlength=2**bits)

@@ -18,6 +18,7 @@ def impute(x: Rows, step: Mapping[str, Any], fitted: Mapping[str, NDArray[Any]],
     """Fill in missing values, and add a feature for each column of ``indicators``: 1 where it lacks one."""
     fill, marked = fitted["fill"], np.array(step["indicators"], dtype=np.int64)
     width = step["columns"]
+    # indicators come last, so that the columns of the source keep their numbers
     if isinstance(x, DenseRows):
         gaps = np.isnan(x.values)
         filled = np.where(gaps, fill[:width], x.values).astype(x.values.dtype)
@@ -30,6 +31,7 @@ def _imputed_sparse(x: CsrRows, step: Mapping[str, Any], fill: Doubles, marked: 
     indices = x.indices.astype(index_dtype(width + len(marked)))
     for category, other in step.get("moved", ()):  # within its column, so that the order stays
         indices[indices == category] = other
+    # NaN is stored as any number that is not zero, so that nothing else has to be looked up
     gaps = np.isnan(x.data)
     data = np.where(gaps, fill[indices], x.data).astype(x.data.dtype)
     rows = np.repeat(np.arange(n_rows), np.diff(x.indptr))
@@ -37,6 +39,7 @@ def _imputed_sparse(x: CsrRows, step: Mapping[str, Any], fill: Doubles, marked: 
     place[marked] = np.arange(len(marked))
     own = gaps & (place[indices] >= 0)
     # behind the row's others, as their numbers are larger than all of these
+    # what was filled in with zero is not stored
     kept = np.flatnonzero(data != 0.0)
     added = rows[own]
     counts = np.bincount(rows[kept], minlength=n_rows) + np.bincount(added, minlength=n_rows)
@@ -57,8 +60,10 @@ def normalise_ranges(x: Rows, ranges: Ranges) -> None:
             norms = np.sqrt(np.square(part, dtype=np.float64).sum(axis=1))
             part /= np.where(norms == 0.0, 1.0, norms)[:, None].astype(part.dtype)
             continue
+        # without a kernel: partitions have few ranges, and numpy takes a small part of the time of hashing
         own = (x.indices >= first) & (x.indices < stop)
         rows = np.repeat(np.arange(len(x.indptr) - 1), np.diff(x.indptr))[own]
+        # summed in the order of the columns, so that a row alone has the same bits
         squares = np.bincount(rows, np.square(x.data[own], dtype=np.float64), len(x.indptr) - 1)
         x.data[own] = (x.data[own] / np.sqrt(squares)[rows]).astype(x.data.dtype)
 
@@ -79,6 +84,7 @@ def centre_leading(x: CsrRows, width: int, mean: Doubles, std: Doubles) -> CsrRo
     """Return rows whose first `width` columns are centred and divided by their deviations; zeros are not stored."""
     n_rows = len(x.indptr) - 1
     rows, own = np.repeat(np.arange(n_rows), np.diff(x.indptr)), x.indices < width
+    # what is not stored is zero, which is as far from the mean as the mean is large
     values = np.zeros((n_rows, width))
     values[rows[own], x.indices[own]] = x.data[own]
     values = ((values - mean[:width]) / std[:width]).astype(x.data.dtype)
@@ -93,6 +99,7 @@ def centre_leading(x: CsrRows, width: int, mean: Doubles, std: Doubles) -> CsrRo
     others = np.flatnonzero(~own) + shift[rows[~own]]
     indices[others], data[others] = x.indices[~own], x.data[~own]
     ends = np.concatenate([starts, [len(data)]])
+    # a value that is the mean
     kept = data != 0.0
     before = np.concatenate([[0], np.cumsum(kept)])
     return CsrRows(before[ends], indices[kept], data[kept])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
-from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Dialect, Feature, is_number
+from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Dialect, Feature, Words, is_number
 from distls.workers.ingestion.parsing.array_types import Doubles
 from distls.workers.ingestion.records.messages import number_rule, quoted
 from distls.workers.ingestion.records.row_block import Csr
@@ -42,15 +42,18 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
     if found is None:
         return None
     first, _, second, third, *clock = found.groups()
+    # from here on year, month, day
     order = (first, second, third) if found.re is _YEAR_FIRST else (third, second, first)
     if found.re is _YEAR_LAST and style == "mdy":
         order = third, first, second
+    # two digits are those of 1969 to 2068, as POSIX has it
     year = int(order[0]) + (0 if len(order[0]) == 4 else 1900 if int(order[0]) > 68 else 2000)
     try:
         day = datetime.date(year, int(order[1]), int(order[2]))
     except ValueError:
         return None
     seconds = 3600.0 * int(clock[0] or 0) + 60.0 * int(clock[1] or 0) + float(clock[2] or 0)
+    # days from 2000: float32 then has minutes for two centuries
     part = seconds / _DAY
     days = day.toordinal() - datetime.date(2000, 1, 1).toordinal() + part
     # of Python's own functions: those of arrays may round otherwise at another place of the array
@@ -70,6 +73,7 @@ def date_style(texts: Iterable[str]) -> str:
 
 def date_width(texts: Iterable[str], style: str) -> int:
     """Return the number of features of dates: those of the day are left out where no date has a time."""
+    # constant features would do no harm, but be shown with weights
     timed = any((parts := date_parts(text, style)) and parts[0] != math.floor(parts[0]) for text in texts)
     return len(DATE_PARTS) if timed else len(DATE_PARTS) - 2
 
@@ -123,13 +127,14 @@ def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fa
 
 def document_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
     """Return the hashed words of documents; one that is missing has none."""
+    # counts of words are small whole numbers, of which float32 keeps all
     found = hashed_texts(_vectorizer(feature), [text or "" for text in texts], np.dtype(np.float64))
     return found[0], found[1], found[2]
 
 
 @functools.lru_cache(maxsize=16)
 def _vectorizer(feature: Feature) -> Any:
-    words = feature.words
+    words = feature.words or Words()
     return Hashing(
         feature.width, words.ngrams, words.analyzer, words.lowercase, words.alternate_sign, words.binary
     ).vectorizer()
@@ -143,6 +148,7 @@ def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
 
 def members(value: Any, mark: str) -> list[str]:
     """Return the values of a set, which is a list or a text with marks between them."""
+    # sorted: features of a row are in the order of their columns
     parts = (value or "").split(mark) if value is None or isinstance(value, str) else map(str, value)
     return sorted({part.strip() for part in parts} - {""})
 

@@ -94,7 +94,7 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
     # with marks of thousands, percent or currency
     kind: Literal["", "text", "date", "set", "hash", "marked"] = ""
     impute: str = ""  # what missing values become, as the option has it; empty: they are refused
-    words: Words = Words()  # of documents
+    words: Words | None = None  # of documents
     style: str = ""  # of dates the order of day, month and year; of sets the mark between the values
 
     @property

@@ -54,6 +54,7 @@ def table_batches(
 
 
 def _batch_of(chunk: Sequence[_Record], options: TableOptions, names: list[str], path: str) -> TableBatch:
+    # a row that cannot be read stays, without values, so that the others keep their numbers
     faults = {row: str(record) for row, (_, record) in enumerate(chunk) if isinstance(record, Refused)}
     fields: list[dict[str, Any]] = [{} if isinstance(record, Refused) else record for _, record in chunk]
     arrow = load_arrow(path)
@@ -82,6 +83,7 @@ def arrow_values(values: list[Any], arrow: Any) -> Any:
 
 def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str]) -> Iterator[_Record]:
     place = {name: options.columns.index(name) for name in names}
+    # blanks around a value are no part of it; in documents they may count, as characters
     documents = {feature.name for feature in options.features if feature.kind == "text"}
     for line, row in csv_rows(item, options.dialect, len(options.columns)):
         if isinstance(row, Refused):
@@ -112,6 +114,7 @@ def _lines(file: Any) -> Iterator[bytes]:
     """Yield the lines of a file that is read as it comes, in pieces."""
     rest = b""
     while piece := file.read(2**20):
+        # what is behind the last line end goes on in the next piece
         *lines, rest = (rest + piece).split(b"\n")
         yield from lines
     yield rest
@@ -119,6 +122,7 @@ def _lines(file: Any) -> Iterator[bytes]:
 
 def json_record(raw: bytes) -> dict[str, Any] | Refused:
     """Return the fields of a line, or why it has none."""
+    # deep nesting exhausts the stack of the parser
     try:
         record = json.loads(raw.removeprefix(_BYTE_ORDER_MARK))
     except (ValueError, RecursionError):
@@ -145,11 +149,13 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
         raise BadInputError(f"{path}: no JSON object on its first lines")
     arrow = load_arrow(path)
     names = dict.fromkeys(itertools.chain.from_iterable(records))
+    # a field that a record lacks is a missing value
     columns = [arrow_values([record.get(name) for record in records], arrow) for name in names]
     # a column without a value so far may have numbers
     columns = [c.cast(arrow.float64()) if arrow.types.is_null(c.type) else c for c in columns]
     table = arrow.table(columns, names=list(names))
     kinds = {column.name: kind_of_column(arrow.types, column.type) for column in table.schema}
+    # of lists of numbers, all of which are as long as the first that is there
     lengths = {
         name: next((len(r[name]) for r in records if r.get(name)), 0)
         for name in names

@@ -52,11 +52,13 @@ def survey_columns(
                     style = styles[names[column]]
                     known.update(m for value in found.to_pylist() for m in members(value, style))
                     continue
+                # by their text, whatever their type: files of other formats have to find the same values
                 texts = as_text(item.file.path, names[column], found, arrow)
                 texts = without_markers(texts, text, arrow)
                 seen[column] = seen.get(column, 0) + len(texts) - texts.null_count
                 _note_word(words, column, texts, text, where, arrow)
                 _collect(known, texts, text, arrow)
+        # columns of types need no check: their type says that they are numbers
         for column in checked:
             if column not in words and isinstance(item, TextItem):
                 texts = as_text(item.file.path, names[column], batch[names[column]], arrow)
@@ -86,6 +88,7 @@ def _note_word(
     if column in words or kind_of_column(arrow.types, texts.type) != "text" or not options.source:
         return
     is_label = options.columns[column] == options.label
+    # different texts only: a column has fewer of them than rows
     for text in filter(None, arrow.compute.unique(texts).to_pylist()):
         if value_labels([text])[1] if is_label else options.dialect.is_word(text):
             words[column] = (int(lines[arrow.compute.index(texts, text).as_py()]), text)
