@@ -102,6 +102,7 @@ def _table_columns(source: Mapping[str, Any]) -> dict[str, Any]:
     features = recipe.get("features", ()) if isinstance(recipe, Mapping) else ()
     if not any("kind" in feature or "impute" in feature for feature in features):
         return {}
+    # the other columns have no features, but a role
     columns = {feature["name"]: _kind(feature) for feature in features}
     columns |= {
         recipe[role]: role.removesuffix("_column")

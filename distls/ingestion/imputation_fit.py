@@ -85,7 +85,7 @@ class ImputeFit:
         for entry in entries:
             if not entry[4] and entry[3] == "most_frequent":
                 self._move(entry, counts)
-        # of a date, which lacks all its numbers at once, one indicator
+        # only where training rows have gaps: elsewhere it would be zero; of a date, which lacks all its numbers at once, one indicator
         first = {entry[0] for entry in numbers if entry[3].endswith("+indicator")}
         marked = [int(c) for c, n in zip(columns, gaps, strict=True) if n and c in first]
         step = {"name": "impute", "columns": self.spec.n_columns, "kept": self.spec.n_columns + len(marked)}
@@ -150,6 +150,7 @@ def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _joined(a: list[Any], b: list[Any]) -> list[Any]:
+    # counts are added: the order of the parts does not matter
     return [
         value_counts(np.concatenate([x[0], y[0]]), np.concatenate([x[1], y[1]]))
         for x, y in zip(a, b, strict=True)

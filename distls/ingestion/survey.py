@@ -106,6 +106,7 @@ class _Survey:
 
     def _limit(self, name: str) -> int:
         """Return the most values of a column that are collected; all guessed columns together have a bound."""
+        # every task gets the values of all columns
         guessed = sum(f.categories is not None and f.name not in self.declared for f in self.read.features)
         most = min(MOST_DECLARED, max(MOST_GUESSED, _ALL_GUESSED // max(guessed, 1)))
         return MOST_DECLARED if name in self.declared else most
@@ -144,7 +145,8 @@ class _Survey:
         values = self.values[column]
         if guess.kind or guess.name in self.declared or (values is not None and len(values) <= MOST_GUESSED):
             return self._category(guess, values)
-        # more values than a category usually has
+        # more values than a category usually has; numbers with a few words among them were read as numbers at first,
+        # and the words are mistakes that have to be found
         if guess.categories is None or self._are_numbers(values):
             raise BadInputError(self._too_many(guess.name))
         if values is not None and sum(len(value.split()) for value in values) >= _DOCUMENT_WORDS * len(
@@ -170,6 +172,7 @@ class _Survey:
         if may_be_id and self.place[guess.name] not in self.repeated:
             self.ids.append(guess.name)
             return None
+        # missing values were collected as empty texts
         impute, own = guess.impute, {*values}
         if not impute or impute.startswith("constant:"):
             own -= {""} if self.read.gaps else set()

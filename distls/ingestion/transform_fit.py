@@ -86,6 +86,7 @@ def _groups(training: Items) -> list[Items]:
 
 
 def _with_imputation(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
+    # as they were read: what is fitted here comes before all others
     plain = replace(spec, transforms=())
     found = ImputeFit(plain, lambda task: mapped(task, plain, _groups(training)), spec.transforms[0]).result()
     return _stored(

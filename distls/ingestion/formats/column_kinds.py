@@ -168,7 +168,7 @@ class FeatureMaker:
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
-        style = style or date_style(texts)
+            style = style or date_style(texts)
             return Feature(name, width=date_width(texts, style), kind="date", style=style)
         if kind == "set":
             return Feature(name, (), kind="set", style=style or "|")

@@ -115,6 +115,7 @@ class CsvFormat(Format[CsvOptions]):
 
 def _facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
     """Return the facts of a table; a mixed one is read by records, not by the kernel of numbers and categories."""
+    # the kernel knows neither line breaks within fields nor other kinds; it is several times as fast
     own = record_facts(files, replace(read, source="csv")) if read.mixed else {}
     return {**table_facts(read), **own}
 

@@ -101,6 +101,7 @@ def _has_more_than_documents(content: bytes, unlabelled: bool) -> bool:
 
 
 def _is_feature(samples: Samples, name: str) -> bool:
+    # words that never recur are names of something, or documents
     values = samples.present(name)
     if samples.kind(name)[0] in ("id", "text") or name.lower() in ("id", "weight") or not values:
         return False

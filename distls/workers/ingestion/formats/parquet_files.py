@@ -156,6 +156,7 @@ def first_values(rows: Any, arrow: Any) -> dict[str, list[Any]]:
     found = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if types.is_date(column.type) or types.is_timestamp(column.type):
+            # as text they are what other formats have
             column = arrow.compute.cast(column, arrow.string())
         if _tells_kind(types, column.type):
             with contextlib.suppress(UnicodeDecodeError):  # refused when the rows are read
