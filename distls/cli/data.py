@@ -61,7 +61,9 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     kind = (
         click.Choice(info.choices) if info.choices else click.IntRange(*info.bounds) if info.bounds else str
     )
-    return click.Option([spelling], type=kind, metavar=info.metavar or None, help=info.help)
+    return click.Option(
+        [spelling], type=kind, metavar=info.metavar or None, help=info.help, multiple=info.repeated
+    )
 
 
 @cli.command(cls=IngestCommand, short_help="Turn files into a data set: parsed, shuffled, compressed.")

@@ -68,6 +68,7 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
         **_exchangeability(dataset),
         **_columns(dataset),
         **_names(dataset),
+        **_table_columns(meta["source"]),
         **{name: value for name, value in meta.items() if name not in first},
     }
 
@@ -93,6 +94,30 @@ def _columns(dataset: Dataset) -> dict[str, Any]:
             "digest": shards.digest,
         }
     }
+
+
+def _table_columns(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what each column of a table is, if some are neither numbers nor categories or have missing values."""
+    recipe = source.get("recipe", {})
+    features = recipe.get("features", ()) if isinstance(recipe, Mapping) else ()
+    if not any("kind" in feature or "impute" in feature for feature in features):
+        return {}
+    # the other columns have no features, but a role
+    columns = {feature["name"]: _kind(feature) for feature in features}
+    columns |= {
+        recipe[role]: role.removesuffix("_column")
+        for role in ("label", "weight", "id_column")
+        if recipe.get(role)
+    }
+    return {"table": columns}
+
+
+def _kind(feature: Mapping[str, Any]) -> str:
+    values = feature.get("categories")
+    kind = feature.get("kind") or ("number" if values is None else "category")
+    size = len(values) if values is not None else max(feature.get("width", 0), 1)
+    counted = f"{kind} of {size:,} features" if size > 1 else kind
+    return f"{counted}; missing: {feature['impute']}" if feature.get("impute") else counted
 
 
 def _names(dataset: Dataset) -> dict[str, Any]:
@@ -134,6 +159,7 @@ def _describe_model(model: LinearModel, most_classes: int | None) -> dict[str, A
         "dtype": model.weights.dtype.name,
         "transforms": model.transforms,
         "source": model.source,
+        **_table_columns(model.source),
         "dataset_fingerprint": model.dataset_fingerprint,
         "weights_sha256": model.sha256,
         **_calibration(model),

@@ -31,14 +31,19 @@ def dataset_meta(
         transforms_digest=transforms_digest(fitted.steps, fitted.features),
         zero_based=schema.zero_based,
         shuffle_seed=options.seed if options.shuffle else None,
-        source=_source(plan, options),
+        source=_source(plan, options, "fill" in fitted.features),
         codecs=dict(sorted(codecs.items())),
     )
 
 
-def _source(plan: SourcePlan, options: IngestOptions) -> dict[str, Any]:
+def _source(plan: SourcePlan, options: IngestOptions, imputed: bool) -> dict[str, Any]:
     """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
-    described: dict[str, Any] = {"recipe": plan.description} if plan.description else {}
+    recipe = plan.description
+    if not imputed and "features" in recipe:
+        # nothing was missing, so that nobody knows what would stand for it
+        plain = [{name: value for name, value in f.items() if name != "impute"} for f in recipe["features"]]
+        recipe = {**recipe, "features": plain}
+    described: dict[str, Any] = {"recipe": recipe} if recipe else {}
     files = [Path(file.path).name for file in plan.files]
     if options.float64:
         described = {**described, "dtype": "float64"}

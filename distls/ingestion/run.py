@@ -20,6 +20,7 @@ from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
 from distls.ingestion.dataset_facts import dataset_meta
+from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
@@ -30,8 +31,7 @@ from distls.ingestion.schema import Schema, Survey, asks_for_numbers, decide_sch
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import (
     FittedTransforms,
-    asks_for_choice,
-    choose_transforms,
+    completed_transforms,
     fit_transforms,
     take_over_transforms,
 )
@@ -49,7 +49,7 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
-from distls.workers.ingestion.transforms import needs_digits, needs_moments
+from distls.workers.ingestion.transforms import centres, needs_digits, needs_moments
 from distls.workers.runtime.buffers import release_buffers
 
 Progress = Callable[[int, int, str], None]
@@ -121,8 +121,8 @@ class IngestRun:
                 if names := column_names(survey, self.staging):
                     self.plan = replace(self.plan, feature_names=names)
                 schema = decide_schema(survey, self.options, self.like)
-                if asks_for_choice(self.options):
-                    self.options, schema = choose_transforms(self.options, survey, schema)
+                if self.like is None:
+                    self.options, schema = completed_transforms(self.options, survey, schema)
                 if self.like is None and (rounded := survey.rounded()):
                     survey, schema = self._with_digits(survey, schema, rounded)
                 return self._finish(survey, schema)
@@ -200,7 +200,8 @@ class IngestRun:
             surveyed = partial(self._surveyed, survey)
             read, notices = surveyed_options(survey, self.options.n_features, surveyed, self._where)
             notices = (*self.plan.notices, *notices)
-            self.plan = replace(self.plan, survey=None, read=read, notices=notices, **survey.facts(read))
+            facts = {"survey": None, "read": read, "notices": notices, **survey.facts(read)}
+            self.plan = replace(self.plan, **facts)
 
     def _where(self, lines: Sequence[int], item: int, line: int) -> str:
         return Survey(self.plan, [{"lines": n, "chunks": []} for n in lines]).where(item, line)
@@ -224,7 +225,7 @@ class IngestRun:
         self, survey: Survey, schema: Schema, rounded: Mapping[int, tuple[float, float]]
     ) -> tuple[Survey, Schema]:
         """Stage rows that are to be centred once more, as float64; say where float32 loses values all the same."""
-        centred = self.plan.is_dense and needs_moments(self.transforms)
+        centred = centres(self.transforms) or (self.plan.is_dense and needs_moments(self.transforms))
         if centred:
             steps = [dict(s, float64=True) if s["name"] == "standardize" else s for s in self.transforms]
             self.options = replace(self.options, transform=tuple(steps))
@@ -283,14 +284,9 @@ class IngestRun:
         spec = replace(spec, transforms=fitted.steps, fitted=fitted.names)
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
-        datasets = self._publish(
-            spec,
-            dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"]),
-            fitted,
-            parts,
-            results,
-        )
-        return self._report(datasets, survey, schema)
+        meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"])
+        datasets = self._publish(spec, meta, fitted, parts, results)
+        return self._report(datasets, survey, schema, fitted.notice)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
         tables = (self.staging.read_table(chunk) for chunk in survey.chunks)
@@ -379,13 +375,15 @@ class IngestRun:
         if self.like is not None or not self.plan.feature_names:
             return {}
         names = self.plan.feature_names
+        names = (*names, *(f"{names[c]}[missing]" for s in fitted.steps for c in s.get("indicators", ())))
         kept = fitted.features.get("kept")
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
 
-    def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:
+    def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema, missing: str) -> IngestReport:
         skipped, lines = survey.skipped()
-        notices = [*self.plan.notices, *schema.notices]
-        if self.like is None and needs_moments(self.transforms) and not self.plan.is_dense:
+        notices = [*self.plan.notices, *schema.notices, *filter(None, [missing])]
+        centred = self.plan.is_dense or centres(self.transforms)
+        if self.like is None and needs_moments(self.transforms) and not centred:
             notices.append("standardize divides sparse rows by the deviations, without centring them")
         if skipped:
             notices.append(f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}")

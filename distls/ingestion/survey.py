@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
+from distls.ingestion.formats.column_kinds import id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.table_columns import (
@@ -17,11 +18,15 @@ from distls.workers.ingestion.formats.table_columns import (
     are_documents,
     is_date,
     is_number,
+    text_ranges,
 )
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
 MOST_GUESSED = 1000
 _SHOWN = 20  # columns named in a notice
+_ALL_GUESSED = 2**20
+_DOCUMENT_WORDS = 3  # of documents, on average; names and addresses have fewer
+_FEW_IDS = 50  # values that all differ, from which they are ids and no category
 MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
 
 # A number with a mark that makes it a word: 1,5 or 1,234 or 12% or $5.
@@ -43,15 +48,18 @@ def surveyed_options(
     """
     found = _Survey(survey.read, survey.declared, survey.typed, where)
     found.collect(run)
-    features = tuple(map(found.feature, survey.read.features))
-    read = replace(survey.read, features=_with_width(features, n_features))
+    features = tuple(f for f in map(found.feature, survey.read.features) if f is not None)
+    if not features:
+        raise BadInputError(f'no column is left for features: "{found.ids[0]}" has another value in each row')
+    read = replace(survey.read, features=ordered(_with_width(features, n_features)))
     label_words = bool(read.label) and found.place[read.label] in found.words
-    return replace(read, label_words=label_words), found.notices(features)
+    ids = read.id_column or next(iter(found.ids), "")
+    return replace(read, label_words=label_words, id_column=ids), found.notices(features)
 
 
 def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[Feature, ...]:
     """Give sparse rows the rest of the requested width."""
-    if n_features is None:
+    if n_features is None or text_ranges(features):
         return features
     found = sum(feature.size for feature in features)
     if found > n_features:
@@ -77,6 +85,9 @@ class _Survey:
     values: dict[int, set[str] | None] = field(default_factory=dict)  # distinct values; None: too many
     largest: dict[int, int] = field(default_factory=dict)  # of a column of indices
     lines: list[int] = field(default_factory=list)  # of each item
+    repeated: set[int] = field(default_factory=set)  # columns of which an item has a value twice
+    ids: list[str] = field(default_factory=list)  # columns that turned out to be ids
+    hashed: list[str] = field(default_factory=list)  # columns with too many values for a feature each
 
     def __post_init__(self) -> None:
         self.place = {name: c for c, name in enumerate(self.read.columns)}
@@ -94,7 +105,11 @@ class _Survey:
             self._add(run("survey-late", late, ()), late)
 
     def _limit(self, name: str) -> int:
-        return MOST_DECLARED if name in self.declared else MOST_GUESSED
+        """Return the most values of a column that are collected; all guessed columns together have a bound."""
+        # every task gets the values of all columns
+        guessed = sum(f.categories is not None and f.name not in self.declared for f in self.read.features)
+        most = min(MOST_DECLARED, max(MOST_GUESSED, _ALL_GUESSED // max(guessed, 1)))
+        return MOST_DECLARED if name in self.declared else most
 
     def _add(self, results: Iterable[dict[str, Any]], limits: dict[int, int]) -> None:
         self.lines = []
@@ -104,28 +119,72 @@ class _Survey:
                 self.words.setdefault(column, (item, line, text))
             for column, values in result["values"]:
                 self._add_values(column, values, limits[column])
+            self.repeated |= {*limits} - {*result.get("unique", ())}
             for column, index in result.get("largest", ()):
                 self.largest[column] = max(self.largest.get(column, -1), index)
 
     def _add_values(self, column: int, values: list[str] | None, limit: int) -> None:
         known = self.values.setdefault(column, set())
         if known is not None and values is not None:
+            if not known.isdisjoint(set(values) - {"", self.read.na}):
+                self.repeated.add(column)
             known.update(values)
         # None stays None: the column has too many values in one item, or in all together
         if known is None or values is None or len(known) > limit:
             self.values[column] = None
 
-    def feature(self, guess: Feature) -> Feature:
-        """Return a column as the survey found it."""
+    def feature(self, guess: Feature) -> Feature | None:
+        """Return a column as the survey found it, None if it is an id."""
         column = self.place[guess.name]
         if guess.indices:
             return structs.replace(guess, width=max(self.largest[self.place[guess.indices]] + 1, 1))
-        if not self._is_category(guess):
+        if guess.kind not in ("", "set"):
+            return guess
+        if not guess.kind and not self._is_category(guess):
             return structs.replace(guess, categories=None)
         values = self.values[column]
-        if values is None:
+        if guess.kind or guess.name in self.declared or (values is not None and len(values) <= MOST_GUESSED):
+            return self._category(guess, values)
+        # more values than a category usually has; numbers with a few words among them were read as numbers at first,
+        # and the words are mistakes that have to be found
+        if guess.categories is None or self._are_numbers(values):
             raise BadInputError(self._too_many(guess.name))
-        return Feature(guess.name, tuple(sorted(values)))
+        if values is not None and sum(len(value.split()) for value in values) >= _DOCUMENT_WORDS * len(
+            values
+        ):
+            return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
+        if column not in self.repeated:
+            self.ids.append(guess.name)
+            return None
+        return self._category(guess, values)
+
+    def _category(self, guess: Feature, values: set[str] | None) -> Feature | None:
+        if values is None and guess.kind:
+            raise BadInputError(
+                f'the sets of column "{guess.name}" have more than {MOST_DECLARED} values: --kind '
+                f'"{guess.name}=text" hashes them as words'
+            )
+        if values is None:
+            self.hashed.append(guess.name)
+            return Feature(guess.name, width=MOST_DECLARED, kind="hash")
+        may_be_id = not guess.kind and guess.name not in self.declared and len(values) >= _FEW_IDS
+        may_be_id = may_be_id and not are_documents(values)
+        if may_be_id and self.place[guess.name] not in self.repeated:
+            self.ids.append(guess.name)
+            return None
+        # missing values were collected as empty texts
+        impute, own = guess.impute, {*values}
+        if not impute or impute.startswith("constant:"):
+            own -= {""} if self.read.gaps else set()
+            own |= {impute.removeprefix("constant:")} if impute else set()
+        strategy = structs.replace(
+            guess, impute=impute or ("category" if "" in own and self.read.gaps else "")
+        )
+        return structs.replace(strategy, categories=tuple(sorted(own)))
+
+    def _are_numbers(self, values: set[str] | None) -> bool:
+        """Return whether most values are numbers, so that the others are mistakes."""
+        return values is not None and 2 * sum(map(is_number, values)) > len(values)
 
     def _is_category(self, guess: Feature) -> bool:
         known = self.typed and guess.categories is not None
@@ -159,31 +218,17 @@ class _Survey:
     def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
         """Name the columns that became categories, and why if that may surprise."""
         categories = [feature for feature in features if feature.categories is not None]
+        others = [id_notice(name) for name in self.ids]
+        others += [
+            f'column "{name}" has too many values for a feature each: they are hashed into {MOST_DECLARED:,} features; '
+            f'--kind "{name}=ignore" leaves it out'
+            for name in self.hashed
+        ]
         if not categories:
-            return ()
-        several = len(categories) > 1
-        sizes = ", ".join(f'"{f.name}" ({f.size} values)' for f in categories[:_SHOWN])
-        more = f" and {len(categories) - _SHOWN} more" if len(categories) > _SHOWN else ""
-        what = "columns" if several else "column"
-        notices = [f"categorical {what}, with a feature for each value: {sizes}{more}"]
+            return tuple(others)
+        notices = [*others, _sizes(categories)]
         for feature in (f for f in categories if f.name not in self.declared):
-            dates = [value for value in feature.categories or () if is_date(value)]
-            if feature.size >= _SHOWN and 2 * len(dates) > feature.size:
-                notices.append(
-                    f'column "{feature.name}" has dates, such as {dates[0]}, each of which is a feature: '
-                    f"{_dates_remedy(feature.name)}"
-                )
-            if feature.size >= _SHOWN and are_documents(feature.categories or ()):
-                notices.append(
-                    f'the values of column "{feature.name}" look like documents, whose words --text-column '
-                    f'"{feature.name}" would read'
-                )
-            marked = [value for value in feature.categories or () if _MARKED.fullmatch(value)]
-            if 2 * len(marked) > feature.size:
-                notices.append(
-                    f'the values of column "{feature.name}" look like numbers, such as "{marked[0]}": --decimal , '
-                    "reads those with a decimal comma; write others without marks of thousands, percent or currency"
-                )
+            notices += _doubts(feature)
         guessed = (f for f in categories if f.name not in self.declared and not self.typed)
         for feature in guessed:
             numbers = [
@@ -198,3 +243,31 @@ class _Survey:
                     f"it is a category{remedy}"
                 )
         return tuple(notices)
+
+
+def _sizes(categories: Sequence[Feature]) -> str:
+    sizes = ", ".join(f'"{f.name}" ({f.size} values)' for f in categories[:_SHOWN])
+    more = f" and {len(categories) - _SHOWN} more" if len(categories) > _SHOWN else ""
+    what = "columns" if len(categories) > 1 else "column"
+    return f"categorical {what}, with a feature for each value: {sizes}{more}"
+
+
+def _doubts(feature: Feature) -> list[str]:
+    """Return notices of categories whose values look like something else, though not in the first rows."""
+    name, values, found = feature.name, feature.categories or (), []
+    dates = [value for value in values if is_date(value)]
+    if feature.size >= _SHOWN and 2 * len(dates) > feature.size:
+        found.append(
+            f'column "{name}" has dates, such as {dates[0]}, each of which is a feature: --kind "{name}=date"'
+        )
+    if feature.size >= _SHOWN and are_documents(values):
+        found.append(
+            f'the values of column "{name}" look like documents, whose words --kind "{name}=text" would read'
+        )
+    marked = [value for value in values if _MARKED.fullmatch(value)]
+    if 2 * len(marked) > feature.size:
+        found.append(
+            f'the values of column "{name}" look like numbers, such as "{marked[0]}": --decimal , '
+            "reads those with a decimal comma; write others without marks of thousands, percent or currency"
+        )
+    return found

@@ -10,19 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.ingestion.formats.column_kinds import asks_for_choice
+from distls.ingestion.imputation_fit import ImputeFit, impute_steps
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
 from distls.storage.errors import BadInputError, MismatchError
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, column_counts, column_moments
 from distls.workers.ingestion.column_moments import merge_moments, scale_of
+from distls.workers.ingestion.formats.table_columns import TableOptions, dense_width, text_ranges
 from distls.workers.ingestion.transforms import (
     AUTO,
     FITTED,
+    centres,
     idf_weights,
     needs_counts,
     needs_moments,
     parse_transforms,
+    stored_width,
 )
 
 Steps = tuple[dict[str, Any], ...]
@@ -44,6 +50,7 @@ class FittedTransforms:
     steps: Steps  # min_count has the numbers of columns before and after
     features: dict[str, NDArray[Any]]  # of the dataset; the fitted arrays are in the staging area too
     share: float = 1.0  # fraction of the source's values that min_count leaves
+    notice: str = ""  # of missing values
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,7 +62,7 @@ def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
     """Return the transforms of `like`, stored for the workers; raise MismatchError for sparse rows to be centred."""
     fitted = FittedTransforms(tuple(like.meta.transforms), like.features())
     # subtracting a mean would make sparse rows dense
-    if "mean" in fitted.features and not spec.layout.dense:
+    if "mean" in fitted.features and not spec.layout.dense and not centres(fitted.steps):
         raise MismatchError(
             f"{like.path} has dense rows, centred by standardize; sparse rows cannot be centred"
         )
@@ -65,8 +72,10 @@ def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
 def fit_transforms(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
     """Fit each transform of `spec` on the training rows as the transforms before it leave them."""
     fitted = FittedTransforms(spec.transforms, {})
+    if spec.transforms and spec.transforms[0]["name"] == "impute":
+        fitted = _with_imputation(spec, training, mapped)
     if needs_counts(spec.transforms):
-        fitted = _with_counts(spec, training, mapped)
+        fitted = _with_counts(spec, fitted, training, mapped)
     if needs_moments(spec.transforms):
         fitted = _with_moments(spec, fitted, training, mapped)
     return fitted
@@ -76,18 +85,49 @@ def _groups(training: Items) -> list[Items]:
     return [training[i : i + _FITTED_TOGETHER] for i in range(0, len(training), _FITTED_TOGETHER)]
 
 
-def _with_counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
-    counts, n_rows = _counts(spec, training, mapped)
-    steps, share = spec.transforms, 1.0
-    features: dict[str, NDArray[Any]] = {}
+def _with_imputation(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
+    # as they were read: what is fitted here comes before all others
+    plain = replace(spec, transforms=())
+    found = ImputeFit(plain, lambda task: mapped(task, plain, _groups(training)), spec.transforms[0]).result()
+    return _stored(
+        spec, FittedTransforms((found.step, *spec.transforms[1:]), {"fill": found.fill}, notice=found.notice)
+    )
+
+
+def _with_counts(
+    spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped
+) -> FittedTransforms:
+    # what is filled in counts too
+    first = fitted.steps[:1] if "fill" in fitted.features else ()
+    before = replace(spec, transforms=first, fitted=fitted.names)
+    counts, n_rows = _counts(before, training, mapped)
+    steps, share = fitted.steps[len(first) :], 1.0
+    features = dict(fitted.features)
     if steps[0]["name"] == "min_count":
         kept = _kept(steps[0]["count"], counts, spec)
         share = float(len(kept) / len(counts) if spec.layout.dense else counts[kept].sum() / counts.sum())
-        steps = ({**steps[0], "columns": len(counts), "kept": len(kept)}, *steps[1:])
+        own = {**steps[0], "columns": len(counts), "kept": len(kept)}
+        steps = (own, *(_renumbered(step, kept) for step in steps[1:]))
         features["kept"], counts = kept, counts[kept]
-    if any(step["name"] == "idf" for step in steps):
+    for step in (step for step in steps if step["name"] == "idf"):
         features["idf"] = idf_weights(counts, n_rows)
-    return _stored(spec, FittedTransforms(steps, features, share))
+        if "ranges" in step:  # other columns stay
+            inside = np.zeros(len(counts), dtype=bool)
+            for start, stop in step["ranges"]:
+                inside[start:stop] = True
+            features["idf"][~inside] = 1.0
+    return _stored(spec, replace(fitted, steps=(*first, *steps), features=features, share=share))
+
+
+def _renumbered(step: dict[str, Any], kept: NDArray[np.int64]) -> dict[str, Any]:
+    """Return a step of some columns with their numbers among those that are kept."""
+    # kept columns are in their order, so that a range stays one
+    own = dict(step)
+    if "ranges" in step:
+        own["ranges"] = [np.searchsorted(kept, bounds).tolist() for bounds in step["ranges"]]
+    if "dense" in step:
+        own["dense"] = int(np.searchsorted(kept, step["dense"]))
+    return own
 
 
 def _kept(least: int, counts: NDArray[np.int64], spec: AssemblySpec) -> NDArray[np.int64]:
@@ -103,7 +143,7 @@ def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[NDArra
     """Return the non-zeros of each column and the number of rows, from an earlier attempt if there was one."""
     if not spec.staging.has_array("counts"):
         # the last entry is the number of rows
-        counts = np.zeros(spec.n_columns + 1, dtype=np.int64)
+        counts = np.zeros(stored_width(spec.transforms, spec.n_columns) + 1, dtype=np.int64)
         for group_counts, group_rows in mapped(column_counts, spec, _groups(training)):
             counts[:-1] += group_counts
             counts[-1] += group_rows
@@ -119,9 +159,13 @@ def _with_moments(
         place = next(n for n, step in enumerate(fitted.steps) if step["name"] == "standardize")
         before = replace(spec, transforms=fitted.steps[:place], fitted=fitted.names)
         moments = reduce(merge_moments, mapped(column_moments, before, _groups(training)))
-        spec.staging.write_array("mean", moments.mean)
-        spec.staging.write_array("std", scale_of(moments))
-    names = ("mean", "std") if spec.layout.dense else ("std",)
+        mean, std = moments.mean, scale_of(moments)
+        if "dense" in fitted.steps[place]:  # indicators and words stay
+            width = fitted.steps[place]["dense"]
+            mean[width:], std[width:] = 0.0, 1.0
+        spec.staging.write_array("mean", mean)
+        spec.staging.write_array("std", std)
+    names = ("mean", "std") if spec.layout.dense or centres(fitted.steps) else ("std",)
     own = {name: np.array(spec.staging.read_array(name)) for name in names}
     return replace(fitted, features={**fitted.features, **own})
 
@@ -135,25 +179,51 @@ def _stored(spec: AssemblySpec, fitted: FittedTransforms) -> FittedTransforms:
 # -- the choice of transform=auto, by the rows (docs/decisions/0025) -------------------------------------
 
 
-def asks_for_choice(options: IngestOptions) -> bool:
-    """Return whether the transforms are still to be chosen."""
-    return any(step["name"] == AUTO for step in options.transform)
+def completed_transforms(
+    options: IngestOptions, survey: Survey, schema: Schema
+) -> tuple[IngestOptions, Schema]:
+    """Return the options with all transforms: those that suit the rows, if that is asked, and of missing values.
+
+    The schema has a notice of what was chosen.
+    """
+    if asks_for_choice(options):
+        names, why = _suitable(survey, schema)
+        kept = tuple(step for step in options.transform if step["name"] != AUTO)
+        notice = f"transform auto: {names or 'none'}, for {why}"
+        steps = _of_columns(parse_transforms(names), survey.plan)
+        if not kept and any("ranges" in step for step in steps):
+            kept = ({"name": "min_count", "count": 1},)  # most hashes are those of no word
+        options = replace(options, transform=(*kept, *steps))
+        schema = replace(schema, notices=(*schema.notices, notice))
+    missing = impute_steps(survey.plan, survey.total("gaps") > 0)
+    return (replace(options, transform=(*missing, *options.transform)) if missing else options), schema
 
 
-def choose_transforms(options: IngestOptions, survey: Survey, schema: Schema) -> tuple[IngestOptions, Schema]:
-    """Return the options with the transforms that suit the rows, and the schema with a notice of them."""
-    names, why = _suitable(survey, schema)
-    kept = tuple(step for step in options.transform if step["name"] != AUTO)
-    notice = f"transform auto: {names or 'none'}, for {why}"
-    return (
-        replace(options, transform=(*kept, *parse_transforms(names))),
-        replace(schema, notices=(*schema.notices, notice)),
-    )
+def _of_columns(steps: Steps, plan: SourcePlan) -> Steps:
+    """Return the steps of a mixed table with the columns that each is for."""
+    if not is_mixed(plan):
+        return steps
+    assert isinstance(plan.read, TableOptions)
+    # indicators and categories are 0 and 1 already
+    ranges, width = text_ranges(plan.read.features), dense_width(plan.read.features)
+    own = ({"dense": width} if step["name"] == "standardize" else {"ranges": ranges} for step in steps)
+    return tuple({**step, **columns} for step, columns in zip(steps, own, strict=True))
+
+
+def is_mixed(plan: SourcePlan) -> bool:
+    """Return whether rows are sparse and have columns of several kinds, each with transforms of its own."""
+    return isinstance(plan.read, TableOptions) and plan.read.mixed and not plan.is_dense
 
 
 def _suitable(survey: Survey, schema: Schema) -> tuple[str, str]:
     if survey.plan.is_dense:
         return "standardize", "dense rows"
+    if is_mixed(survey.plan):
+        assert isinstance(survey.plan.read, TableOptions)
+        words = "log1p,idf,l2norm" if text_ranges(survey.plan.read.features) else ""
+        numbers = "standardize" if dense_width(survey.plan.read.features) else ""
+        what = " and ".join(filter(None, (words and "words", numbers and "numbers")))
+        return ",".join(filter(None, (words, numbers))), what or "categories"
     largest = max(chunk["largest"] for chunk in survey.chunks)
     counts = all(chunk["counts"] for chunk in survey.chunks)
     wide = schema.n_columns >= _VOCABULARY and survey.plan.format not in _TABLES

@@ -36,6 +36,12 @@ def check_expressible(model: FittedModel, format: ExportFormat) -> None:
         raise ParameterError(
             f"{model.name}: generated features (of {model.method}) cannot be exported to {to}"
         )
+    # the rows of other programs have their gaps filled, and words and numbers transformed, by nobody
+    if to != "npz" and any(step["name"] == "impute" or "ranges" in step for step in model.transforms):
+        raise ParameterError(
+            f"{model.name}: missing values that are imputed, or transforms of some columns alone, cannot be exported "
+            f"to {to}; --to npz has the weights, and distls.load_model predicts"
+        )
     if model.calibration and model.target == "class" and format.has_probabilities:
         raise ParameterError(
             f"{model.name}: its probabilities are calibrated, which {to} would not have; --to npz has its scores"

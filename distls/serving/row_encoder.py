@@ -36,7 +36,7 @@ from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import RowBlock
-from distls.workers.ingestion.transforms import apply_transforms, in_type, needs_digits, source_width
+from distls.workers.ingestion.transforms import apply_transforms, centres, in_type, needs_digits, source_width
 
 _BLOCK_BYTES = 2**26  # of rows that are encoded and scored at a time
 _BLOCK_TEXTS = 4096
@@ -56,12 +56,13 @@ class RowEncoder:
         self.steps, self.fitted = model.transforms, model.features
         self.width = source_width(model.transforms, model.n_features)
         self.dtype = "float64" if float64 else "float32"
-        self.pack = PackOptions(self.width, 0, float64 or needs_digits(self.steps), skip_errors=False)
+        gaps, wide = "fill" in self.fitted, float64 or needs_digits(self.steps)
+        self.pack = PackOptions(self.width, 0, wide, skip_errors=False, gaps=gaps)
         self.source = model.source.get("format", "")
         self._description: Mapping[str, Any] = model.source.get("recipe", {})
         self._tables: dict[tuple[Any, ...], TableOptions] = {}
         # centred columns have no zeros
-        self._fills = "mean" in self.fitted
+        self._fills = "mean" in self.fitted and not centres(self.steps)
         self._check_source()
 
     def _check_source(self) -> None:
@@ -214,7 +215,8 @@ class RowEncoder:
             yield from self._array_blocks(_unnamed(frame, labels))
             return
         table = self._table_of(labels)
-        if table.dense and not table.dialect.numbers and not any(f.width for f in table.features):
+        plain = table.dense and not any(f.width or f.kind for f in table.features)
+        if plain and not table.dialect.numbers:
             label_of = dict(zip(table.columns, labels, strict=True))
             values = plain_numbers(frame, [label_of[feature.name] for feature in table.features])
             if values is not None:
@@ -226,7 +228,7 @@ class RowEncoder:
         check_like_kinds(table, column_kinds(batch), "X", self.like)
         progress, width = (
             Progress(),
-            max(1, first_columns(table.features)[-1] if table.dense else len(self.columns)),
+            max(1, first_columns(table.features)[-1] if table.dense else 4 * len(self.columns)),
         )
         for first, stop in row_ranges(0, batch.num_rows, width, _BLOCK_BYTES):
             part = batch.slice(first, stop - first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from distls.ingestion.formats.csv_header import Expected, Head, looks_like_table, read_heads
@@ -20,12 +21,12 @@ from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import DECIMAL, HEADER, SEPARATOR, TableColumns, option
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, record_facts, text_plan
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.csv import CSV_READER
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_columns import TableOptions, text_ranges
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.survey_task import survey_delimited
+from distls.workers.ingestion.survey_task import survey_delimited, survey_records
 
 _NAMES = (".csv", ".tsv")
 
@@ -53,6 +54,16 @@ class CsvOptions(TableColumns):
         Whether the first line names the columns. Default: detected.
     decimal : {".", ","}, optional
         Decimal mark; with a comma, points may stand between thousands. Default: detected.
+    kind : mapping or sequence of str, optional
+        ``{"note": "text"}`` or ``"note=text"``: number, category, text (documents, whose words are hashed), date, set
+        (a list, or values with the mark of ``set:|`` between them), hash, id, weight, label, ignore. Default: found.
+    impute : str, mapping or sequence of str, optional
+        What missing values become, of all columns or of one (``"age=mean"``): ``median``, ``mean``,
+        ``most_frequent``, ``constant:VALUE``, with ``+indicator`` also a feature that says where; ``category``, one of
+        their own; ``refuse``. Default: refused, with ``transform=auto`` ``median+indicator``, and of categories
+        ``category``.
+    ngrams, analyzer, lowercase, alternate_sign, binary : optional
+        Of columns of documents, as `DocumentOptions` has them.
     """
 
     separator: str | None = option(None, SEPARATOR)
@@ -80,14 +91,16 @@ class CsvFormat(Format[CsvOptions]):
         self, files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Inspect the start of each file and choose the columns."""
-        if options.n_features is not None:
-            raise ParameterError("n_features is not for tables of text, whose columns are the features")
         reading, notices = _reading(files, read, options, like)
+        if options.n_features is not None and not text_ranges(reading.features):
+            raise ParameterError("n_features is not for tables of text, whose columns are the features")
+        facts = partial(_facts, files)
         survey = None
         if like is None:
-            declared = declared_columns(reading, read)
-            survey = ColumnSurvey(reading, declared, typed=False, task=survey_delimited, facts=table_facts)
-        return text_plan(
+            task = survey_records if reading.mixed else survey_delimited
+            own = replace(reading, source="csv" if reading.mixed else "")
+            survey = ColumnSurvey(own, declared_columns(reading, read), typed=False, task=task, facts=facts)
+        plan = text_plan(
             self.name,
             CSV_READER,
             files,
@@ -96,8 +109,15 @@ class CsvFormat(Format[CsvOptions]):
             weighted=bool(reading.weight),
             survey=survey,
             notices=notices,
-            **table_facts(reading),
         )
+        return replace(plan, **facts(reading))
+
+
+def _facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
+    """Return the facts of a table; a mixed one is read by records, not by the kernel of numbers and categories."""
+    # the kernel knows neither line breaks within fields nor other kinds; it is several times as fast
+    own = record_facts(files, replace(read, source="csv")) if read.mixed else {}
+    return {**table_facts(read), **own}
 
 
 def _reading(
@@ -106,14 +126,14 @@ def _reading(
     """Return the options of the reader, and notices for the user."""
     path = files[0].path
     features: list[dict[str, Any]] = description_of(like).get("features", [])
-    if like is not None and any("width" in feature for feature in features):
+    if like is not None and any("width" in feature and "kind" not in feature for feature in features):
         raise MismatchError(f"{path} is a table of text, but {like.path} has columns of lists")
     head, doubt = read_heads(files, _expected(read, options, like))
     read, notices = _without_index(head, read, [feature["name"] for feature in features])
     if like is None:
         names = head.columns, head.words
-        reading = choose_columns(*names, path, read, options, head.dialect, head.documents)
-        return reading, (*notices, *doubt)
+        reading, kinds = choose_columns(*names, path, read, options, head.samples, head.documents)
+        return reading, (*notices, *doubt, *kinds)
     reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
     reading = replace(reading, label_words=like.meta.target != "continuous")

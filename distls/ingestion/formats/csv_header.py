@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from distls.ingestion.formats.column_kinds import Samples
 from distls.ingestion.formats.tables import LABEL_NAMES, named_columns, position_of
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
@@ -77,6 +78,12 @@ class Head:
         """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
         # of two columns it may be the only feature
         return self.columns[0] if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
+
+    @property
+    def samples(self) -> Samples:
+        """The first values of the columns."""
+        values = {name: [row[c] for row in self.rows if c < len(row)] for c, name in enumerate(self.columns)}
+        return Samples(values, self.dialect)
 
     @property
     def documents(self) -> str:

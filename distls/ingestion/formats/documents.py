@@ -25,6 +25,7 @@ from distls.ingestion.request.format_options import (
     ID_COLUMN,
     NA_VALUES,
     SEPARATOR,
+    HashedWords,
     LabelColumn,
     OptionInfo,
     option,
@@ -56,6 +57,8 @@ _OF_TABLES = {
     "header",
     "decimal",
     "na_values",
+    "kind",
+    "impute",
 }
 _REFUSES = {
     "labels": "labels is for array sources; raw text has its own",
@@ -63,24 +66,8 @@ _REFUSES = {
 }
 
 
-def _ngram_range(given: str | int | Sequence[int]) -> tuple[int, int]:
-    """Turn ``"1,2"``, ``(1, 2)`` or ``2`` (as ``(2, 2)``) into shortest and longest."""
-    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
-    try:
-        shortest, longest = int(parts[0]), int(parts[-1])
-    except (IndexError, TypeError, ValueError):
-        shortest = longest = 0
-    if not 1 <= shortest <= longest or len(parts) > 2:
-        raise ParameterError(f"ngrams are the shortest and the longest, as in 1,2; {given!r} was given")
-    return shortest, longest
-
-
-def _hashed(text: str, **facts: Any) -> OptionInfo:
-    return OptionInfo(f"Raw text: {text}", fitted=True, **facts)
-
-
 @dataclass(frozen=True)
-class DocumentOptions(LabelColumn):
+class DocumentOptions(LabelColumn, HashedWords):
     """Options of raw text, which is hashed as scikit-learn's HashingVectorizer does it, without a norm.
 
     Attributes
@@ -112,17 +99,9 @@ class DocumentOptions(LabelColumn):
         None, OptionInfo("Documents in CSV, Parquet, JSON; there default text, document, ...", "COLUMN")
     )
     id_column: str | int | None = option(None, ID_COLUMN)
-    ngrams: str | Sequence[int] | None = option(
-        None, _hashed("runs of words or characters; default 1,1.", metavar="MIN,MAX", parse=_ngram_range)
-    )
-    analyzer: str | None = option(None, _hashed("default word.", choices=("word", "char", "char_wb")))
-    lowercase: bool | None = option(None, _hashed("default yes.", flag="--lowercase/--no-lowercase"))
-    alternate_sign: bool | None = option(
-        None, _hashed("alternate the sign of hashed features.", flag="--alternate-sign")
-    )
-    binary: bool | None = option(None, _hashed("ones instead of counts.", flag="--binary"))
     keep_words: bool | None = option(
-        None, _hashed("name columns by their most frequent word.", flag="--keep-words")
+        None,
+        OptionInfo("Raw text: name columns by their most frequent word.", fitted=True, flag="--keep-words"),
     )
     separator: str | None = option(None, SEPARATOR)
     header: str | bool | None = option(None, HEADER)

@@ -14,6 +14,7 @@ from distls.ingestion.formats.anndata import AnnDataFormat
 from distls.ingestion.formats.arrays import ARRAY_REFUSES, IdxFormat, NpyFormat, NpzFormat
 from distls.ingestion.formats.csv import CsvFormat
 from distls.ingestion.formats.documents import DocumentFormat
+from distls.ingestion.formats.json_lines import JsonLinesFormat
 from distls.ingestion.formats.parquet import ParquetFormat
 from distls.ingestion.formats.svmlight import SvmlightFormat
 from distls.ingestion.formats.vw import VwFormat
@@ -27,6 +28,7 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
 _BUILT_IN: tuple[Format[Any], ...] = (
     *(SvmlightFormat(), VwFormat(), DocumentFormat(), CsvFormat(), ParquetFormat(), AnnDataFormat()),
+    *(JsonLinesFormat(),),
     *(NpzFormat(), NpyFormat(), IdxFormat()),
 )
 _BETWEEN_BLANKS = re.compile(rb"[ \t]*[-+.0-9eE]+([ \t]+[-+.0-9eE]+)+[ \t]*\r?(\n|\Z)")

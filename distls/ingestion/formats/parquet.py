@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from distls.ingestion.formats.column_kinds import Samples, ordered
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
     TEXT_NAMES,
@@ -23,9 +24,9 @@ from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
 from distls.workers.ingestion.formats.parquet_files import ParquetHead, ParquetItem, read_parquet_head
-from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
+from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions, text_ranges
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.survey_task import survey_row_group
+from distls.workers.ingestion.survey_task import survey_records
 
 _PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
@@ -45,7 +46,8 @@ class ParquetOptions(TableColumns):
 
     Attributes
     ----------
-    label_column, weight_column, id_column, ignore_columns, categorical, na, na_values
+    label_column, weight_column, id_column, ignore_columns, categorical, na, na_values, kind, impute, ngrams, analyzer,
+    lowercase, alternate_sign, binary
         As `CsvOptions` has them.
     list_columns : (str, str), optional
         Columns with lists of indices and values: sparse rows. Default: ``indices`` and ``values``.
@@ -72,14 +74,14 @@ class ParquetFormat(Format[ParquetOptions]):
     ) -> SourcePlan:
         """Choose the columns by their types and the first row; an item is a row group."""
         heads = read_parquet_heads(files)
-        reading = _reading(files, heads, read, options, like)
+        reading, kinds = table_reading(files, heads, read, options, like)
         left_out = sorted(name for name in heads[0].index - {*reading.columns} if not _is_unnamed(name))
         items = row_group_items(files, heads)
         survey = None
         # numbers and lists of a fixed length need no survey
         if like is None and any(f.categories == () or f.indices for f in reading.features):
             declared = declared_columns(reading, read)
-            survey = ColumnSurvey(reading, declared, typed=True, task=survey_row_group, facts=table_facts)
+            survey = ColumnSurvey(reading, declared, typed=True, task=survey_records, facts=table_facts)
         return SourcePlan(
             self.name,
             PARQUET_READER,
@@ -95,20 +97,21 @@ class ParquetFormat(Format[ParquetOptions]):
                 f'column "{name}" is the index of pandas and no feature; --id-column "{name}" keeps it with the rows'
                 for name in left_out
                 if like is None
-            ),
+            )
+            + kinds,
             identity=[file_identity(file) for file in files],
             **table_facts(reading),
         )
 
 
-def _reading(
+def table_reading(
     files: Sequence[SourceFile],
     heads: Sequence[ParquetHead],
     read: ParquetOptions,
     options: IngestOptions,
     like: Like | None,
-) -> TableOptions:
-    """Return the options of the reader."""
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """Return the options of the reader, and notices."""
     path, kinds = files[0].path, heads[0].kinds
     named = {read.label_column, read.weight_column, read.id_column, *read.ignore_columns, *read.categorical}
     index = heads[0].index - named - {*description_of(like).get("columns", ())}
@@ -117,13 +120,15 @@ def _reading(
         words = [name for name in names if kinds[name] == "text"]
         documents = next((name for name in TEXT_NAMES if name in words), "")
         dialect = Dialect(missing=missing_values(read.na_values, None, typed=True))
-        reading = choose_columns(names, words, path, read, options, dialect, documents)
-        reading = replace(reading, features=_features(reading, heads[0], path, read, options))
+        samples = Samples(heads[0].sample, dialect)
+        reading, notices = choose_columns(names, words, path, read, options, samples, documents)
+        reading = replace(reading, features=ordered(_features(reading, heads[0], path, read, options)))
     else:
         reading = _renamed(like_columns(names, True, path, read, options, like), names)
         check_like_kinds(reading, kinds, path, like)
+        notices = ()
     _check_types(reading, kinds, path)
-    return reading
+    return reading, notices
 
 
 def _is_unnamed(name: str) -> bool:
@@ -174,10 +179,10 @@ def _features(
         if feature.name == values:
             features.append(Feature(values, indices=indices))
         elif feature.name != indices:
-            if head.kinds[feature.name] == "list":
+            if head.kinds[feature.name] == "list" and not feature.kind:
                 feature = structs.replace(feature, width=_list_length(feature.name, head, path))
             features.append(feature)
-    if options.n_features is not None and not values:
+    if options.n_features is not None and not values and not text_ranges(features):
         raise ParameterError(
             "n_features is for sparse rows; there are no two columns of lists, indices and values"
         )
@@ -210,10 +215,12 @@ def _list_length(name: str, head: ParquetHead, path: str) -> int:
 def check_like_kinds(table: TableOptions, kinds: Mapping[str, str], path: str, like: Like) -> None:
     """Refuse columns of another kind than those of `like`."""
     for feature in table.features:
-        listed = bool(feature.width or feature.indices)
+        listed = bool(feature.indices or (feature.width and not feature.kind))
         expected = "list" if listed else "number" if feature.categories is None else "text"
         found = kinds[feature.name]
-        # numbers serve as categories: they are compared as text
+        # values of the other kinds are read as text, numbers serve as categories: they are compared as text
+        if feature.kind:
+            expected, found = "text", found if found == "list" and feature.kind != "set" else "text"
         if found != expected and (found, expected) != ("number", "text"):
             raise MismatchError(
                 f'{path}: column "{feature.name}" is of kind {found}, but that of {like.path} of kind {expected}'
@@ -223,7 +230,8 @@ def check_like_kinds(table: TableOptions, kinds: Mapping[str, str], path: str, l
 def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> None:
     """Refuse columns of types that do not suit their roles."""
     allowed: dict[str, tuple[str, ...]]
-    allowed = {feature.name: ("number", "text", "list") for feature in table.features}
+    allowed = {f.name: ("number", "text", "list") for f in table.features if not f.kind}
+    allowed |= {f.name: (kinds[f.name],) for f in table.features if f.kind}  # whatever is read as text
     allowed |= {table.label: ("number", "text"), table.weight: ("number",)}
     allowed[table.id_column] = ("number", "text")
     for name, fitting in allowed.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, declared_kinds, imputed, ordered
 from distls.ingestion.request.format_options import TableColumns
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
@@ -61,16 +62,18 @@ def choose_columns(
     path: str,
     read: TableColumns,
     options: IngestOptions,
-    dialect: Dialect,
+    samples: Samples,
     documents: str = "",
-) -> TableOptions:
-    """Choose label, weight and feature columns from the options.
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """Choose label, weight and feature columns from the options; return notices too.
 
     Columns in `words` look categorical, the column `documents`, if there is one, like documents. Raises BadInputError
     or ParameterError if no label column is named, a named column does not exist or has two roles, or no feature is
     left.
     """
     find = ColumnFinder(names, path, documents)
+    kinds = declared_kinds(read.kind, find)
+    read = _with_roles(read, kinds)
     label = label_of(read.label_column, options.unlabelled, find)
     weight = "" if read.weight_column is None else find("weight_column", read.weight_column)
     ignored = [find("ignore_columns", name) for name in read.ignore_columns]
@@ -85,11 +88,29 @@ def choose_columns(
             raise ParameterError(f'categorical: column "{name}" is not a feature')
     if not others:
         raise ParameterError(f"{path}: no column is left for features")
-    # categories=() asks the survey to collect the values
-    collected = {*words, *declared}
-    features = tuple(Feature(name, () if name in collected else None) for name in others)
-    table = _table_options(names, label, weight, features, str(read.na or ""), options, dialect)
-    return replace(table, id_column=ids)
+    maker = FeatureMaker(replace(read, categorical=declared), options, samples, kinds)
+    found = [maker.feature(name, is_category=name in words) for name in others]
+    features = imputed([feature for feature in found if feature is not None], read, options, find)
+    if not features:
+        raise ParameterError(f"{path}: no column is left for features")
+    ids = ids or next((name for name, each in zip(others, found, strict=True) if each is None), "")
+    table = _table_options(
+        names, label, weight, ordered(features), str(read.na or ""), options, samples.dialect
+    )
+    return replace(table, id_column=ids), maker.notices()
+
+
+def _with_roles(read: TableColumns, kinds: Mapping[str, tuple[str, str]]) -> TableColumns:
+    """Return the options with the columns whose kind is a role in the options for that."""
+    by_kind: dict[str, list[Any]] = {}
+    for name, (kind, _) in kinds.items():
+        by_kind.setdefault(kind, []).append(name)
+    for kind in ("label", "weight", "id"):
+        option, own = f"{kind}_column", by_kind.get(kind, [])
+        if own and (len(own) > 1 or vars(read)[option] not in (None, own[0])):
+            raise ParameterError(f"kind: only one column can be the {kind}, as {option} says too")
+        read = replace(read, **({option: own[0]} if own else {}))
+    return replace(read, ignore_columns=(*read.ignore_columns, *by_kind.get("ignore", ())))
 
 
 def _table_options(
@@ -108,7 +129,11 @@ def _table_options(
 def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ...]:
     """Return the columns declared categorical."""
     find = ColumnFinder(read.columns, "")
-    return tuple(find("categorical", name) for name in options.categorical)
+    kinds = declared_kinds(options.kind, find)
+    return (
+        *(find("categorical", name) for name in options.categorical),
+        *(name for name, (kind, _) in kinds.items() if kind == "category"),
+    )
 
 
 class ColumnFinder:
@@ -220,8 +245,9 @@ def like_columns(
         kind = like.meta.source.get("format", "other")
         raise MismatchError(f"{path} is a table, but {like.path} has features of {kind} sources")
     known = description_of(like)
-    if read.categorical:
-        raise ParameterError("like takes the categories of a data set; categorical is for new ones")
+    for option in ("categorical", "kind", "impute"):
+        if vars(read)[option]:
+            raise ParameterError(f"like takes the categories of a data set; {option} is for new ones")
     if read.na not in (None, known["na"] or read.na):
         raise MismatchError(f"na={read.na}, but {like.path} has na={known['na']}")
     names = _known_names(names, headed, path, options.unlabelled, like)

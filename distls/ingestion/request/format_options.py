@@ -23,6 +23,7 @@ class OptionInfo:
     choices: tuple[str, ...] = ()  # empty: any value
     bounds: tuple[int, int] | None = None  # inclusive
     flag: str = ""  # of a boolean: its spelling, as in ``--binary`` or ``--lowercase/--no-lowercase``
+    repeated: bool = False  # it may be given several times
     fitted: bool = False  # it makes the features, so that data read like others have theirs
     # to the stored form; idempotent, as options that were given by name are parsed twice
     parse: Callable[[Any], Any] | None = None
@@ -87,6 +88,27 @@ def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]
     return (given,) if isinstance(given, int) else tuple(given)
 
 
+def pair_list(given: str | Mapping[str, str] | Sequence[str]) -> tuple[str, ...]:
+    """Turn a line of CSV such as ``"a=text,b=date"``, several of them, or a mapping into texts ``NAME=VALUE``."""
+    if isinstance(given, Mapping):
+        return tuple(f"{name}={value}" for name, value in given.items())
+    return tuple(
+        str(part) for line in ([given] if isinstance(given, str) else given) for part in column_list(line)
+    )
+
+
+def ngram_range(given: str | int | Sequence[int]) -> tuple[int, int]:
+    """Turn ``"1,2"``, ``(1, 2)`` or ``2`` (as ``(2, 2)``) into shortest and longest."""
+    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
+    try:
+        shortest, longest = int(parts[0]), int(parts[-1])
+    except (IndexError, TypeError, ValueError):
+        shortest = longest = 0
+    if not 1 <= shortest <= longest or len(parts) > 2:
+        raise ParameterError(f"ngrams are the shortest and the longest, as in 1,2; {given!r} was given")
+    return shortest, longest
+
+
 def marker_list(given: str | float | Sequence[str | float]) -> tuple[str, ...]:
     """Turn a line of CSV such as ``"-,-999"``, a number or a sequence into texts that stand for no value."""
     several = (
@@ -135,8 +157,27 @@ class LabelColumn(FormatOptions):
     weight_column: str | int | None = option(None, OptionInfo("The sample weight.", "COLUMN"))
 
 
+def _hashed(text: str, **facts: Any) -> OptionInfo:
+    return OptionInfo(f"Raw text: {text}", fitted=True, **facts)
+
+
 @dataclass(frozen=True)
-class TableColumns(LabelColumn):
+class HashedWords(FormatOptions):
+    """Options of documents, whose words are hashed; see `DocumentOptions`."""
+
+    ngrams: str | Sequence[int] | None = option(
+        None, _hashed("runs of words or characters; default 1,1.", metavar="MIN,MAX", parse=ngram_range)
+    )
+    analyzer: str | None = option(None, _hashed("default word.", choices=("word", "char", "char_wb")))
+    lowercase: bool | None = option(None, _hashed("default yes.", flag="--lowercase/--no-lowercase"))
+    alternate_sign: bool | None = option(
+        None, _hashed("alternate the sign of hashed features.", flag="--alternate-sign")
+    )
+    binary: bool | None = option(None, _hashed("ones instead of counts.", flag="--binary"))
+
+
+@dataclass(frozen=True)
+class TableColumns(LabelColumn, HashedWords):
     """Options of tables; see `CsvOptions`."""
 
     ignore_columns: Sequence[str | int] = option(
@@ -153,3 +194,23 @@ class TableColumns(LabelColumn):
         ),
     )
     na_values: Sequence[str] = option((), NA_VALUES)
+    kind: Sequence[str] = option(
+        (),
+        OptionInfo(
+            "Kind of a column: number, category, text, date, set, hash, id, weight, label, ignore; default: found.",
+            "NAME=KIND",
+            fitted=True,
+            repeated=True,
+            parse=pair_list,
+        ),
+    )
+    impute: Sequence[str] = option(
+        (),
+        OptionInfo(
+            "Missing values: median, mean, most_frequent, constant:X, each maybe +indicator, category, refuse.",
+            "[NAME=]HOW",
+            fitted=True,
+            repeated=True,
+            parse=pair_list,
+        ),
+    )

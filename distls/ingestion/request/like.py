@@ -114,8 +114,10 @@ def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> t
 # -- transforms ------------------------------------------------------------------------------------------
 
 
-class _Plain(msgspec.Struct, tag_field="name", tag="log1p"):
-    """A transform without parameters."""
+class _Plain(msgspec.Struct, tag_field="name", tag="log1p", kw_only=True):
+    """A transform of all columns, or of ranges of them."""
+
+    ranges: list[tuple[Annotated[int, msgspec.Meta(ge=0)], int]] = []
 
 
 class _Norm(_Plain, tag="l2norm"):
@@ -128,6 +130,21 @@ class _Idf(_Plain, tag="idf"):
 
 class _Standardize(_Plain, tag="standardize"):
     float64: bool = False  # rows have 64 bits until they are centred
+    dense: Annotated[int, msgspec.Meta(ge=0)] = 0  # leading columns, which alone are centred
+
+
+class _Impute(_Plain, tag="impute"):
+    columns: Width
+    kept: Width
+    indicators: list[Annotated[int, msgspec.Meta(ge=0)]]
+    moved: list[tuple[int, int]] = []
+
+    def __post_init__(self) -> None:
+        numbers = [*self.indicators, *(column for pair in self.moved for column in pair)]
+        if self.kept != self.columns + len(self.indicators) or not all(
+            0 <= c < self.columns for c in numbers
+        ):
+            raise ValueError("impute has columns that are not there")
 
 
 class _Scale(_Plain, tag="scale"):
@@ -146,13 +163,16 @@ def check_transforms(
     transforms: Sequence[dict[str, Any]], features: Mapping[str, NDArray[Any]], n_features: int
 ) -> None:
     """Raise ValueError for transforms, fitted arrays or feature names that do not suit rows of `n_features`."""
-    step_types = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount]
+    step_types = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount | _Impute]
     steps = convert_json(transforms, step_types, "transforms")
     kinds = [type(step) for step in steps]
-    once: tuple[type[_Plain], ...] = (_MinCount, *_FITTED)
+    once: tuple[type[_Plain], ...] = (_MinCount, _Impute, *_FITTED)
     if any(kinds.count(kind) > 1 for kind in once):
         raise ValueError("a transform that is fitted once is there twice")
     for step in steps:
+        _check_ranges(step, n_features, "mean" in features)
+        if isinstance(step, _Impute):
+            _check_fill(step is steps[0], step, features.get("fill"))
         if isinstance(step, _MinCount):
             _check_kept(step, features.get("kept"), n_features)
     # mean is optional: sparse rows are not centred
@@ -163,6 +183,18 @@ def check_transforms(
     ends = features.get(NAME_ARRAYS[1])
     if ends is not None and (ends.shape != (n_features,) or ends.dtype.kind not in "iu"):
         raise ValueError(f"names of other than its {n_features} features")
+
+
+def _check_ranges(step: _Plain, n_features: int, centred: bool) -> None:
+    if any(not start <= stop <= n_features for start, stop in step.ranges):
+        raise ValueError("a transform of columns that are not there")
+    if isinstance(step, _Standardize) and step.dense and (step.dense > n_features or not centred):
+        raise ValueError("standardize centres columns that are not there")
+
+
+def _check_fill(first: bool, step: _Impute, fill: NDArray[Any] | None) -> None:
+    if not first or fill is None or fill.shape != (step.kept,) or fill.dtype.kind != "f":
+        raise ValueError("impute is first, and has a value for each of its columns")
 
 
 def _check_kept(step: _MinCount, kept: NDArray[Any] | None, n_features: int) -> None:

@@ -13,6 +13,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
+from distls.workers.ingestion.formats.parquet import PARQUET_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
@@ -157,6 +158,16 @@ def text_plan(
         identity=[file_identity(file) for file in files],
         **{"labelled": read.labelled, **facts},
     )
+
+
+def record_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
+    """Return the fields of a `SourcePlan` of text that is read by records.
+
+    An item is a file: a quoted field may have line breaks, so that no other range certainly starts with a row.
+    """
+    items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
+    sizes = tuple(file.size for file in files)
+    return {"reader": PARQUET_READER, "items": items, "item_bytes": sizes, "read": read}
 
 
 def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:

@@ -164,6 +164,11 @@ def _partition(
     return order, Partition(x, y, weight)
 
 
+def source_rows(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Rows:
+    """Return the rows of a partition as they were read, in source order."""
+    return _gather(spec, *_rows_of(spec, item, pool), pool)
+
+
 def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
     fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
     return apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
@@ -342,7 +347,7 @@ def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:
 
 def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[Ints, int]:
     """Count the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
-    counts = np.zeros(spec.n_columns, dtype=np.int64)
+    counts = np.zeros(stored_width(spec.transforms, spec.n_columns), dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
         # The pool is shared, since partitions are counted one after the other.
         n_rows = sum(_count(spec, item, counts, pool) for item in items)
@@ -352,10 +357,12 @@ def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[I
 def _count(spec: AssemblySpec, item: PartitionItem, counts: Ints, pool: BufferPool) -> int:
     """Add a partition's rows to `counts`; return their number."""
     words, row_at = _rows_of(spec, item, pool)
-    if spec.layout.dense:
-        dense = _gather(spec, words, row_at, pool)
-        assert isinstance(dense, DenseRows)
-        counts += np.count_nonzero(dense.values, axis=0)
+    if spec.layout.dense or spec.transforms:
+        x = _transformed(spec, item, _gather(spec, words, row_at, pool))
+        if isinstance(x, DenseRows):
+            counts += np.count_nonzero(x.values, axis=0)
+        else:
+            counts += np.bincount(x.indices, minlength=len(counts))
     else:
         count_columns(words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
     return len(row_at)

@@ -11,9 +11,9 @@ import numpy as np
 from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import RowReader
-from distls.workers.ingestion.formats.parquet import survey_parquet
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_survey import survey_columns
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
@@ -41,7 +41,8 @@ def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
     """Survey the columns of one item.
 
     Return its number of ``lines``; ``words``: (column, line, text) of the first value of a column that is not a
-    number; ``values``: (column, its distinct values, sorted) of each column to collect, None for more than its limit.
+    number; ``values``: (column, its distinct values, sorted) of each column to collect, None for more than its limit;
+    ``unique``: those of them in which no value occurred twice until then.
     """
     name = f"{spec.name}-{item.number:06d}"
     with spec.staging.guard():
@@ -52,9 +53,9 @@ def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
         return dict(found)
 
 
-def survey_row_group(item: ParquetItem, spec: SurveySpec) -> dict[str, Any]:
-    """Survey the columns of a Parquet row group; see `survey_item`."""
-    return survey_parquet(item, spec.read, spec.limits)
+def survey_records(item: ParquetItem | TextItem, spec: SurveySpec) -> dict[str, Any]:
+    """Survey the columns of a Parquet row group, or of records of text; see `survey_item`."""
+    return survey_columns(item, spec.read, spec.limits, () if spec.read.source != "csv" else spec.checked)
 
 
 def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
@@ -83,6 +84,7 @@ class _ColumnReader(RowReader):
         self.asked = tuple(spec.limits)
         self.limits = dict(spec.limits)
         self.words: dict[int, tuple[int, str]] = {}
+        self.unique: set[int] = set()
 
     def answer(self, token: bytes) -> float:
         """Record the first word of a column, whose other values are then skipped."""
@@ -107,6 +109,7 @@ class _ColumnReader(RowReader):
         entries = self.table.by_column()
         for column in [c for c, limit in self.limits.items() if len(entries.get(c, ())) > limit]:
             self._note_word(column, entries[column])
+            self._note_unique(column, len(entries[column]))
             # from here on, only its first word matters
             self.columns[column, 0] = Kind.SKIP if column in self.words else Kind.CHECK
             del self.limits[column]
@@ -118,6 +121,11 @@ class _ColumnReader(RowReader):
             if self.dialect.is_word(text):
                 self.words[column] = (int(self.table.words.lines[entry]), text)
                 return
+
+    def _note_unique(self, column: int, n_values: int) -> None:
+        # the row that is being read is not counted yet
+        if n_values >= self.state[State.ROWS] > 1:
+            self.unique.add(column)
 
     def _text(self, column: int, entry: int) -> str:
         try:
@@ -131,7 +139,7 @@ class _ColumnReader(RowReader):
 
     def _values(self, column: int, entries: Iterable[int]) -> list[str]:
         values = {self._text(column, entry) for entry in entries}
-        # a missing value is read as na, which may be a category
+        # a missing value is read as na, which may be a category, or is one of its own
         return sorted(values | {self.options.na} if self.columns[column, 2] else values)
 
     def result(self) -> dict[str, Any]:
@@ -140,11 +148,13 @@ class _ColumnReader(RowReader):
         collected = np.flatnonzero(self.columns[:, 0] == Kind.COLLECT).tolist()
         for column in collected:
             self._note_word(column, entries.get(column, ()))
+            self._note_unique(column, len(entries.get(column, ())))
         values = {column: self._values(column, entries.get(column, ())) for column in collected}
         # of the others the collection was stopped
         stopped = [[column, None] for column in self.asked if column not in values]
         return {
             "lines": int(self.state[State.LINE]),
             "words": [[column, *self.words[column]] for column in sorted(self.words)],
+            "unique": sorted(self.unique),
             "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()] + stopped,
         }

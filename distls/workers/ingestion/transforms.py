@@ -18,13 +18,15 @@ from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.compilation.jit import kernel
 from distls.workers.ingestion.column_moments import row_blocks
+from distls.workers.ingestion.mixed_transforms import centre_leading, impute, in_ranges, normalise_ranges
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.linear_algebra.column_selection import places_of
 
 NAMES = ("log1p", "idf", "l2norm", "scale", "standardize")
 AUTO = "auto"  # which of them is decided when all rows were read
-# Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation.
-FITTED = ("kept", "idf", "mean", "std")
+# Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation, and what stands
+# for missing values.
+FITTED = ("kept", "idf", "mean", "std", "fill")
 
 _LARGEST_SQUARED = 1e150
 _FEW = 16  # columns for each value, where values are looked up one by one
@@ -82,6 +84,11 @@ def in_type(x: Rows, dtype: str) -> Rows:
     return DenseRows(x.values.astype(dtype, copy=False))
 
 
+def centres(steps: Steps) -> bool:
+    """Return whether numbers beside sparse columns are centred."""
+    return any("dense" in step for step in steps)
+
+
 def needs_moments(steps: Steps) -> bool:
     """Return whether fitting needs the mean and the variance of each column."""
     return any(step["name"] == "standardize" for step in steps)
@@ -94,12 +101,12 @@ def idf_weights(counts: Ints, n_rows: int) -> Doubles:
 
 def source_width(steps: Steps, n_features: int) -> int:
     """Return the number of source columns of rows that have `n_features` after the steps."""
-    return next((step["columns"] for step in steps if step["name"] == "min_count"), n_features)
+    return next((step["columns"] for step in steps if "columns" in step), n_features)
 
 
 def stored_width(steps: Steps, n_columns: int) -> int:
     """Return the number of columns after the steps of rows that have `n_columns` before."""
-    return next((step["kept"] for step in steps if step["name"] == "min_count"), n_columns)
+    return next((step["kept"] for step in reversed(steps) if "kept" in step), n_columns)
 
 
 def transforms_digest(steps: Steps, fitted: Fitted) -> str:
@@ -160,6 +167,10 @@ def _min_count(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> 
 
 
 def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    if "ranges" in step:  # of documents, whose values are counts
+        values, own = _values(x), in_ranges(x, step["ranges"])
+        values[own] = np.log1p(values[own])
+        return x
     values = _values(x)
     if values.size and values.min() <= -1:
         position = int(np.flatnonzero(values.reshape(-1) <= -1)[0])
@@ -180,6 +191,9 @@ def _idf(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
 
 
 def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    if "ranges" in step:
+        normalise_ranges(x, step["ranges"])
+        return x
     values = _values(x)
     if values.dtype == np.float64 and values.size and (largest := np.abs(values).max()) > _LARGEST_SQUARED:
         raise BadInputError(
@@ -203,6 +217,8 @@ def _scale(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows
 
 def _standardize(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
     std = np.asarray(fitted["std"], dtype=np.float64)
+    if isinstance(x, CsrRows) and "dense" in step:
+        return centre_leading(x, step["dense"], fitted["mean"], std)
     if isinstance(x, CsrRows):
         # centring would make the rows dense
         scale_columns(x.indices, x.data, 1.0 / std)
@@ -214,6 +230,7 @@ def _standardize(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -
 
 
 _APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], Rows]] = {
+    "impute": impute,
     "min_count": _min_count,
     "log1p": _log1p,
     "idf": _idf,

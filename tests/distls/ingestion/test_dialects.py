@@ -212,10 +212,11 @@ def test_decimal_commas(tmp_path, header, given):
 
 
 @pytest.mark.parametrize("text", ["12%", "$5.20", '"1,234"', "5 €"])
-def test_other_marks_are_named(tmp_path, text):
+def test_other_marks_are_read(tmp_path, text):
     text = "a,y\n" + "".join(f"{text.replace('2', str(k))},{k % 2}\n" for k in range(10))
-    report, *_ = ingested(tmp_path, text, label_column="y")
-    assert any('column "a" look like numbers' in notice for notice in report.notices)
+    report, x, _ = ingested(tmp_path, text, label_column="y")
+    assert any('"a" is numbers with marks' in notice for notice in report.notices)
+    assert len({*x[:, 0].tolist()}) == (1 if "2" not in text and "5 €" in text else 10)
 
 
 # -- documents -------------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
         ("a\tb", {"format": "text", "n_features": 2**31}, ParameterError,
          "n_features=2147483648: text is hashed into 2147483647 columns at most"),
         ("1 1:1", {"ngrams": "1,2"}, ParameterError,
-         "ngrams is for sources of format text, these are svmlight"),
+         "ngrams is for sources of format text or csv or parquet or jsonl, these are svmlight"),
         ("a\tb", {"format": "text", "ngrams": "2,1"}, ParameterError,
          "ngrams are the shortest and the longest, as in 1,2; '2,1' was given"),
         ("a\tb", {"format": "text", "analyzer": "words"}, ParameterError,
@@ -246,4 +246,7 @@ def test_refused_options_and_fields(tmp_path, text, options, error, message):
 def test_memory_arrays_have_no_recipe(tmp_path):
     with pytest.raises(ParameterError) as caught:
         ingest(np.ones((2, 2)), tmp_path / "d", y=[0, 1], binary=True)
-    assert str(caught.value) == "binary is for sources of format text, these are arrays in memory"
+    assert (
+        str(caught.value)
+        == "binary is for sources of format text or csv or parquet or jsonl, these are arrays in memory"
+    )

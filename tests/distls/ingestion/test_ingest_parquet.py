@@ -13,7 +13,7 @@ from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.formats import parquet, parquet_files
+from distls.workers.ingestion.formats import parquet_files, table_records
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -231,8 +231,8 @@ MISSING = "the value is missing; --na VALUE says what to read in its place"
          f'{{a}}, row 1: column "indices": inf: an index must be a whole number from 0 to {2**32 - 1}'),
         ({"indices": [[float("nan")], []], "values": [[1.0], []]},
          '{a}, row 0: column "indices": nan: an index must be a whole number from 0 to 0'),
-        ({"n": [["a"], ["b"]]},
-         '{a}: column "n" is of type list<element: string>, not number or text or list of numbers; '
+        ({"n": [[["a"]], [["b"]]]},
+         '{a}: column "n" is of type list<element: list<element: string>>, not number or text or list of numbers; '
          '--ignore-columns "n" leaves it out'),
         ({"y": [[1], [2]]}, '{a}: column "y" is of type list, not number or text'),
     ],
@@ -367,7 +367,7 @@ def test_codes_without_values_are_refused(tmp_path, monkeypatch, asked):
             codes = pa.DictionaryArray.from_arrays(batch["kind"].indices, pa.array(["a"]), safe=False)
             yield batch.set_column(at, "kind", codes)
 
-    monkeypatch.setattr(parquet, "parquet_batches", damaged)
+    monkeypatch.setattr(table_records, "parquet_batches", damaged)
     with pytest.raises(BadInputError) as caught:
         ingest(path, tmp_path / "d", **{"label_column": "y", **asked})
     assert str(caught.value) == f"{path}: not a readable parquet file (Index 1 out of bounds)"

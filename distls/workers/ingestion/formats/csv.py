@@ -11,7 +11,12 @@ import numpy as np
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.table_columns import Dialect, TableOptions, first_columns
+from distls.workers.ingestion.formats.table_columns import (
+    Dialect,
+    TableOptions,
+    first_columns,
+    missing_category,
+)
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import (
     SCRATCH,
@@ -65,7 +70,7 @@ class RowReader:
     ) -> None:
         self.options = options
         # A field without a value is NaN unless `na` says otherwise, and NaN is refused later.
-        na = float(options.na) if options.na else math.nan
+        na = float(options.na) if options.na else 0.0 if options.gaps and mode & Mode.SURVEY else math.nan
         # int: numba treats a member of Mode as another type, and would compile the kernel again
         self.dialect = dialect = options.dialect
         mode = int(mode) | Mode.COMMA * (dialect.decimal == ",") | Mode.MARKED * bool(dialect.numbers)
@@ -288,9 +293,10 @@ class DelimitedParser(RowReader):
             if feature.categories is not None:
                 numbers = range(start, start + len(feature.categories))
                 self.table.add(place[feature.name], feature.categories, numbers)
-                # a missing value is read as na: its category if there is one
-                if self.options.na in feature.categories:
-                    missing = start + feature.categories.index(self.options.na)
+                # a missing value is read as what stands for it: its category if there is one
+                stand_in = missing_category(feature, self.options.na)
+                if stand_in in feature.categories:
+                    missing = start + feature.categories.index(stand_in)
                     self.columns[place[feature.name], 2] = missing
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
@@ -319,6 +325,8 @@ class DelimitedParser(RowReader):
             name = quoted(self.options.columns[column].encode())
             where = int(state[State.UNSEEN_LINE])
             progress.unseen_first = (where, f"column {name}: {quoted(block.text[start:end].tobytes())}")
+        progress.gaps += int(state[State.GAPS])
+        state[State.GAPS] = 0
         progress.unseen += int(state[State.UNSEEN])
         state[State.UNSEEN] = 0  # counted above
 
@@ -345,7 +353,8 @@ class DelimitedParser(RowReader):
 def _kernel_columns(options: TableOptions) -> Ints:
     """Return kind, slot and missing category of each column."""
     slots = {feature.name: FEATURES + k for k, feature in enumerate(options.features)}
-    category = {feature.name for feature in options.features if feature.categories is not None}
+    kind_of = {feature.name: Kind.GAPPED if feature.impute else Kind.NUMBER for feature in options.features}
+    kind_of |= {f.name: Kind.CATEGORY for f in options.features if f.categories is not None}
 
     def entry(name: str) -> tuple[int, int, int]:
         if name == options.label:
@@ -353,7 +362,7 @@ def _kernel_columns(options: TableOptions) -> Ints:
         if name == options.weight:
             return Kind.WEIGHT, WEIGHT, -1
         if name in slots:
-            return (Kind.CATEGORY if name in category else Kind.NUMBER), slots[name], -1
+            return kind_of[name], slots[name], -1
         # Columns that are not asked for are parsed, to find the end of the row, and dropped.
         return Kind.SKIP, LABEL, -1
 

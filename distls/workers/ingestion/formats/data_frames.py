@@ -13,10 +13,12 @@ from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.parquet_files import (
     FrameSource,
     ParquetHead,
+    first_values,
     kind_of_column,
     list_lengths,
 )
 from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_records import arrow_values
 
 
 def is_frame(x: Any) -> bool:
@@ -62,9 +64,12 @@ def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions, path:
     arrays = {}
     for feature in options.features:
         # An Arrow column of nulls has no type of its own.
-        empty = arrow.string() if feature.categories is not None else arrow.float64()
+        empty = arrow.float64() if feature.is_dense and feature.kind != "date" else arrow.string()
         for name in filter(None, (feature.name, feature.indices)):
-            array = _as_arrow(frame[label_of[name]], arrow, f'{path}: column "{name}"')
+            values = frame[label_of[name]]
+            mixed = isinstance(values, list) and feature.kind
+            where = f'{path}: column "{name}"'
+            array = arrow_values(values, arrow) if mixed else _as_arrow(values, arrow, where)
             arrays[name] = array.cast(empty) if arrow.types.is_null(array.type) else array
     return arrow.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
@@ -112,6 +117,7 @@ class FrameFacts:
     rows: int
     n_bytes: int
     lengths: dict[str, int]  # of the lists in the first row
+    sample: dict[str, Any]  # as of `ParquetHead`
 
 
 def arrow_table(frame: Any, path: str, others: Mapping[str, Any]) -> Any:
@@ -145,7 +151,8 @@ def describe_frame(frame: Any, path: str) -> FrameFacts:
     types = _pyarrow(path).types
     lists = [column.name for column in table.schema if kind_of_column(types, column.type) == "list"]
     lengths = list_lengths(table, lists) if table.num_rows else {}
-    return FrameFacts(table.schema, table.num_rows, table.nbytes, lengths)
+    sample = first_values(table, _pyarrow(path))
+    return FrameFacts(table.schema, table.num_rows, table.nbytes, lengths, sample)
 
 
 def frame_source(table: Any, path: str, range_bytes: int) -> FrameSource:
@@ -177,8 +184,9 @@ def computed_source(
         schema = arrow.unify_schemas([part.schema for part in parts], promote_options="permissive")
     except arrow.ArrowException as error:
         raise BadInputError(f"{path}: {' '.join(str(error).split())}") from None
-    lengths = next((part.lengths for part in parts if part.rows), {})
-    whole = FrameFacts(schema, sum(part.rows for part in parts), sum(part.n_bytes for part in parts), lengths)
+    first = next((part for part in parts if part.rows), parts[0])
+    rows, n_bytes = sum(part.rows for part in parts), sum(part.n_bytes for part in parts)
+    whole = FrameFacts(schema, rows, n_bytes, first.lengths, first.sample)
     head = _head(whole, [(part.rows, part.n_bytes) for part in parts])
     table = _Computed(compute, schema, path)
     return FrameSource(path, whole.n_bytes, 0, head=head, table=table, facts=facts)
@@ -187,7 +195,7 @@ def computed_source(
 def _head(facts: FrameFacts, groups: Sequence[tuple[int, int]]) -> ParquetHead:
     types = _pyarrow("").types
     kinds = {column.name: kind_of_column(types, column.type) for column in facts.schema}
-    return ParquetHead(kinds, facts.lengths, tuple(groups))
+    return ParquetHead(kinds, facts.lengths, tuple(groups), sample=facts.sample)
 
 
 @dataclass(frozen=True)

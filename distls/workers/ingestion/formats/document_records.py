@@ -147,6 +147,17 @@ def hashed_texts(
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
 
 
+def hashed_values(values: Sequence[str], n_columns: int) -> Ints:
+    """Return the column of each value, by the hash that words have."""
+    from sklearn.utils import murmurhash3_32
+
+    # distinct values only, of which a column has fewer than rows
+    column = {
+        value: int(murmurhash3_32(value, 0, positive=True)) % n_columns for value in dict.fromkeys(values)
+    }
+    return np.fromiter(map(column.__getitem__, values), np.int64, len(values))
+
+
 # -- one document ----------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from distls.workers.ingestion.formats.document_records import (
     document_of,
 )
 from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
+from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
 from distls.workers.ingestion.records.messages import CONVERT, quoted
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
@@ -73,19 +74,28 @@ def _document(record: dict[str, Any] | Refused, options: DocumentReadOptions) ->
 
 
 def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Record]:
-    """Yield the records of a whole file; quoted fields may have line breaks."""
+    """Yield the records of a whole file."""
+    for line, row in csv_rows(item, options.dialect, len(options.columns)):
+        yield line, row if isinstance(row, Refused) else _fields(row, options)
+
+
+def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[int, list[str] | Refused]]:
+    """Yield line and fields of the rows of a whole file, `wanted` of them; quoted fields may have line breaks.
+
+    What is not UTF-8 is there as surrogates.
+    """
     csv.field_size_limit(MAX_LINE)  # 128 KiB by default
     with damage_described(item.file), item.file.open() as file:
         # a wrong byte is found in its record, which has a line
         text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
         rows = csv.reader(
             _lines(text, item.file.path),
-            delimiter=options.dialect.separator,
-            skipinitialspace=options.dialect.separator != " ",
+            delimiter=dialect.separator,
+            skipinitialspace=dialect.separator != " ",
             # Strict: a quote in the middle of a field is refused instead of guessed at.
             strict=True,
         )
-        expects_header = options.dialect.header
+        expects_header = dialect.header
         while True:
             # Before the record: a quoted field may span lines.
             line = rows.line_num
@@ -98,7 +108,7 @@ def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Reco
                 continue
             # the first line that is not blank
             if row and not expects_header:
-                yield line, _fields(row, options)
+                yield line, row if len(row) == wanted else _of_another_width(row, dialect, wanted)
             expects_header = expects_header and not row
         # After the last row: what changed meanwhile is not one source.
         item.file.check()
@@ -120,13 +130,14 @@ def _csv_rule(error: csv.Error) -> str:
     return str(error)
 
 
+def _of_another_width(row: list[str], dialect: Dialect, wanted: int) -> Refused:
+    # Names are positions: a row of another length has unknown fields.
+    start = quoted(dialect.separator.join(row).encode("utf-8", "surrogateescape"))
+    return Refused(f"{start}: {len(row)} field{'s' * (len(row) > 1)} where there should be {wanted}")
+
+
 def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Refused:
     """Return the fields that are read, by name."""
-    wanted = len(options.columns)
-    # Names are positions: a row of another length has unknown fields.
-    if len(row) != wanted:
-        start = quoted(options.dialect.separator.join(row).encode("utf-8", "surrogateescape"))
-        return Refused(f"{start}: {len(row)} field{'s' * (len(row) > 1)} where there should be {wanted}")
     fields: dict[str, Any] = {}
     named = (options.text_column, options.label_column, options.weight_column, options.id_column)
     for name in filter(None, named):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.row_block import FileRows
+
+SAMPLED = 500  # rows that show the kinds of columns
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,9 @@ class ParquetHead:
     lengths: dict[str, int]
     groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
     index: frozenset[str] = frozenset()  # columns that are row labels of pandas
+    sample: dict[str, list[Any]] = field(
+        default_factory=dict
+    )  # first values of columns whose kind they may tell
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,12 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
         lists = [name for name, kind in kinds.items() if kind == "list"]
-        first = next(source.iter_batches(1, columns=lists), None) if lists else None
+        shown = [
+            column.name
+            for column in schema
+            if kinds[column.name] == "list" or _tells_kind(types, column.type)
+        ]
+        first = next(source.iter_batches(SAMPLED, columns=shown, use_threads=False), None) if shown else None
     # From the footer: no data are read for sizes.
     groups = (meta.row_group(g) for g in range(meta.num_row_groups))
     return ParquetHead(
@@ -121,6 +133,7 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         {} if first is None else list_lengths(first, lists),
         tuple((group.num_rows, group.total_byte_size) for group in groups),
         _index_columns(schema),
+        {} if first is None else first_values(first, load_arrow(file.path)),
     )
 
 
@@ -135,6 +148,26 @@ def _index_columns(schema: Any) -> frozenset[str]:
 def list_lengths(first: Any, names: list[str]) -> dict[str, int]:
     """Return the lengths of the lists in the first row of columns."""
     return {name: len(first[name][0].as_py() or ()) for name in names}
+
+
+def first_values(rows: Any, arrow: Any) -> dict[str, list[Any]]:
+    """Return the first values of the columns but for fractions and categories, dates as text."""
+    types, rows = arrow.types, rows.slice(0, SAMPLED)
+    found = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if types.is_date(column.type) or types.is_timestamp(column.type):
+            # as text they are what other formats have
+            column = arrow.compute.cast(column, arrow.string())
+        if _tells_kind(types, column.type):
+            with contextlib.suppress(UnicodeDecodeError):  # refused when the rows are read
+                found[name] = column.to_pylist()
+    return found
+
+
+def _tells_kind(types: Any, found: Any) -> bool:
+    """Return whether values of a type may be ids, dates, documents or sets; a dictionary of Arrow is a category."""
+    plain = kind_of_column(types, found) in ("number", "list") or types.is_dictionary(found)
+    return types.is_integer(found) or not plain
 
 
 def kind_of_column(types: Any, found: Any) -> str:
@@ -154,3 +187,29 @@ def _is_number(types: Any, found: Any) -> bool:
     return any(
         test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     )
+
+
+def as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
+    """Return a column as valid UTF-8 strings."""
+    text = arrow.compute.cast(decoded(path, column, arrow), arrow.string())
+    try:  # Arrow does not check the strings it reads
+        text.validate(full=True)
+    except arrow.ArrowInvalid:
+        raise BadInputError(f"{path}: column {quoted(name.encode())} is not UTF-8 text") from None
+    return text
+
+
+def without_markers(column: Any, options: TableOptions, arrow: Any) -> Any:
+    """Return texts with nulls in place of those that stand for no value."""
+    if not options.dialect.missing:
+        return column
+    unknown = arrow.compute.is_in(column, value_set=arrow.array(options.dialect.missing, arrow.string()))
+    return arrow.compute.if_else(unknown, arrow.scalar(None, arrow.string()), column)
+
+
+def decoded(path: str, column: Any, arrow: Any) -> Any:
+    """Return a column with values in place of codes."""
+    if not arrow.types.is_dictionary(column.type):
+        return column
+    with damage_described(path):  # Arrow does not check on reading that codes have values
+        return column.dictionary_decode()

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Annotated, Literal
 
 import msgspec
@@ -69,6 +69,18 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 COMMON = Dialect()
+# Features of a date: days since 2000 and the position in the year, the week and, of times, the day.
+DATE_PARTS = ("days", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos")
+
+
+class Words(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the documents of a column are hashed, as scikit-learn's HashingVectorizer does it."""
+
+    ngrams: tuple[Annotated[int, msgspec.Meta(ge=1, le=2**16)], int] = (1, 1)
+    analyzer: Literal["word", "char", "char_wb"] = "word"
+    lowercase: bool = True
+    alternate_sign: bool = False
+    binary: bool = False
 
 
 class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,18 +88,31 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     categories: tuple[str, ...] | None = None  # sorted values, each an indicator feature; None: a number
-    width: Width = 0  # features of a column of lists; 0: it has no lists
+    width: Width = 0  # features of a column of lists, or of a `kind`; 0: it has no lists
     indices: str = ""  # column of the indices of sparse rows; empty: all lists have `width` numbers
+    # what is neither a number nor a category: documents, dates, sets of categories, hashed categories, or numbers
+    # with marks of thousands, percent or currency
+    kind: Literal["", "text", "date", "set", "hash", "marked"] = ""
+    impute: str = ""  # what missing values become, as the option has it; empty: they are refused
+    words: Words | None = None  # of documents
+    style: str = ""  # of dates the order of day, month and year; of sets the mark between the values
 
     @property
     def size(self) -> int:
         """Number of features."""
         return len(self.categories) if self.categories is not None else max(self.width, 1)
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether every row has a number for each of its features."""
+        return self.categories is None and not self.indices and self.kind in ("", "date", "marked")
+
     def names(self) -> Iterator[str]:
-        """Yield the names of its features: ``age``, ``service=http``, ``embedding[0]``."""
+        """Yield the names of its features: ``age``, ``service=http``, ``embedding[0]``, ``signup[days]``."""
         if self.categories is not None:
             yield from (f"{self.name}={category}" for category in self.categories)
+        elif self.kind == "date":
+            yield from (f"{self.name}[{part}]" for part in DATE_PARTS[: self.width])
         elif self.width:
             yield from (f"{self.name}[{k}]" for k in range(self.width))
         else:
@@ -105,11 +130,31 @@ class TableOptions(ReadOptions):
     features: tuple[Feature, ...] = ()  # categories=() before the survey: values are to be collected
     na: str = ""  # value of missing fields; empty: they are refused
     dialect: Dialect = COMMON
+    source: Literal["", "csv", "json"] = ""  # text that is read by records, whose fields may be anything
 
     @property
     def dense(self) -> bool:
         """Whether no feature is a category or comes from sparse rows."""
-        return all(feature.categories is None and not feature.indices for feature in self.features)
+        return all(feature.is_dense for feature in self.features)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some columns are neither numbers nor categories."""
+        return any(feature.kind for feature in self.features)
+
+    @property
+    def gaps(self) -> bool:
+        """Whether some columns may lack values, which are imputed."""
+        return any(feature.impute for feature in self.features)
+
+
+def missing_category(feature: Feature, na: str) -> str | None:
+    """Return the category that stands for a missing value, None if there is none and such rows are refused."""
+    constant = feature.impute.removeprefix("constant:")
+    if constant != feature.impute:
+        return constant
+    # the empty one is that of missing values, where the training data had any
+    return na or ("" if "" in (feature.categories or ()) else None)
 
 
 def first_columns(features: Iterable[Feature]) -> list[int]:
@@ -122,6 +167,18 @@ def feature_names(features: Sequence[Feature]) -> tuple[str, ...]:
     if any(feature.indices for feature in features):
         return ()
     return tuple(name for feature in features for name in feature.names())
+
+
+def text_ranges(features: Iterable[Feature]) -> list[list[int]]:
+    """Return first and last column + 1 of each column of documents."""
+    features = tuple(features)
+    starts = zip(features, first_columns(features), strict=False)
+    return [[start, start + feature.size] for feature, start in starts if feature.kind == "text"]
+
+
+def dense_width(features: Sequence[Feature]) -> int:
+    """Return the number of features of the leading columns of numbers."""
+    return sum(feature.size for feature in takewhile(lambda feature: feature.is_dense, features))
 
 
 def are_documents(values: Iterable[str]) -> bool:

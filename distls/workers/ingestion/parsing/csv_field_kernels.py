@@ -29,13 +29,14 @@ class Kind(IntEnum):
 
     SKIP = 0
     NUMBER = 1
-    LABEL = 2  # a number
-    WEIGHT = 3
-    CHECK = 4  # survey: numbers so far
-    CHECK_LABEL = 5
-    CATEGORY = 6
-    LABEL_WORD = 7
-    COLLECT = 8  # survey: collect the distinct values
+    GAPPED = 2  # a number, or NaN where it is missing
+    LABEL = 3  # a number
+    WEIGHT = 4
+    CHECK = 5  # survey: numbers so far
+    CHECK_LABEL = 6
+    CATEGORY = 7
+    LABEL_WORD = 8
+    COLLECT = 9  # survey: collect the distinct values
 
 
 class Mode(IntEnum):
@@ -80,7 +81,8 @@ class State(IntEnum):
     UNSEEN_END = 10
     UNSEEN_COLUMN = 11
     UNSEEN_LINE = 12
-    SIZE = 13
+    GAPS = 13  # missing values that were read
+    SIZE = 14
 
 
 class Markers(NamedTuple):
@@ -263,11 +265,12 @@ def _number_in(
         number_end, value, exact = scan_number(text, start)
     if _stands_for_none(value, rules) if number_end == end else _is_missing(text, start, end, rules.markers):
         may_miss = kind in (Kind.NUMBER, Kind.CHECK) and not np.isnan(rules.na)
-        return (Code.DONE if may_miss else Code.VALUE), rules.na
+        state[State.GAPS] += 1
+        return (Code.DONE if may_miss or kind == Kind.GAPPED else Code.VALUE), rules.na
     is_code = kind == Kind.CHECK_LABEL and _is_code(text, start)
     if number_end == end and exact and not is_code:
         return Code.DONE, value
-    if number_end != end and kind in (Kind.NUMBER, Kind.CHECK):
+    if number_end != end and kind in (Kind.NUMBER, Kind.GAPPED, Kind.CHECK):
         truth = _truth(text, start, end)
         if truth >= 0.0:
             return Code.DONE, truth
@@ -280,7 +283,7 @@ def _number_in(
 @inlined
 def _is_sound(value: float, kind: int, wide: int) -> bool:
     """Return whether a number is in the range of its column."""
-    if kind >= Kind.CHECK:
+    if kind >= Kind.CHECK or (kind == Kind.GAPPED and np.isnan(value)):
         return True
     if kind == Kind.WEIGHT:
         return 0.0 <= value < _LARGEST_FLOAT32
@@ -312,8 +315,10 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
     if code != Code.DONE:
         return code, after, 0.0
     if _is_missing(text, start, end, rules.markers):
-        if np.isnan(rules.na) or kind == Kind.LABEL_WORD:
+        own = kind == Kind.CATEGORY and column[_NA] >= 0
+        if kind == Kind.LABEL_WORD or (np.isnan(rules.na) and not own):
             return Code.VALUE, after, 0.0
+        state[State.GAPS] += 1
         if kind == Kind.COLLECT:
             column[_NA] = 1
         return Code.DONE, after, np.float64(column[_NA])

@@ -38,6 +38,7 @@ class PackOptions:
     float64: bool
     skip_errors: bool  # leave out refused rows instead of stopping at the first
     continuous: bool = False  # labels are numbers, whatever their size
+    gaps: bool = False  # values may be missing, which are NaN until they are imputed
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -56,6 +57,8 @@ def pack_blocks(
     for block in blocks:
         n_rows = _n_rows(block)
         rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
+        if block.lines is not None:
+            rows = block.lines.astype(np.int32)
         dense = block.values is not None
         rounded = [] if options.float64 else _rounded(block, options)
         # Converted first: a value may become infinite by it.
@@ -154,11 +157,11 @@ def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
     # of several faults of a row the last one is reported, so the reader's own if there is one
     bad: dict[int, str] = {}
     if block.values is not None:
-        finite = np.isfinite(block.values).all(axis=1)
+        finite = (np.isfinite(block.values) | (options.gaps & np.isnan(block.values))).all(axis=1)
     else:
         assert block.csr is not None
         indptr, indices, data = block.csr
-        finite = _rows_without(indptr, ~np.isfinite(data))
+        finite = _rows_without(indptr, ~(np.isfinite(data) | (options.gaps & np.isnan(data))))
         inside = _rows_without(indptr, (indices < 0) | (indices >= options.n_features))
         bad |= dict.fromkeys(
             np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}"

@@ -99,7 +99,12 @@ class BlockReader(Reader[ItemT, OptionsT]):
         """Yield the item's records from ``run.progress`` on."""
         options = run.options
         packed = PackOptions(
-            run.n_features, run.n_extra, options.float64, options.skip_errors, options.continuous
+            run.n_features,
+            run.n_extra,
+            options.float64,
+            options.skip_errors,
+            options.continuous,
+            options.gaps,
         )
         # rows are converted and copied once before they are records
         blocks = self.blocks(item, options, run.progress, run.block_bytes // 2)

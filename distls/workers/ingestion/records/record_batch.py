@@ -28,6 +28,11 @@ class ReadOptions:
     id_column: str = ""  # column or field with the id of a row; empty if there is none
 
     @property
+    def gaps(self) -> bool:
+        """Whether values may be missing, which are imputed."""
+        return False
+
+    @property
     def mode(self) -> int:
         """Bits for the kernels."""
         bits = {
@@ -56,6 +61,7 @@ class Progress:
     skipped: int = 0
     skipped_first: list[tuple[int, str]] = field(default_factory=list)
     skipped_since: list[int] = field(default_factory=list)  # lines refused since the last chunk was staged
+    gaps: int = 0  # values that are missing, or some of them
     unseen: int = 0  # values of categories that the training data do not have
     unseen_first: tuple[int, str] | None = None
 

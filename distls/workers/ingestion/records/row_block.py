@@ -53,3 +53,4 @@ class RowBlock:
     ids: list[str] | None = None
     faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why
     label_ends: Ints | None = None  # row r has labels[label_ends[r]:label_ends[r + 1]], where they are sets
+    lines: Ints | None = None  # of the rows in their item; None: their numbers

@@ -1,0 +1,279 @@
+"""Kinds of a table's columns: as the option names them, or as the first rows show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import structs
+
+from distls.ingestion.request.format_options import TableColumns
+from distls.ingestion.request.options import IngestOptions
+from distls.storage.errors import ParameterError
+from distls.workers.ingestion.formats.mixed_columns import (
+    MARKED,
+    date_parts,
+    date_style,
+    date_width,
+    unmarked,
+)
+from distls.workers.ingestion.formats.table_columns import (
+    Dialect,
+    Feature,
+    Words,
+    are_documents,
+    is_number,
+)
+from distls.workers.ingestion.transforms import AUTO
+
+KINDS = ("number", "category", "text", "date", "set", "hash", "id", "weight", "label", "ignore")
+HASHED = 2**17  # features of hashed categories
+_DOCUMENTS = 2**18  # features of a column of documents
+_FEW = 20  # rows that are too few to tell that all values differ
+_MANY = 100  # rows in which whole numbers that all differ may be ids
+_SET_MARKS = ("|", ";", ",")
+_ID_NAME = re.compile(r"(?i:(.*[_\-. ])?(id|ids|uuid|guid|key|index|row|rownum))|.*[a-z](Id|ID|Key)")
+_STRATEGIES = ("median", "mean", "most_frequent", "category", "refuse")
+_WHAT = {
+    "text": "documents",
+    "date": "dates",
+    "set": "sets",
+    "hash": "hashed values",
+    "marked": "numbers with marks",
+}
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The first values of the columns, by name; of a column that is left out nothing is guessed."""
+
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    dialect: Dialect = field(default_factory=Dialect)
+
+    def present(self, name: str) -> list[Any]:
+        """Return the values that are not missing."""
+        found = self.values.get(name, ())
+        return [v for v in found if v is not None and not (isinstance(v, str) and v in self.dialect.missing)]
+
+    def kind(self, name: str) -> tuple[str, str]:
+        """Return the kind of a column and, of sets, the mark between values; empty for numbers and categories."""
+        values = self.present(name)
+        if values and all(isinstance(value, list) for value in values):
+            return ("set", "") if any(isinstance(v, str) for value in values for v in value) else ("", "")
+        if not values:
+            return "", ""
+        if self._is_id(name, values):
+            return "id", ""
+        if not all(isinstance(value, str) for value in values):
+            return "", ""
+        # before numbers with marks: 1.5.2024 would be one
+        style = date_style(values)
+        if all(date_parts(value, style) for value in values):
+            return "date", style
+        if all(self._is_marked(value) for value in values) and any(map(self.dialect.is_word, values)):
+            return "marked", ""
+        # values of a category recur, however long they are
+        if 2 * len({*values}) > len(values) > 1 and are_documents(values):
+            return "text", ""
+        mark = next((mark for mark in _SET_MARKS if _is_joined(values, mark)), "")
+        return ("set" if mark else ""), mark
+
+    def _is_marked(self, value: str) -> bool:
+        plain = self.dialect.plain(unmarked(value, self.dialect))
+        return is_number(plain) and (MARKED.fullmatch(value) is not None or plain == value)
+
+    def _is_id(self, name: str, values: Sequence[Any]) -> bool:
+        """Return whether all values differ, and the name says that they are ids."""
+        return _ID_NAME.fullmatch(name) is not None and _all_differ(values, _FEW)
+
+    def may_be_id(self, name: str) -> bool:
+        """Return whether all values are different whole numbers, which may be ids or a quantity."""
+        values = self.present(name)
+        return _all_differ(values, _MANY) and all(str(value).isdecimal() for value in values)
+
+
+def _all_differ(values: Sequence[Any], least: int) -> bool:
+    if len(values) < least or not all(isinstance(value, (str, int)) for value in values):
+        return False
+    # numbers with a fraction, and texts of several words, name nothing
+    named = all(not is_number(text) or text.isdecimal() for text in map(str, values))
+    return named and len({*values}) == len(values) and not any(" " in str(value) for value in values)
+
+
+def _is_joined(values: Sequence[str], mark: str) -> bool:
+    """Return whether values are sets with a mark between their members, which recur."""
+    # sentences have commas too: members are short, and most occur again
+    parts = [part.strip() for value in values for part in value.split(mark)]
+    joined = 2 * sum(mark in value for value in values) >= len(values) >= 4
+    short = all(part and len(part.split()) <= 2 and not is_number(part) for part in parts)
+    return joined and short and 2 * len({*parts}) <= len(parts)
+
+
+def asks_for_choice(options: IngestOptions) -> bool:
+    """Return whether transforms are chosen by the data, and so what missing values become."""
+    return any(step["name"] == AUTO for step in options.transform)
+
+
+# -- the option ------------------------------------------------------------------------------------------
+
+
+def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]]:
+    """Return the kind of each column that the option names, and the mark of its sets: ``NAME=KIND``, ``tags=set:|``."""
+    kinds = {}
+    for entry in given:
+        name, equals, rest = entry.rpartition("=")
+        kind, _, style = rest.partition(":")
+        if not equals or kind not in KINDS:
+            raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
+        kinds[find("kind", name)] = kind, style
+    return kinds
+
+
+# -- features --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FeatureMaker:
+    """Makes the features of columns."""
+
+    read: TableColumns
+    options: IngestOptions
+    samples: Samples
+    declared: Mapping[str, tuple[str, str]]
+    found: dict[str, list[str]] = field(default_factory=dict)  # kind -> columns that nobody declared
+    doubtful: list[str] = field(default_factory=list)  # columns that may be ids
+
+    def feature(self, name: str, *, is_category: bool) -> Feature | None:
+        """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
+        kind, style = self.declared.get(name, ("category" if name in self.read.categorical else "", ""))
+        if not kind:
+            kind, style = self.samples.kind(name)
+            if kind:
+                self.found.setdefault(kind, []).append(name)
+            elif asks_for_choice(self.options) and self.samples.may_be_id(name):
+                self.doubtful.append(name)
+        if kind == "id":
+            return None
+        return self._of_kind(name, kind or ("category" if is_category else "number"), style)
+
+    def _of_kind(self, name: str, kind: str, style: str) -> Feature:
+        if kind in ("number", "category"):
+            return Feature(name, () if kind == "category" else None)
+        if kind == "text":
+            return Feature(
+                name, width=self.options.n_features or _DOCUMENTS, kind="text", words=self._words()
+            )
+        if kind == "date":
+            texts = [str(value) for value in self.samples.present(name)]
+            # decided once for all rows, and recorded: the rows of a day may not tell
+            style = style or date_style(texts)
+            return Feature(name, width=date_width(texts, style), kind="date", style=style)
+        if kind == "set":
+            return Feature(name, (), kind="set", style=style or "|")
+        return Feature(name, width=HASHED, kind="hash") if kind == "hash" else Feature(name, kind="marked")
+
+    def _words(self) -> Words:
+        given = {
+            name: value for name in Words.__struct_fields__ if (value := vars(self.read)[name]) is not None
+        }
+        return Words(**given)
+
+    def notices(self) -> tuple[str, ...]:
+        """Say which kinds were found, and how to overrule it."""
+        parts = [
+            f"{', '.join(map(_quoted, names))} {'is' if len(names) == 1 else 'are'} {_WHAT[kind]}"
+            for kind, names in self.found.items()
+            if kind in _WHAT
+        ]
+        notices = (
+            [f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"] if parts else []
+        )
+        notices += [id_notice(name) for name in self.found.get("id", ())]
+        if self.doubtful:
+            shown = ", ".join(map(_quoted, self.doubtful[:5])) + (", ..." if len(self.doubtful) > 5 else "")
+            notices.append(
+                f'no whole number occurs twice in the first rows of {shown}: "--kind NAME=id" if they are ids'
+            )
+        return tuple(notices)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def id_notice(name: str) -> str:
+    """Return the notice that a column is an id."""
+    return (
+        f'column "{name}" has another value in each row and is taken for an id, which is no feature; '
+        f'--kind "{name}=number" or "{name}=category" makes it one'
+    )
+
+
+def ordered(features: Iterable[Feature]) -> tuple[Feature, ...]:
+    """Return the features of a mixed table with numbers first and documents last; others as they are."""
+    # the order of other tables stays as it was in earlier versions
+    features = tuple(features)
+    if not any(feature.kind for feature in features):
+        return features
+    return tuple(sorted(features, key=lambda f: 0 if f.is_dense else 2 if f.kind == "text" else 1))
+
+
+# -- missing values --------------------------------------------------------------------------------------
+
+
+def imputed(
+    features: Sequence[Feature], read: TableColumns, options: IngestOptions, find: Any
+) -> tuple[Feature, ...]:
+    """Return the features with what their missing values become."""
+    by_column: dict[str, str] = {}
+    default = "median+indicator" if read.na is None and asks_for_choice(options) else ""
+    for entry in read.impute:
+        name, equals, strategy = entry.rpartition("=")
+        _check_strategy(strategy, entry)
+        if equals:
+            by_column[find("impute", name)] = strategy
+        else:
+            default = strategy
+    if read.impute and read.na is not None:
+        raise ParameterError(
+            "na and impute exclude each other: impute=constant:VALUE is a value with an indicator"
+        )
+    unknown = by_column.keys() - {feature.name for feature in features}
+    if unknown:
+        raise ParameterError(f'impute: column "{min(unknown)}" is not a feature')
+    return tuple(_imputed(f, by_column.get(f.name), default) for f in features)
+
+
+def _check_strategy(strategy: str, entry: str) -> None:
+    base = strategy.removesuffix("+indicator")
+    if base not in _STRATEGIES and not base.startswith("constant:"):
+        raise ParameterError(
+            f"impute is one of {', '.join(_STRATEGIES)}, constant:VALUE, of numbers maybe with +indicator behind it, "
+            f"or NAME= and one of them; not {entry!r}"
+        )
+
+
+def _imputed(feature: Feature, own: str | None, default: str) -> Feature:
+    strategy = default if own is None else own
+    if (
+        strategy in ("", "refuse")
+        or feature.indices
+        or not (feature.is_dense or feature.categories is not None)
+    ):
+        return feature
+    base = strategy.removesuffix("+indicator")
+    if feature.is_dense:
+        number = base.removeprefix("constant:")
+        if base == "category" or (number != base and not is_number(number)):
+            if own is not None:
+                raise ParameterError(f'impute: column "{feature.name}" has numbers; {own} is for categories')
+            return feature
+        return structs.replace(feature, impute=strategy)
+    if feature.kind == "set":  # has none of its values
+        return feature
+    if own is not None and base in ("median", "mean"):
+        raise ParameterError(f'impute: column "{feature.name}" has categories; {base} is for numbers')
+    # those that are missing are a category of their own, unless they become another one
+    return structs.replace(feature, impute=base if base not in ("median", "mean") else "category")

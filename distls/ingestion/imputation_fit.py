@@ -1,0 +1,172 @@
+"""Fit the transform ``impute`` on the training rows: medians, means, most frequent values, columns with gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.ingestion.request.source_plan import SourcePlan
+from distls.workers.ingestion.assemble_task import AssemblySpec
+from distls.workers.ingestion.formats.table_columns import TableOptions, first_columns
+from distls.workers.ingestion.imputation_task import (
+    DIGITS,
+    Digits,
+    column_digits,
+    column_gaps,
+    column_values,
+    number_of_bits,
+    value_counts,
+)
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+
+_TOGETHER = 256  # columns whose digits are counted at a time, 4 MB of counts
+_SHOWN = 10  # columns named in the notice
+Step = dict[str, Any]
+
+
+def impute_steps(plan: SourcePlan, has_gaps: bool) -> tuple[Step, ...]:
+    """Return the step that is to be fitted, none where no value is missing."""
+    read = plan.read
+    if not has_gaps or not isinstance(read, TableOptions) or not read.gaps:
+        return ()
+    # of categories the missing value is one already, unless it becomes another
+    starts = first_columns(read.features)
+    columns = zip(read.features, starts, strict=False)
+    return (
+        {
+            "name": "impute",
+            "strategies": [[at, f.size, f.name, f.impute, f.is_dense] for f, at in columns if f.impute],
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Imputed:
+    """The fitted step, its array and the notice of it."""
+
+    step: Step
+    fill: Doubles
+    notice: str
+
+
+@dataclass
+class ImputeFit:
+    """The passes over the training rows."""
+
+    spec: AssemblySpec
+    run: Callable[
+        [Any], Any
+    ]  # task of (spec, partitions) -> the results of all groups of partitions, in order
+    step: Step
+    fill: Doubles = field(init=False)
+    moved: list[list[int]] = field(default_factory=list)
+
+    def result(self) -> Imputed:
+        """Return what was fitted, from an earlier attempt if there was one."""
+        found = self.spec.staging.read_document("impute")
+        if found is None:
+            found = self._fitted()
+            self.spec.staging.write_document("impute", found)
+        return Imputed(found["step"], np.array(found["fill"]), found["notice"])
+
+    def _fitted(self) -> dict[str, Any]:
+        entries = self.step["strategies"]
+        numbers = [entry for entry in entries if entry[4]]
+        columns = np.array([start + k for start, size, *_ in numbers for k in range(size)], np.int64)
+        gaps, sums, counts, n_rows = reduce(_added, self.run(partial(column_gaps, columns)))
+        self.fill = np.zeros(self.spec.n_columns)
+        how = [entry[3] for entry in numbers for _ in range(entry[1])]
+        self._fill_numbers(columns, how, gaps, sums, n_rows)
+        for entry in entries:
+            if not entry[4] and entry[3] == "most_frequent":
+                self._move(entry, counts)
+        # only where training rows have gaps: elsewhere it would be zero; of a date, which lacks all its numbers at once, one indicator
+        first = {entry[0] for entry in numbers if entry[3].endswith("+indicator")}
+        marked = [int(c) for c, n in zip(columns, gaps, strict=True) if n and c in first]
+        step = {"name": "impute", "columns": self.spec.n_columns, "kept": self.spec.n_columns + len(marked)}
+        step |= {"indicators": marked, **({"moved": self.moved} if self.moved else {})}
+        return {
+            "step": step,
+            "fill": [*self.fill.tolist(), *(0.0 for _ in marked)],
+            "notice": _notice(numbers, dict(zip(columns.tolist(), gaps.tolist(), strict=True)), self.fill),
+        }
+
+    def _fill_numbers(
+        self, columns: Ints, how: Sequence[str], gaps: Ints, sums: Doubles, n_rows: int
+    ) -> None:
+        base = np.array([each.removesuffix("+indicator") for each in how], dtype=object)
+        known = n_rows - gaps
+        # a column without any value is filled with zeros
+        means = sums / np.maximum(known, 1)
+        for k, each in enumerate(base):
+            if each == "mean":
+                self.fill[columns[k]] = means[k]
+            elif each.startswith("constant:"):
+                self.fill[columns[k]] = float(each.removeprefix("constant:"))
+        places = np.flatnonzero((base == "median") & (known > 0))
+        for start in range(0, len(places), _TOGETHER):
+            some = places[start : start + _TOGETHER]
+            self.fill[columns[some]] = self._medians(columns[some], known[some])
+        places = np.flatnonzero((base == "most_frequent") & (known > 0))
+        if len(places):
+            values = reduce(_joined, self.run(partial(column_values, columns[places])))
+            for column, found in zip(columns[places], values, strict=True):
+                # of equally frequent ones the smallest
+                self.fill[column] = float(found[0][np.argmax(found[1])])
+
+    def _medians(self, columns: Ints, known: Ints) -> Doubles:
+        # the two values in the middle, of which an odd number of rows has one
+        # found digit by digit, of all columns at once: three passes however many rows there are
+        ranks = np.concatenate([(known - 1) // 2, known // 2])
+        both = np.concatenate([columns, columns])
+        prefixes = np.zeros(len(both), np.int64)
+        done: int = 0
+        for bits in DIGITS:
+            counts = self.run(partial(column_digits, Digits(both, prefixes, done, bits)))
+            ends = np.cumsum(reduce(np.add, counts), axis=1)
+            digits = (ends <= ranks[:, None]).sum(axis=1)
+            # the rank among the values that begin alike
+            before = np.take_along_axis(ends, np.maximum(digits - 1, 0)[:, None], axis=1)[:, 0]
+            ranks = ranks - np.where(digits > 0, before, 0)
+            prefixes = (prefixes << bits) | digits
+            done += bits
+        values = number_of_bits(prefixes.astype(np.uint32))
+        return (values[: len(columns)] + values[len(columns) :]) / 2.0
+
+    def _move(self, entry: Sequence[Any], counts: Ints) -> None:
+        """Note that the category of missing values, the first, becomes the most frequent one of the others."""
+        start, size = entry[:2]
+        if size > 1:
+            self.moved.append([start, start + 1 + int(np.argmax(counts[start + 1 : start + size]))])
+
+
+def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _joined(a: list[Any], b: list[Any]) -> list[Any]:
+    # counts are added: the order of the parts does not matter
+    return [
+        value_counts(np.concatenate([x[0], y[0]]), np.concatenate([x[1], y[1]]))
+        for x, y in zip(a, b, strict=True)
+    ]
+
+
+def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArray[Any]) -> str:
+    found = [(name, how, start) for start, _, name, how, _ in numbers if gaps[start]]
+    if not found:
+        return ""
+    shown = ", ".join(
+        f'"{name}" ({gaps[start]:,} rows: {how.removesuffix("+indicator").replace("constant:", "")} {fill[start]:.6g})'
+        for name, how, start in found[:_SHOWN]
+    )
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    marked = (
+        ", with a feature that says where" if any(how.endswith("+indicator") for _, how, _ in found) else ""
+    )
+    return f"missing values are filled in{marked}: {shown}{more}; --impute says otherwise"

@@ -1,0 +1,167 @@
+"""Values of mixed tables to features: dates, numbers as text, sets of categories, hashed categories, documents."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
+from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Dialect, Feature, Words, is_number
+from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.ingestion.records.messages import number_rule, quoted
+from distls.workers.ingestion.records.row_block import Csr
+
+Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
+
+_TIME = r"(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*(?:Z|UTC|[+-]\d{2}:?\d{2})?)?"
+_YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
+_YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
+# A number with marks: 1,234.5 or 12 % or $5 or (5), as accounts write what is negative.
+MARKED = re.compile(r"(?=.*[,%$€£¥'()])[-+(]?\s*[$€£¥]?\s*[-+]?\d[\d.,']*\s*[%$€£¥]?\s*\)?")
+_MARKS = re.compile(r"[\s%$€£¥'()]")
+_GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?|[^,]*")
+_DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
+
+
+# -- dates -----------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=2**17)
+def date_parts(text: str, style: str) -> tuple[float, ...] | None:
+    """Return the numbers of a date, as `DATE_PARTS` names them, None if it is none.
+
+    `style` is ``dmy`` or ``mdy``, of dates that begin with no year. Times are as they are written, in any zone.
+    """
+    found = _YEAR_FIRST.fullmatch(text.strip()) or _YEAR_LAST.fullmatch(text.strip())
+    if found is None:
+        return None
+    first, _, second, third, *clock = found.groups()
+    # from here on year, month, day
+    order = (first, second, third) if found.re is _YEAR_FIRST else (third, second, first)
+    if found.re is _YEAR_LAST and style == "mdy":
+        order = third, first, second
+    # two digits are those of 1969 to 2068, as POSIX has it
+    year = int(order[0]) + (0 if len(order[0]) == 4 else 1900 if int(order[0]) > 68 else 2000)
+    try:
+        day = datetime.date(year, int(order[1]), int(order[2]))
+    except ValueError:
+        return None
+    seconds = 3600.0 * int(clock[0] or 0) + 60.0 * int(clock[1] or 0) + float(clock[2] or 0)
+    # days from 2000: float32 then has minutes for two centuries
+    part = seconds / _DAY
+    days = day.toordinal() - datetime.date(2000, 1, 1).toordinal() + part
+    # of Python's own functions: those of arrays may round otherwise at another place of the array
+    turns = ((day.timetuple().tm_yday - 1 + part) / 365.25, (day.weekday() + part) / 7.0, part)
+    cycles = (f(2.0 * math.pi * turn) for turn in turns for f in (math.sin, math.cos))
+    return (days, *cycles)
+
+
+def date_style(texts: Iterable[str]) -> str:
+    """Return the order of day and month in dates: ``dmy`` if some number says so, or points are between them."""
+    matches = [found for text in texts if (found := _YEAR_LAST.fullmatch(text.strip()))]
+    if any(int(found.group(3)) > 12 for found in matches):
+        return "mdy"
+    day_first = any(int(found.group(1)) > 12 or found.group(2) != "/" for found in matches)
+    return "dmy" if day_first or not matches else "mdy"
+
+
+def date_width(texts: Iterable[str], style: str) -> int:
+    """Return the number of features of dates: those of the day are left out where no date has a time."""
+    # constant features would do no harm, but be shown with weights
+    timed = any((parts := date_parts(text, style)) and parts[0] != math.floor(parts[0]) for text in texts)
+    return len(DATE_PARTS) if timed else len(DATE_PARTS) - 2
+
+
+def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) -> Doubles:
+    """Return the numbers of dates, NaN where one is missing, shape (n_rows, width)."""
+    values = np.full((len(texts), feature.width), math.nan)
+    for row, text in enumerate(texts):
+        parts = None if text is None else date_parts(text, feature.style)
+        if parts is not None:
+            values[row] = parts[: feature.width]
+        elif text is not None:
+            fault(
+                row,
+                f"{quoted(text.encode())}: expected a date, as 2024-01-31 or 31.1.2024, maybe with a time",
+            )
+    return values
+
+
+# -- numbers ---------------------------------------------------------------------------------------------
+
+
+def unmarked(text: str, dialect: Dialect) -> str:
+    """Return a number without marks of thousands, percent and currency; an account's negative one with a sign."""
+    bare = _MARKS.sub("", text)
+    # with a decimal comma, points are between thousands, which `plain` knows
+    if dialect.decimal == "." and _GROUPED.fullmatch(bare):
+        bare = bare.replace(",", "")
+    return f"-{bare}" if text.strip().startswith("(") and not bare.startswith("-") else bare
+
+
+def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fault: Fault) -> Doubles:
+    """Return numbers that are written as text, as the kernel of separated text reads them; NaN if missing."""
+    values = np.full(len(texts), math.nan)
+    for row, text in enumerate(texts):
+        if text is None:
+            continue
+        plain = dialect.plain(unmarked(text, dialect) if marked else text)
+        if is_number(plain) or plain.lower().lstrip("+-") in ("inf", "infinity"):
+            values[row] = float(plain)
+        elif text.lower() in _TRUTHS:
+            values[row] = _TRUTHS[text.lower()]
+        else:
+            token = plain.encode("utf-8", "surrogateescape")
+            fault(row, f"{quoted(text.encode('utf-8', 'surrogateescape'))}: {number_rule(token, 'a value')}")
+    return values
+
+
+# -- sparse features -------------------------------------------------------------------------------------
+
+
+def document_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
+    """Return the hashed words of documents; one that is missing has none."""
+    # counts of words are small whole numbers, of which float32 keeps all
+    found = hashed_texts(_vectorizer(feature), [text or "" for text in texts], np.dtype(np.float64))
+    return found[0], found[1], found[2]
+
+
+@functools.lru_cache(maxsize=16)
+def _vectorizer(feature: Feature) -> Any:
+    words = feature.words or Words()
+    return Hashing(
+        feature.width, words.ngrams, words.analyzer, words.lowercase, words.alternate_sign, words.binary
+    ).vectorizer()
+
+
+def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
+    """Return an indicator of the hash of each value; a missing one is a value of its own."""
+    columns = hashed_values(["" if text is None else text for text in texts], feature.width)
+    return np.arange(len(texts) + 1), columns, np.ones(len(texts))
+
+
+def members(value: Any, mark: str) -> list[str]:
+    """Return the values of a set, which is a list or a text with marks between them."""
+    # sorted: features of a row are in the order of their columns
+    parts = (value or "").split(mark) if value is None or isinstance(value, str) else map(str, value)
+    return sorted({part.strip() for part in parts} - {""})
+
+
+def set_rows(sets: Sequence[Any], feature: Feature, unseen: Fault) -> Csr:
+    """Return the indicators of sets; values that are not known are none, and told to `unseen`."""
+    place = {name: k for k, name in enumerate(feature.categories or ())}
+    indptr, indices = [0], []
+    for row, value in enumerate(sets):
+        for member in members(value, feature.style):
+            if member in place:
+                indices.append(place[member])
+            else:
+                unseen(row, member)
+        indptr.append(len(indices))
+    return np.array(indptr, np.int64), np.array(indices, np.int64), np.ones(len(indices))

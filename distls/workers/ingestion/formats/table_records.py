@@ -1,0 +1,164 @@
+"""Records of mixed tables, in separated text or JSON lines, as the record batches that Parquet files have."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.document_records import Refused
+from distls.workers.ingestion.formats.document_tables import csv_rows
+from distls.workers.ingestion.formats.parquet_files import (
+    SAMPLED,
+    ParquetHead,
+    ParquetItem,
+    first_values,
+    kind_of_column,
+    load_arrow,
+    parquet_batches,
+)
+from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.parsing.array_types import Ints
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
+from distls.workers.ingestion.records.labels import is_encodable
+from distls.workers.ingestion.records.messages import CONVERT, quoted
+
+_CHUNK_ROWS = 2**14  # of text, whose fields are objects of Python
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# The 0-based line of a record, and its fields by name, or why it cannot be read.
+_Record = tuple[int, dict[str, Any] | Refused]
+
+
+class TableBatch(NamedTuple):
+    """Rows of a table."""
+
+    batch: Any  # of Arrow
+    lines: Ints | None  # of the rows; None: their numbers
+    faults: dict[int, str]  # rows that cannot be read, which lack all values, and why
+
+
+def table_batches(
+    item: ParquetItem | TextItem, options: TableOptions, names: list[str], n_rows: int
+) -> Iterator[TableBatch]:
+    """Yield the item's columns in batches of `n_rows` at most."""
+    if isinstance(item, ParquetItem):
+        yield from (TableBatch(batch, None, {}) for batch in parquet_batches(item, names, n_rows))
+        return
+    records = (_csv_records if options.source == "csv" else _json_records)(item, options, names)
+    while chunk := list(itertools.islice(records, min(n_rows, _CHUNK_ROWS))):
+        yield _batch_of(chunk, options, names, item.file.path)
+
+
+def _batch_of(chunk: Sequence[_Record], options: TableOptions, names: list[str], path: str) -> TableBatch:
+    # a row that cannot be read stays, without values, so that the others keep their numbers
+    faults = {row: str(record) for row, (_, record) in enumerate(chunk) if isinstance(record, Refused)}
+    fields: list[dict[str, Any]] = [{} if isinstance(record, Refused) else record for _, record in chunk]
+    arrow = load_arrow(path)
+    numbers = {f.name for f in options.features if f.is_dense and not f.kind} | {options.weight}
+    arrays = []
+    for name in names:
+        array = arrow_values([record.get(name) for record in fields], arrow)
+        if arrow.types.is_null(array.type):  # of a chunk without a value
+            array = array.cast(arrow.float64() if name in numbers else arrow.string())
+        arrays.append(array)
+    lines = np.array([line for line, _ in chunk], dtype=np.int64)
+    return TableBatch(arrow.RecordBatch.from_arrays(arrays, names=names), lines, faults)
+
+
+def arrow_values(values: list[Any], arrow: Any) -> Any:
+    """Return values as an Arrow array; those of several types as texts."""
+    try:
+        return arrow.array(values)
+    except (arrow.ArrowException, OverflowError, TypeError, ValueError):
+        texts = (v if v is None or isinstance(v, str) else json.dumps(v) for v in values)
+        return arrow.array(list(texts), arrow.string())
+
+
+# -- separated text --------------------------------------------------------------------------------------
+
+
+def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str]) -> Iterator[_Record]:
+    place = {name: options.columns.index(name) for name in names}
+    # blanks around a value are no part of it; in documents they may count, as characters
+    documents = {feature.name for feature in options.features if feature.kind == "text"}
+    for line, row in csv_rows(item, options.dialect, len(options.columns)):
+        if isinstance(row, Refused):
+            yield line, row
+            continue
+        fields = {name: row[c] if name in documents else row[c].strip() for name, c in place.items()}
+        wrong = next((name for name, text in fields.items() if not is_encodable(text)), None)
+        if wrong is not None:
+            shown = quoted(fields[wrong].encode("utf-8", "surrogateescape"))
+            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {CONVERT}')
+        else:
+            yield line, fields
+
+
+# -- JSON lines ------------------------------------------------------------------------------------------
+
+
+def _json_records(item: TextItem, options: TableOptions, names: Sequence[str]) -> Iterator[_Record]:
+    with damage_described(item.file), item.file.open() as file:
+        for line, raw in enumerate(_lines(file)):
+            if raw.strip():
+                yield line, json_record(raw)
+        # After the last row: what changed meanwhile is not one source.
+        item.file.check()
+
+
+def _lines(file: Any) -> Iterator[bytes]:
+    """Yield the lines of a file that is read as it comes, in pieces."""
+    rest = b""
+    while piece := file.read(2**20):
+        # what is behind the last line end goes on in the next piece
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    yield rest
+
+
+def json_record(raw: bytes) -> dict[str, Any] | Refused:
+    """Return the fields of a line, or why it has none."""
+    # deep nesting exhausts the stack of the parser
+    try:
+        record = json.loads(raw.removeprefix(_BYTE_ORDER_MARK))
+    except (ValueError, RecursionError):
+        return Refused(f"{quoted(raw)}: not a JSON object")
+    if not isinstance(record, dict):
+        return Refused(f"{quoted(raw)}: not a JSON object")
+    # half a pair of surrogates is written as an escape
+    if b"\\u" in raw and not is_encodable(json.dumps(record, ensure_ascii=False)):
+        return Refused(f"{quoted(raw)}: a lone surrogate, which is no character")
+    return record
+
+
+def first_records(file: SourceFile) -> list[dict[str, Any]]:
+    """Return the first records of a file that can be read."""
+    with damage_described(file), file.open() as opened:
+        lines = (raw for raw in _lines(opened) if raw.strip())
+        found = map(json_record, itertools.islice(lines, SAMPLED))
+        return [record for record in found if isinstance(record, dict)]
+
+
+def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
+    """Return the columns of records as those of a Parquet file; raise BadInputError without any."""
+    if not records:
+        raise BadInputError(f"{path}: no JSON object on its first lines")
+    arrow = load_arrow(path)
+    names = dict.fromkeys(itertools.chain.from_iterable(records))
+    # a field that a record lacks is a missing value
+    columns = [arrow_values([record.get(name) for record in records], arrow) for name in names]
+    # a column without a value so far may have numbers
+    columns = [c.cast(arrow.float64()) if arrow.types.is_null(c.type) else c for c in columns]
+    table = arrow.table(columns, names=list(names))
+    kinds = {column.name: kind_of_column(arrow.types, column.type) for column in table.schema}
+    # of lists of numbers, all of which are as long as the first that is there
+    lengths = {
+        name: next((len(r[name]) for r in records if r.get(name)), 0)
+        for name in names
+        if kinds[name] == "list"
+    }
+    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow))

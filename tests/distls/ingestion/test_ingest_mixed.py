@@ -1,0 +1,179 @@
+"""Mixed tables: kinds of columns, what they become, and missing values."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distls
+from distls.ingestion.ingest import ingest
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import BadInputError, ParameterError
+from distls.testing.formats import read_all
+from distls.workers.ingestion.formats.mixed_columns import date_parts, date_style
+
+pytest.importorskip("pyarrow")
+N = 120
+OPTIONS = {"label_column": "y", "shuffle": False}
+
+
+def frame(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    words = np.array(["the", "rain", "fell", "on", "this", "long", "and", "quiet", "road", "again"])
+    return pd.DataFrame(
+        {
+            "user_id": rng.permutation(1000)[:n],
+            "x": np.where(rng.random(n) < 0.2, np.nan, np.round(rng.normal(5, 2, n), 2)),
+            "when": (np.datetime64("2020-01-01") + rng.integers(0, 900, n)).astype(str),
+            "city": [["Ulm", "Bonn", "Kiel"][k] for k in rng.integers(0, 3, n)],
+            "tags": ["|".join(rng.choice(["a", "b", "c"], 2, False)) for _ in range(n)],
+            "note": [" ".join(rng.choice(words, 6)) + f" n{k}" for k in range(n)],
+            "y": rng.integers(0, 2, n),
+        }
+    )
+
+
+def read(source, folder, **options):
+    report = ingest(source, folder, **{**OPTIONS, **options})
+    data = open_dataset(folder)
+    names = data.feature_names()
+    x = read_all(data)[0]
+    return report, {name: x[:, k] for k, name in enumerate(names)}, data
+
+
+def csv_of(table, folder, name="a.csv"):
+    table.to_csv(folder / name, index=False)
+    return folder / name
+
+
+def test_each_kind_has_its_features(tmp_path):
+    table = frame()
+    report, found, data = read(csv_of(table, tmp_path), tmp_path / "d", impute="median+indicator")
+    assert any('"when" is dates; "tags" is sets; "note" is documents' in notice for notice in report.notices)
+    assert any('"user_id" has another value in each row' in notice for notice in report.notices)
+    assert [*found][:7] == [
+        "x",
+        "when[days]",
+        *(f"when[{p} {f}]" for p in ("year", "week") for f in ("sin", "cos")),
+        "city=Bonn",
+    ]
+    assert not any(name.startswith("user_id") for name in found)
+    days = (pd.to_datetime(table["when"]) - pd.Timestamp("2000-01-01")).dt.days
+    assert np.array_equal(found["when[days]"], days.astype(np.float32))
+    assert np.array_equal(found["tags=a"], table["tags"].str.contains("a").astype(np.float32))
+    # the words of all documents, by their hashes
+    total = sum(column.sum() for name, column in found.items() if name.startswith("note"))
+    assert total == sum(len(set(note.split())) > 0 and len(note.split()) for note in table["note"])
+    filled = table["x"].fillna(np.float32(table["x"].median()))
+    assert np.array_equal(found["x"], filled.astype(np.float32))
+    assert np.array_equal(found["x[missing]"], table["x"].isna().astype(np.float32))
+    assert data.meta.source["recipe"]["id_column"] == "user_id"
+
+
+def test_every_source_gives_the_same_rows(tmp_path):
+    table = frame()
+    table["tags"] = [value.split("|") for value in table["tags"]]
+    expected = read(table, tmp_path / "frame", transform="auto")[2]
+    table.to_parquet(tmp_path / "a.parquet", index=False)
+    lines = (
+        json.dumps({n: None if v != v else v for n, v in row.items()}) for row in table.to_dict("records")
+    )
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    joined = table.assign(tags=["|".join(value) for value in table["tags"]], note=table["note"] + "\nend")
+    for name, source in (("p", tmp_path / "a.parquet"), ("j", tmp_path / "a.jsonl")):
+        data = read(source, tmp_path / name, transform="auto")[2]
+        assert np.array_equal(read_all(data)[0], read_all(expected)[0])
+    # a quoted field may have line breaks
+    assert read(csv_of(joined, tmp_path), tmp_path / "c", transform="auto")[2].meta.n_rows == N
+
+
+@pytest.mark.parametrize("strategy", ["median", "mean", "most_frequent", "constant:7"])
+def test_missing_numbers_become_what_is_asked(tmp_path, strategy, monkeypatch):
+    values = np.round(np.random.default_rng(1).normal(0, 3, 201), 1)
+    values[::7] = np.nan
+    table = pd.DataFrame({"a": values, "b": np.arange(201.0) / 8, "y": np.arange(201) % 2})
+    known = values[~np.isnan(values)].astype(np.float32)
+    counted, counts = np.unique(known, return_counts=True)
+    wanted = {
+        "median": np.median(known), "mean": known.mean(dtype=float), "most_frequent": counted[counts.argmax()],
+        "constant:7": 7.0,
+    }[strategy]  # fmt: skip
+    for name, source in (("csv", csv_of(table, tmp_path)), ("frame", table)):
+        report, found, _ = read(source, tmp_path / name, impute=strategy)
+        assert np.allclose(found["a"][::7], np.float32(wanted), rtol=1e-6, atol=0)
+        assert [*found] == ["a", "b"]
+        assert any('"a" (29 rows' in notice for notice in report.notices)
+
+
+def test_missing_categories_are_one_of_their_own_or_another(tmp_path):
+    table = pd.DataFrame({"c": ["u", None, "v", "u", None, "u"] * 4, "y": [0, 1] * 12})
+    path = csv_of(table, tmp_path)
+    found = read(path, tmp_path / "own", impute="category")[1]
+    assert [*found] == ["c=", "c=u", "c=v"]
+    assert found["c="].sum() == 8
+    found = read(path, tmp_path / "often", impute={"c": "most_frequent"})[1]
+    assert found["c=u"].sum() == 20
+    assert found["c="].sum() == 0
+    assert read(path, tmp_path / "const", impute="constant:w")[1]["c=w"].sum() == 8
+    with pytest.raises(BadInputError, match="missing"):
+        ingest(path, tmp_path / "refused", **OPTIONS)
+
+
+def test_a_model_imputes_what_it_is_given(tmp_path):
+    table = frame()
+    distls.train(
+        csv_of(table, tmp_path), tmp_path / "m", label_column="y", method="gls", params={"alpha": 0.1},
+        notify=lambda _: None,
+    )  # fmt: skip
+    model = distls.load_model(tmp_path / "m")
+    rows = table.drop(columns="y").iloc[:5]
+    expected = model.predict_proba(rows)
+    median = float(np.median(table["x"].dropna().astype(np.float32)))
+    known = rows.assign(x=median)
+    assert not np.array_equal(model.predict_proba(known), expected)  # it knows where a value was missing
+    assert np.array_equal(model.predict_proba(rows[rows.columns[::-1]]), expected)
+    assert np.array_equal(model.predict_proba(rows.to_dict("records")), expected)
+    with pytest.raises(ParameterError, match="missing values that are imputed"):
+        distls.export(tmp_path / "m", tmp_path / "m.onnx", to="onnx")
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [("2000-01-02", 1.0), ("2.1.2000", 1.0), ("1/2/2000", 1.0), ("2000-01-02T12:00:00Z", 1.5)],
+)
+def test_dates_as_they_are_written(text, days):
+    assert date_parts(text, date_style([text]))[0] == days
+
+
+def test_what_is_no_date_is_named_with_its_line(tmp_path):
+    table = frame(600)
+    table.loc[550, "when"] = "soon"
+    with pytest.raises(BadInputError, match=r'a.csv:552: column "when": "soon": expected a date'):
+        ingest(csv_of(table, tmp_path), tmp_path / "d", **OPTIONS, impute="median")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"kind": "x=colour"}, "kind is NAME=KIND"),
+        ({"kind": "z=text"}, 'kind: .* no column "z"'),
+        ({"impute": "x=guess"}, "impute is one of median"),
+        ({"impute": "note2=mean"}, 'no column "note2"'),
+        ({"impute": {"city": "mean"}}, "has categories"),
+        ({"impute": "median", "na": 0}, "exclude each other"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, options, match):
+    with pytest.raises(ParameterError, match=match):
+        ingest(csv_of(frame(), tmp_path), tmp_path / "d", **OPTIONS, **options)
+
+
+def test_declared_kinds_win(tmp_path):
+    kinds = {"user_id": "number", "when": "category", "note": "ignore", "tags": "category"}
+    _, found, _ = read(csv_of(frame(), tmp_path), tmp_path / "d", kind=kinds, impute="median")
+    assert "user_id" in found
+    assert not any(name.startswith("note") for name in found)
+    assert any(name.startswith("when=2020") for name in found)

@@ -1,0 +1,109 @@
+"""Any table: what pandas reads is what is read, and a model predicts alike from every file of the same rows."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_property_helpers import csv_of, json_of, tables
+
+import distls
+from distls.ingestion.ingest import ingest
+from distls.storage.dataset.dataset import open_dataset
+from distls.testing.formats import read_all
+
+pytest.importorskip("pyarrow")
+few = settings(max_examples=3, deadline=None, derandomize=True, database=None)
+many = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+WRITTEN = {
+    "separator": st.sampled_from(",;\t|"),
+    "quoting": st.sampled_from((csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)),
+    "na": st.sampled_from(("", "NA", "null", "nan")),
+    "encoding": st.sampled_from(("utf-8", "utf-8-sig")),
+}
+
+
+def rows_of(source, folder, name, **options):
+    """Return rows and names of the features that a source is read into, in its order."""
+    ingest(source, folder / name, label_column="y", shuffle=False, transform="auto", **options)
+    data = open_dataset(folder / name)
+    return read_all(data)[0], data.feature_names()
+
+
+def equal(a, b):
+    return a[1] == b[1] and a[0].shape == b[0].shape and np.array_equal(a[0], b[0])
+
+
+def check_reading(frame, written):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "a.csv").write_bytes(csv_of(frame, **written))
+        frame = pd.read_csv(folder / "a.csv", sep=written["separator"], encoding="utf-8-sig")
+        frame.to_parquet(folder / "a.parquet", index=False)
+        expected = rows_of(frame, folder, "frame")
+        assert equal(rows_of(folder / "a.csv", folder, "csv"), expected)
+        assert equal(rows_of(folder / "a.parquet", folder, "parquet"), expected)
+        # numbers, where there is nothing else, are those of pandas
+        if all(c.startswith(("y", "number")) for c in frame.columns):
+            ingest(folder / "a.csv", folder / "plain", label_column="y", shuffle=False)
+            plain = read_all(open_dataset(folder / "plain"))[0]
+            assert np.array_equal(plain, frame.drop(columns="y").to_numpy(np.float32))
+
+
+@few
+@given(tables(), st.fixed_dictionaries(WRITTEN))
+def test_a_table_is_read_as_pandas_reads_it(frame, written):
+    check_reading(frame, written)
+
+
+@pytest.mark.slow
+@many
+@given(tables(), st.fixed_dictionaries(WRITTEN))
+def test_any_table_is_read_as_pandas_reads_it(frame, written):
+    check_reading(frame, written)
+
+
+def check_predictions(frame, order, written):
+    with tempfile.TemporaryDirectory() as name:
+        folder, new = Path(name), frame.drop(columns="y")
+        (folder / "train.csv").write_bytes(csv_of(frame))
+        distls.train(
+            folder / "train.csv", folder / "m", method="sgd", passes=1, notify=lambda _: None,
+            params={"loss": "log", "alpha": 0.1}, target="class",
+        )  # fmt: skip
+        shuffled = new[[new.columns[k] for k in order if k < len(new.columns)]].assign(more="x")
+        (folder / "a.csv").write_bytes(csv_of(shuffled, **written))
+        (folder / "a.jsonl").write_bytes(json_of(new))
+        new.to_parquet(folder / "a.parquet", index=False)
+        model = distls.load_model(folder / "m")
+        expected = model.predict_proba(new)
+        records = [{n: None if v != v else v for n, v in row.items()} for row in new.to_dict("records")]
+        assert np.array_equal(model.predict_proba(records), expected)
+        assert np.array_equal(model.predict_proba(new[7:8]), expected[7:8])
+        files = []
+        for source in (new, folder / "a.csv", folder / "a.jsonl", folder / "a.parquet"):
+            out = folder / f"{len(files)}.csv"
+            distls.predict(
+                folder / "m", source, out, proba=True, unknown_features="ignore", notify=lambda _: None
+            )
+            files.append(out.read_text())
+        assert len({*files}) == 1
+
+
+@few
+@given(tables(), st.permutations(range(5)), st.fixed_dictionaries(WRITTEN))
+def test_a_model_predicts_alike_from_every_file(frame, order, written):
+    check_predictions(frame, order, written)
+
+
+@pytest.mark.slow
+@many
+@given(tables(), st.permutations(range(5)), st.fixed_dictionaries(WRITTEN))
+def test_any_model_predicts_alike_from_every_file(frame, order, written):
+    check_predictions(frame, order, written)

@@ -1,0 +1,66 @@
+"""Tables drawn by Hypothesis, and their files in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pandas as pd
+from hypothesis import strategies as st
+
+WORDS = ("red", "green", "dark blue", "ja, nein", 'a "b"', "ä", "ß;t")
+TEXTS = (
+    "a long and lovely day",
+    "rain fell all the day",
+    "the night was long and dark",
+    "nothing more to say here",
+)
+N_ROWS = 40
+
+
+@st.composite
+def tables(draw):
+    """Return a frame of N_ROWS rows with labels in ``y``, and at least one other column of some kind."""
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    columns = {"y": np.arange(N_ROWS) % 2}
+    kinds = draw(
+        st.lists(
+            st.sampled_from(["number", "gaps", "category", "text", "date", "set"]), min_size=1, max_size=5
+        )
+    )
+    for k, kind in enumerate(kinds):
+        columns[f"{kind}{k}"] = _column(kind, rng)
+    return pd.DataFrame(columns)
+
+
+def _column(kind, rng):
+    if kind in ("number", "gaps"):
+        values = np.round(rng.normal(0, 10.0 ** rng.integers(0, 4), N_ROWS), 3)
+        values[rng.random(N_ROWS) < (0.3 if kind == "gaps" else 0)] = np.nan
+        return values
+    if kind == "category":
+        return pd.Series([WORDS[k] for k in rng.integers(0, 3, N_ROWS)], dtype=object)
+    if kind == "text":
+        return pd.Series([f"{TEXTS[k % 4]} word{k}" for k in rng.permutation(N_ROWS)], dtype=object)
+    if kind == "date":
+        days = np.datetime64("2020-01-01") + rng.integers(0, 900, N_ROWS)
+        return pd.Series(days.astype(str), dtype=object)
+    return pd.Series(
+        ["|".join(sorted(rng.choice(["a", "b", "c"], 2, False))) for _ in range(N_ROWS)], dtype=object
+    )
+
+
+def csv_of(frame, separator=",", quoting=csv.QUOTE_MINIMAL, header=True, na="", encoding="utf-8"):
+    """Return the bytes of a frame as separated text."""
+    out = io.StringIO()
+    frame.to_csv(out, sep=separator, quoting=quoting, header=header, na_rep=na, index=False)
+    return out.getvalue().encode(encoding)
+
+
+def json_of(frame):
+    """Return the bytes of a frame as JSON lines."""
+    rows = ({n: None if v != v else v for n, v in row.items()} for row in frame.to_dict("records"))
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
