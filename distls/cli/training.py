@@ -56,6 +56,11 @@ def methods(method: str | None) -> None:
             f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.continuous.items()
         )
         lines += [f"on continuous targets (regression), unless the first is given: {defaults}", ""]
+    if chosen.published:
+        printed = ", ".join(
+            f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.published.items()
+        )
+        lines += [f"as printed in the paper, by --as-published: {printed}", ""]
     for parameter in chosen.parameters:
         default = "" if parameter.default is None else f" [{parameter.default}]"
         lines.append(f"  {parameter.name:14} {parameter.description}{default}")

@@ -18,6 +18,7 @@ from distls.methods.parameters import (
 from distls.methods.requirements import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
     DIVIDING_ALPHA,
+    DRAWS,
     LANES_AND_ROWS,
     NO_PAPER_INTERCEPT,
     ONE_LANE,
@@ -39,6 +40,14 @@ _CSGD_PAPER = (
 _SQUARED = {"loss": default_losses.OF_NUMBERS, "fit_intercept": True}
 # labels that few rows have need an intercept
 _LABELS = {"loss": default_losses.OF_LABELS, "fit_intercept": True}
+
+
+# What the papers' boxes have in common: one chain of steps, over rows drawn one by one from all, or over the rows as
+# they are stored, which was in random order; and the constant feature of the constrained SGD paper.
+_DRAWN = {"lanes": 1, "shuffle": DRAWS}
+_MCID_BOX = {**_DRAWN, "average": "none", "t0": 0.0, "fit_intercept": False}
+_QN_BOX = {"lanes": 1, "shuffle": False, "trial": "same-rows", "fit_intercept": False}
+_CSGD_BOX = {**_DRAWN, "fit_intercept": True}
 
 
 def _only(loss: str) -> Parameter:
@@ -69,6 +78,7 @@ def _one_versus_rest(name: str, summary: str, loss: str) -> Method:
         parameters=_mcid(_only(loss)),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class", "multilabel"),
+        published=_MCID_BOX,
     )
 
 
@@ -122,6 +132,14 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
             None,
             number(above=0.0),
             "offset added to t in the step size; default: chosen by trial on a sample of rows",
+        ),
+        Parameter(
+            "trial",
+            None,
+            one_of("same-rows"),
+            "same-rows: values of t0 are judged on the tenth of the rows they are tried on (the paper); default: on "
+            "as many others",
+            optional=True,
         ),
         NO_PAPER_INTERCEPT,
         *LANES_AND_ROWS,
@@ -203,6 +221,15 @@ _FOBOS = (
         number(above=0.0),
         "step sizes are eta0/sqrt(t); default: chosen by trial on some rows, validated on others",
     ),
+    Parameter(
+        "trial",
+        None,
+        one_of("decades"),
+        "decades: eta0 from 1e-3, 1e-2, ..., 1e3, as in the paper of bcd; default: seven powers of 4 about the inverse "
+        "of "
+        "a mean row's curvature",
+        optional=True,
+    ),
     FIT_INTERCEPT,
     *LANES_AND_ROWS,
 )
@@ -222,6 +249,7 @@ STOCHASTIC_METHODS = (
         ),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
+        published=_MCID_BOX,
     ),
     _one_versus_rest(
         "ovr-pegasos",
@@ -260,6 +288,7 @@ STOCHASTIC_METHODS = (
         parameters=_scheduled(),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
+        published=_QN_BOX,
     ),
     _stochastic(
         name="sgdqn",
@@ -276,6 +305,7 @@ STOCHASTIC_METHODS = (
         ),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
+        published={**_QN_BOX, "diagonal": "paper"},
     ),
     _stochastic(
         name="csgd",
@@ -284,6 +314,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("two-phase", "running"),
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
+        published={**_CSGD_BOX, "schedule": "two-phase", "center": "running"},
     ),
     _stochastic(
         name="ncsgd",
@@ -292,6 +323,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("sqrt", "running"),
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
+        published={**_CSGD_BOX, "schedule": "sqrt", "center": "running"},
     ),
     _stochastic(
         name="adaline",
@@ -300,6 +332,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("constant", None),
         steps="distls.workers.stochastic.sgd:adaline_steps",
         targets=("class",),
+        published={**_CSGD_BOX, "schedule": "constant"},
     ),
     _stochastic(
         name="c-adaline",
@@ -308,6 +341,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("sqrt", "running"),
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class",),
+        published={**_CSGD_BOX, "schedule": "sqrt", "center": "running"},
     ),
     _stochastic(
         name="rls",
@@ -316,6 +350,7 @@ STOCHASTIC_METHODS = (
         parameters=_RLS,
         steps="distls.workers.stochastic.second_order.rls:rls_steps",
         targets=("class", "continuous"),
+        published=_CSGD_BOX,
     ),
     _stochastic(
         name="olbfgs",
@@ -324,6 +359,7 @@ STOCHASTIC_METHODS = (
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
+        published={"lanes": 1, "shuffle": False, "rank": 10, "fit_intercept": False},
         continuous=_SQUARED,
     ),
 )
@@ -336,4 +372,5 @@ FOBOS = _stochastic(
     parameters=_FOBOS,
     steps="distls.workers.stochastic.fobos:fobos_steps",
     targets=("class",),
+    published={**_DRAWN, "penalty": SPARSE_PENALTY, "trial": "decades", "fit_intercept": False},
 )

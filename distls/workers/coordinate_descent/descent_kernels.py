@@ -59,6 +59,8 @@ class Step(NamedTuple):
     rho: float  # `l1_ratio`
     scale: float  # 1 / sum_i s_i
     constant: bool  # L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun)
+    loose: float = 1.0  # K_j over the sharp one
+    printed: bool = False  # the violation is that of Eq. 9 where W_j != 0 too
 
 
 class Totals(NamedTuple):
@@ -211,6 +213,14 @@ def _stays_zero(penalty, v, step, d, idle, j, below):
     return stays
 
 
+@elementwise_helper
+def _violation(moves, w, g, step):
+    """Return how far a block is from its optimum: L_j |W_j* - W_j|, or as printed the difference of norms of Eq. 9."""
+    if step.printed and not _is_zero(w):
+        return abs(step.scale * _norm(g) - step.alpha)
+    return moves
+
+
 @elementwise
 def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, below):
     """Do one coordinate pass over the columns `order` of a shard, updating w, z and `totals` in place.
@@ -240,7 +250,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
             if _stays_zero(penalty, v, step, d[:k], idle, j, below):
                 continue
         if step.constant:
-            lipschitz = _constant(loss, indices, data, start, stop, k, weight)
+            lipschitz = _constant(loss, indices, data, start, stop, k, weight) * step.loose
         else:
             lipschitz = _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch)
         lipschitz = max(lipschitz, _EPSILON / step.scale)
@@ -250,10 +260,11 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
         row_prox(penalty, v, step.alpha / (step.scale * lipschitz), step.rho, d[:k])
         for r in range(k):
             d[r] -= w[j, r]
-        violation = step.scale * lipschitz * _norm(d[:k])
+        moves = step.scale * lipschitz * _norm(d[:k])
+        violation = _violation(moves, w[j], g[:k], step)
         totals[_T.violation] += violation
         totals[_T.largest] = max(totals[_T.largest], violation)
-        if violation > 0.0:
+        if moves > 0.0:
             _search(
                 loss, penalty, step, indices, data, start, stop, z, y, weight, w[j], g, d, part, scratch, totals
             )  # fmt: skip

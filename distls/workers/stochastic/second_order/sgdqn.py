@@ -385,7 +385,7 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
         Candidate({"t0": t0}, replace(update, t0=t0), replace(update, t0=shared))
         for t0, shared in starts.items()
     )
-    return StepChoice(update, tuple(candidates))
+    return StepChoice(update, tuple(candidates), params.get("trial") == "same-rows")
 
 
 def _metric(stats: ProblemStats, params: dict[str, Any]) -> str:
