@@ -152,7 +152,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         ALPHA,
         *own,
         _RULES(
-            description="paper: L of a line search is doubled if a step fails; of fista it never falls, and momentum is "
+            description="paper: L of a line search is doubled if a step fails; of fista it never falls and momentum is "
             "never dropped; of sparsa it is within 1e-30 and 1e30; default: see docs/notation.md"
         ),
         _tau(1e-3),

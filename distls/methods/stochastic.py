@@ -298,14 +298,16 @@ STOCHASTIC_METHODS = (
             Parameter(
                 "diagonal",
                 None,
-                one_of("gauss-newton", "secant", "paper"),
-                "estimate of the metric: second derivatives, secants at new rows, or the paper's as printed; default "
-                "gauss-newton; with loss=hinge, which has no second derivatives, secant",
+                one_of("capped", "gauss-newton", "secant", "paper"),
+                "estimate of the metric: sums of second derivatives up to a cap, from where steps are those of "
+                "svmsgd2, or without end; secants at new rows (the authors' erratum of 2010); or the paper's as "
+                "printed; default capped; with loss=hinge, which has no second derivatives, secant",
             )
         ),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
         published={**_QN_BOX, "diagonal": "paper"},
+        version=2,  # capped by default
     ),
     _stochastic(
         name="csgd",

@@ -66,7 +66,7 @@ def _backtracked(a: Array, y: Array, w: Array, g: Array, delta: Array, change: A
 def descent(
     x: Array, y: Array, m: int, alpha: float, order: Callable[[int], Sequence[int]], step: str, passes: int
 ) -> tuple[Array, list[float]]:
-    """Algorithm 1; return W and Eq. 10's ratio of each outer iteration: of sums, or of maxima where blocks are drawn."""
+    """Algorithm 1; return W and Eq. 10's ratios, of sums or, where blocks are drawn, of maxima."""
     w, a, size = np.zeros((x.shape[1], m)), np.ones((len(x), m)), sum if step == "line-search" else max
     found = [size(outer_iteration(x, y, w, a, alpha, order(k), step)) for k in range(passes)]
     return w, [each / found[0] for each in found]

@@ -14,7 +14,12 @@ D is the diagonal of the metric, over tau:
 - SECANT: ``1 / (alpha tau + C_jc)``. The row after each dense update sees the displacement since the last such row,
   delta: C grows by skip times ``s_t dl_c x_tj / delta_jc``, dl the change of the row's gradient, within [0, 99 alpha].
 - GAUSS_NEWTON: the same form, C growing at each row by the diagonal of its Hessian, ``s_t h_c x_tj^2``, h the second
-  derivative of the loss in the score.
+  derivative of the loss in the score; as CAPPED, the default, up to `most`, or as many times what a row adds: from then
+  on a feature has the steps of SVMSGD2 started at C / alpha. Without a cap steps get too short in flat directions
+  where axes are rotated, so that the diagonal says nothing of them.
+
+SECANT is the corrected algorithm of the authors' erratum (Bordes, Bottou, Gallinari, Chang, Smith 2010, SGDQN is Less
+Careful than Expected), which says what is wrong with PAPER's diagonal.
 
 In the last two, ``alpha tau + C`` is the accumulated curvature: tau times its mean, so that D is the inverse of the
 mean curvature over tau as in Equation 2. An intercept, which the paper has not, is not penalised and has MCID's steps.
@@ -50,13 +55,15 @@ from distls.workers.losses.row_functions import add_row_gradient, code_of, row_c
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
-METRICS = {"none": 0, "paper": 1, "secant": 2, "gauss-newton": 3}
+METRICS = {"none": 0, "paper": 1, "secant": 2, "gauss-newton": 3, "capped": 3}
 _NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
     METRICS[name] for name in ("none", "paper", "secant", "gauss-newton")
 )
 
 _LEAST_B = 1e-2  # times 1/alpha: Figure 2, line 8
 _MOST_CURVATURE = 99.0  # times alpha
+# of CAPPED, in mean |x|^2, or in what a row adds (benchmarks/papers/sgd_qn_default.py)
+_MOST_ROWS = 30.0
 _ROWS_AHEAD = 8  # rows between prefetch and use
 
 
@@ -68,20 +75,36 @@ class SgdqnSettings(NamedTuple):
     skip: int  # >= 1
     metric: int  # a value of `METRICS`
     fit_intercept: bool
+    most: float  # that C may grow to: infinity but for CAPPED
     loss: Loss  # with a `row_curvature`, and a gradient that is not a pair
 
 
 def sgdqn_settings(
-    loss: Loss, alpha: float, t0: float, skip: int, *, metric: str = "none", fit_intercept: bool = False
+    loss: Loss,
+    alpha: float,
+    t0: float,
+    skip: int,
+    *,
+    metric: str = "none",
+    fit_intercept: bool = False,
+    most: float = math.inf,
 ) -> SgdqnSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not alpha > 0 or not t0 > 0 or skip < 1:
         raise ValueError(f"need alpha > 0, t0 > 0, skip >= 1: got {alpha}, {t0}, {skip}")
-    return SgdqnSettings(float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), loss)
+    numbers = float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), float(most)
+    return SgdqnSettings(*numbers, loss)
 
 
 @helper
-def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
+def _grown(curvature, added, most, rows):
+    """Return C after a row that adds to it, within its cap."""
+    # a cap below what rows of a rare feature with large values add would make its steps unstable
+    return min(curvature + added, max(curvature, max(most, rows * added)))
+
+
+@helper
+def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal, most):
     """Take the row's step in the metric; Gauss-Newton's adds the row's curvature first (factor is -s_t)."""
     k, kind, length = len(g), w.dtype.type, len(columns)
     # Without a metric the step is the plain one.
@@ -90,7 +113,7 @@ def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
         return
     if metric == _GAUSS_NEWTON:
         # The row's own curvature first: the step is then safe even for the first row of a feature.
-        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal)
+        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal, most)
     for c in range(k):
         if g[c] != 0.0:  # true of a NaN too, which must reach the weights
             step, floor, one = kind(factor) * g[c], kind(alpha * tau), kind(1.0)
@@ -126,11 +149,12 @@ def _add_row_times(rows, i, step, diagonal, w):
 
 
 @helper
-def _add_row_over(rows, i, step, grow, floor, diagonal, w):
+def _add_row_over(rows, i, step, grow, floor, diagonal, w, most):
     start, stop = places(rows, i)
+    many = w.dtype.type(_MOST_ROWS)
     for p in range(start, stop):
         j, x = column_of(rows, p), w.dtype.type(value_of(rows, i, p))
-        curvature = diagonal[j] + grow * x * x
+        curvature = _grown(diagonal[j], grow * x * x, most, many)
         diagonal[j] = curvature
         w[j] += step * x / (floor + curvature)
 
@@ -158,15 +182,16 @@ def _decay(w, diagonal, tau, settings):
 
 
 @helper
-def _learn_gauss_newton(columns, values, weight, h, diagonal):
+def _learn_gauss_newton(columns, values, weight, h, diagonal, most):
     """Let C grow by the diagonal of the row's Hessian."""
     # Most outputs of a row have no curvature under hinges.
     for c in range(len(h)):
         if h[c] > 0.0:
-            grow = weight * h[c]
+            grow, many = weight * h[c], h.dtype.type(_MOST_ROWS)
             for p in range(len(columns)):
                 x = h.dtype.type(values[p])
-                diagonal[np.intp(columns[p]), c] += grow * x * x
+                j = np.intp(columns[p])
+                diagonal[j, c] = _grown(diagonal[j, c], grow * x * x, most, many)
 
 
 @helper
@@ -251,7 +276,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     errors : rows whose class did not have the highest score then; 0 for numbers
     """
     check_widths(w, b)
-    metric, alpha, skip = settings.metric, settings.alpha, settings.skip
+    metric, alpha, skip, most = settings.metric, settings.alpha, settings.skip, w.dtype.type(settings.most)
     if (metric != _NONE and diagonal.shape != w.shape) or (metric == _SECANT and previous.shape != w.shape):
         raise ValueError("the metric needs a number for every weight")
     k, n, t = len(b), len(order), clock[0]
@@ -300,9 +325,11 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
                 elif metric == _PAPER:
                     _add_row_times(rows, i, step / kind(tau), every_diagonal, every)
                 else:
-                    _add_row_over(rows, i, step, grow, floor, every_diagonal, every)
+                    _add_row_over(rows, i, step, grow, floor, every_diagonal, every, most)
             else:
-                _row_step(indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal)
+                _row_step(
+                    indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal, most
+                )
             if settings.fit_intercept:  # MCID's steps: 1/(alpha tau) alone would throw it to 1/alpha at first
                 add_row_gradient(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), runner_up, label, g, b)
         if learning and metric == _PAPER:
@@ -338,6 +365,7 @@ class SgdqnUpdate(Update):
     t0: float = 1.0
     skip: int = 16
     metric: str = "none"  # one of `METRICS`
+    most: float = math.inf  # that C may grow to
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the diagonal, without rows if the metric has none."""
@@ -349,7 +377,8 @@ class SgdqnUpdate(Update):
         """Return the learner of a lane that has taken `time` steps."""
         own = tuple(array.copy() for array in arrays)
         settings = sgdqn_settings(
-            self.row_loss, self.alpha, self.t0, self.skip, metric=self.metric, fit_intercept=self.fit_intercept
+            self.row_loss, self.alpha, self.t0, self.skip, metric=self.metric,
+            fit_intercept=self.fit_intercept, most=self.most,
         )  # fmt: skip
         previous = own[0].copy() if self.metric == "secant" else own[0][:0]
         clock = np.array([float(time)])
@@ -370,10 +399,11 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     if least < _LEAST_T0:  # without features, or with all of them zero, any start serves
         least = 1.0
     metric, given = _metric(stats, params), params["t0"]
-    update = SgdqnUpdate(**stats.objective(), t0=given or least, skip=skip, metric=metric)
+    most = _MOST_ROWS * stats.mean_square_norm if metric == "capped" else math.inf
+    update = SgdqnUpdate(**stats.objective(), t0=given or least, skip=skip, metric=metric, most=most)
     if given:
         return StepChoice(update)
-    if metric == "gauss-newton":
+    if METRICS[metric] == _GAUSS_NEWTON:
         # the accumulated curvature makes later steps safe: t0 only has to bound the first ones
         starts = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
     else:
@@ -393,5 +423,5 @@ def _metric(stats: ProblemStats, params: dict[str, Any]) -> str:
     if "diagonal" not in params:
         return "none"
     # second derivatives of a hinge are zero: with them steps would be those of SVMSGD2
-    default = "gauss-newton" if loss_named(stats.loss).smooth else "secant"
+    default = "capped" if loss_named(stats.loss).smooth else "secant"
     return str(params["diagonal"] or default)
