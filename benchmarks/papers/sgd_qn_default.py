@@ -78,7 +78,7 @@ def excess_of(name: str, folder: Path, place: Path, rows: int, seeds: int) -> di
     sign = np.where(y, 1.0, -1.0)
 
     def primal(model: Any) -> float:
-        w = (model.weights[:, 1] - model.weights[:, 0]) / 2.0
+        w = model.weights[:, -1]
         slack = np.maximum(0.0, 1.0 - sign * (x @ w))
         return float(0.5 * alpha * w @ w + 0.5 * np.square(slack).mean())
 
