@@ -298,10 +298,11 @@ STOCHASTIC_METHODS = (
             Parameter(
                 "diagonal",
                 None,
-                one_of("capped", "gauss-newton", "secant", "paper"),
+                one_of("capped", "gauss-newton", "secant", "paper", "none"),
                 "estimate of the metric: sums of second derivatives up to a cap, from where steps are those of "
-                "svmsgd2, or without end; secants at new rows (the authors' erratum of 2010); or the paper's as "
-                "printed; default capped; with loss=hinge, which has no second derivatives, secant",
+                "svmsgd2, or without end; secants at new rows (the authors' erratum of 2010); the paper's as printed; "
+                "or none, svmsgd2; default capped or none by trial; with loss=hinge, which has no second derivatives, "
+                "secant",
             )
         ),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",

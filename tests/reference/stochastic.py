@@ -103,7 +103,7 @@ def curvature(loss: str, g: Array) -> Array:
 
 def scheduled(
     x: Array, y: Any, slopes: Slopes, loss: str, alpha: float, t0: float, skip: int, metric: str, *, k: int,
-    s: Any = None, intercept: bool = False, most: float = np.inf,
+    s: Any = None, intercept: bool = False, most: float = np.inf, spread: float = 0.0,
 ) -> tuple[Array, Array, Array, float]:  # fmt: skip
     """SVMSGD2 (Figure 1) and SGD-QN (Figure 2 as printed, or with the other two diagonals); `count` counts as there."""
     d = x.shape[1]
@@ -128,7 +128,7 @@ def scheduled(
             previous, update = w, False
         if metric in ("gauss-newton", "capped"):
             added = weight * np.outer(x[t] ** 2, curvature(loss, g))
-            diagonal = np.minimum(diagonal + added, np.maximum(diagonal, np.maximum(most, 30.0 * added)))
+            diagonal = np.minimum(diagonal + added, np.maximum(diagonal, np.maximum(most, spread * added)))
         following = w - weight * np.outer(x[t], g) * steps(tau)
         if intercept:
             b = b - weight * min(1 / (alpha * tau), 1 / np.sqrt(tau)) * g

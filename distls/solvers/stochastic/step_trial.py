@@ -34,7 +34,7 @@ async def try_candidates(
     # Trials are independent, and each is one lane: their objectives do not depend on the executor.
     objectives = await mapped(task, trials, shared=start)
     # The first of equal ones, so candidates are ordered with care.
-    best = int(np.argmin(objectives))
+    best = int(np.argmin([value * each.handicap for value, each in zip(objectives, candidates, strict=True)]))
     if not np.isfinite(objectives[best]):
         tried = "; ".join(str(candidate) for candidate in candidates)
         raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")

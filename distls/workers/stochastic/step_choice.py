@@ -51,6 +51,7 @@ class Candidate(NamedTuple):
     setting: dict[str, Any]  # the parameters tried, as a user would give them with one lane
     on_trial: Update  # of the trial: one lane over `trial_rows` rows
     update: Update  # of all lanes
+    handicap: float = 1.0  # its objective counts as many times where candidates are compared
 
     def __str__(self) -> str:
         """Return the setting as NAME=VALUE, ..."""

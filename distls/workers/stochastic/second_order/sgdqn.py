@@ -14,9 +14,9 @@ D is the diagonal of the metric, over tau:
 - SECANT: ``1 / (alpha tau + C_jc)``. The row after each dense update sees the displacement since the last such row,
   delta: C grows by skip times ``s_t dl_c x_tj / delta_jc``, dl the change of the row's gradient, within [0, 99 alpha].
 - GAUSS_NEWTON: the same form, C growing at each row by the diagonal of its Hessian, ``s_t h_c x_tj^2``, h the second
-  derivative of the loss in the score; as CAPPED, the default, up to `most`, or as many times what a row adds: from then
-  on a feature has the steps of SVMSGD2 started at C / alpha. Without a cap steps get too short in flat directions
-  where axes are rotated, so that the diagonal says nothing of them.
+  derivative of the loss in the score; as CAPPED, the default, up to `most`, or to what a row adds times the non-zeros
+  of a row: from then on a feature has the steps of SVMSGD2 started at C / alpha, some passes late. Without a cap steps
+  get too short in flat directions where axes are rotated, so that the diagonal says nothing of them.
 
 SECANT is the corrected algorithm of the authors' erratum (Bordes, Bottou, Gallinari, Chang, Smith 2010, SGDQN is Less
 Careful than Expected), which says what is wrong with PAPER's diagonal.
@@ -62,8 +62,10 @@ _NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
 
 _LEAST_B = 1e-2  # times 1/alpha: Figure 2, line 8
 _MOST_CURVATURE = 99.0  # times alpha
-# of CAPPED, in mean |x|^2, or in what a row adds (benchmarks/papers/sgd_qn_default.py)
-_MOST_ROWS = 30.0
+# Of CAPPED, in passes: C / alpha is the number of rows by which a feature's steps are behind those of SVMSGD2.
+_PASSES_LATE = 10.0
+# How much higher the objective of CAPPED may be in a trial for it to be taken before plain steps: its own pay later.
+_TIE = 1.03
 _ROWS_AHEAD = 8  # rows between prefetch and use
 
 
@@ -76,6 +78,7 @@ class SgdqnSettings(NamedTuple):
     metric: int  # a value of `METRICS`
     fit_intercept: bool
     most: float  # that C may grow to: infinity but for CAPPED
+    spread: float  # of CAPPED, the non-zeros of a row: C may always be as many times what a row adds
     loss: Loss  # with a `row_curvature`, and a gradient that is not a pair
 
 
@@ -88,23 +91,24 @@ def sgdqn_settings(
     metric: str = "none",
     fit_intercept: bool = False,
     most: float = math.inf,
+    spread: float = 0.0,
 ) -> SgdqnSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not alpha > 0 or not t0 > 0 or skip < 1:
         raise ValueError(f"need alpha > 0, t0 > 0, skip >= 1: got {alpha}, {t0}, {skip}")
     numbers = float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), float(most)
-    return SgdqnSettings(*numbers, loss)
+    return SgdqnSettings(*numbers, float(spread), loss)
 
 
 @helper
-def _grown(curvature, added, most, rows):
+def _grown(curvature, added, most, spread):
     """Return C after a row that adds to it, within its cap."""
-    # a cap below what rows of a rare feature with large values add would make its steps unstable
-    return min(curvature + added, max(curvature, max(most, rows * added)))
+    # a row moves its own score by its non-zeros times what each adds over C: below that steps are unstable
+    return min(curvature + added, max(curvature, max(most, spread * added)))
 
 
 @helper
-def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal, most):
+def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal, most, spread):
     """Take the row's step in the metric; Gauss-Newton's adds the row's curvature first (factor is -s_t)."""
     k, kind, length = len(g), w.dtype.type, len(columns)
     # Without a metric the step is the plain one.
@@ -113,7 +117,7 @@ def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal, mo
         return
     if metric == _GAUSS_NEWTON:
         # The row's own curvature first: the step is then safe even for the first row of a feature.
-        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal, most)
+        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal, most, spread)
     for c in range(k):
         if g[c] != 0.0:  # true of a NaN too, which must reach the weights
             step, floor, one = kind(factor) * g[c], kind(alpha * tau), kind(1.0)
@@ -149,12 +153,11 @@ def _add_row_times(rows, i, step, diagonal, w):
 
 
 @helper
-def _add_row_over(rows, i, step, grow, floor, diagonal, w, most):
+def _add_row_over(rows, i, step, grow, floor, diagonal, w, most, spread):
     start, stop = places(rows, i)
-    many = w.dtype.type(_MOST_ROWS)
     for p in range(start, stop):
         j, x = column_of(rows, p), w.dtype.type(value_of(rows, i, p))
-        curvature = _grown(diagonal[j], grow * x * x, most, many)
+        curvature = _grown(diagonal[j], grow * x * x, most, spread)
         diagonal[j] = curvature
         w[j] += step * x / (floor + curvature)
 
@@ -182,16 +185,16 @@ def _decay(w, diagonal, tau, settings):
 
 
 @helper
-def _learn_gauss_newton(columns, values, weight, h, diagonal, most):
+def _learn_gauss_newton(columns, values, weight, h, diagonal, most, spread):
     """Let C grow by the diagonal of the row's Hessian."""
     # Most outputs of a row have no curvature under hinges.
     for c in range(len(h)):
         if h[c] > 0.0:
-            grow, many = weight * h[c], h.dtype.type(_MOST_ROWS)
+            grow = weight * h[c]
             for p in range(len(columns)):
                 x = h.dtype.type(values[p])
                 j = np.intp(columns[p])
-                diagonal[j, c] = _grown(diagonal[j, c], grow * x * x, most, many)
+                diagonal[j, c] = _grown(diagonal[j, c], grow * x * x, most, spread)
 
 
 @helper
@@ -276,7 +279,8 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     errors : rows whose class did not have the highest score then; 0 for numbers
     """
     check_widths(w, b)
-    metric, alpha, skip, most = settings.metric, settings.alpha, settings.skip, w.dtype.type(settings.most)
+    metric, alpha, skip = settings.metric, settings.alpha, settings.skip
+    most, spread = w.dtype.type(settings.most), w.dtype.type(settings.spread)
     if (metric != _NONE and diagonal.shape != w.shape) or (metric == _SECANT and previous.shape != w.shape):
         raise ValueError("the metric needs a number for every weight")
     k, n, t = len(b), len(order), clock[0]
@@ -325,11 +329,12 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
                 elif metric == _PAPER:
                     _add_row_times(rows, i, step / kind(tau), every_diagonal, every)
                 else:
-                    _add_row_over(rows, i, step, grow, floor, every_diagonal, every, most)
+                    _add_row_over(rows, i, step, grow, floor, every_diagonal, every, most, spread)
             else:
                 _row_step(
-                    indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal, most
-                )
+                    indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal,
+                    most, spread,
+                )  # fmt: skip
             if settings.fit_intercept:  # MCID's steps: 1/(alpha tau) alone would throw it to 1/alpha at first
                 add_row_gradient(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), runner_up, label, g, b)
         if learning and metric == _PAPER:
@@ -366,6 +371,7 @@ class SgdqnUpdate(Update):
     skip: int = 16
     metric: str = "none"  # one of `METRICS`
     most: float = math.inf  # that C may grow to
+    spread: float = 0.0  # or as many times what a row adds
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the diagonal, without rows if the metric has none."""
@@ -378,7 +384,7 @@ class SgdqnUpdate(Update):
         own = tuple(array.copy() for array in arrays)
         settings = sgdqn_settings(
             self.row_loss, self.alpha, self.t0, self.skip, metric=self.metric,
-            fit_intercept=self.fit_intercept, most=self.most,
+            fit_intercept=self.fit_intercept, most=self.most, spread=self.spread,
         )  # fmt: skip
         previous = own[0].copy() if self.metric == "secant" else own[0][:0]
         clock = np.array([float(time)])
@@ -399,22 +405,30 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     if least < _LEAST_T0:  # without features, or with all of them zero, any start serves
         least = 1.0
     metric, given = _metric(stats, params), params["t0"]
-    most = _MOST_ROWS * stats.mean_square_norm if metric == "capped" else math.inf
-    update = SgdqnUpdate(**stats.objective(), t0=given or least, skip=skip, metric=metric, most=most)
+    update = SgdqnUpdate(**stats.objective(), t0=given or least, skip=skip, metric=metric)
+    if metric == "capped":
+        late = _PASSES_LATE * stats.alpha * stats.n_rows
+        update = replace(update, most=late, spread=stats.nnz / stats.n_rows)
     if given:
         return StepChoice(update)
-    if METRICS[metric] == _GAUSS_NEWTON:
-        # the accumulated curvature makes later steps safe: t0 only has to bound the first ones
-        starts = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
-    else:
-        # a grid of half decades; with P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
-        alone = (least * 10 ** (half / 2) for half in range(-1, 5))
-        # Each lane sees a P-th of the rows, so its steps may start larger, down to the limit of stability.
-        starts = {t0: max(t0 / n_lanes, min(t0, least)) for t0 in alone}
-    candidates = (
+    # with P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes): each sees a P-th of the rows, so its
+    # steps may start larger, down to the limit of stability
+    plain = {
+        t0: max(t0 / n_lanes, min(t0, least)) for t0 in (least * 10 ** (half / 2) for half in range(-1, 5))
+    }
+    # the accumulated curvature makes later steps safe: t0 only has to bound the first ones
+    bounding = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
+    starts = bounding if METRICS[metric] == _GAUSS_NEWTON else plain
+    candidates = [
         Candidate({"t0": t0}, replace(update, t0=t0), replace(update, t0=shared))
         for t0, shared in starts.items()
-    )
+    ]
+    if metric == "capped" and not params["diagonal"]:
+        none = replace(update, metric="none")
+        candidates += [
+            Candidate({"t0": t0, "diagonal": "none"}, replace(none, t0=t0), replace(none, t0=shared), _TIE)
+            for t0, shared in plain.items()
+        ]
     return StepChoice(update, tuple(candidates), params.get("trial") == "same-rows")
 
 
