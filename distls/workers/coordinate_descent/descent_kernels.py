@@ -32,7 +32,6 @@ from distls.workers.losses.row_functions import (
     add_score_hessian,
     descent_factor,
     lipschitz,
-    row_loss,
     score_change,
 )
 from distls.workers.penalties.row_kernels import row_penalty, row_prox
@@ -394,18 +393,3 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
             loss, 0, step, indices, data, start, stop, z, y, weight, b, g, d, part, scratch, totals
         )  # fmt: skip
     return longest
-
-
-# ---------------------------------------------------------------- rows
-
-
-@elementwise
-def loss_of_scores(z, change, size, y, weight, loss):
-    """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
-    scores, scratch = np.empty(z.shape[1]), np.empty(z.shape[1])
-    total = 0.0
-    for i in range(len(z)):
-        for r in range(z.shape[1]):
-            scores[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
-        total += row_loss(loss, scores, y, i, scratch) * (weight[i] if len(weight) else 1.0)
-    return total

@@ -17,7 +17,8 @@ from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
 from distls.workers.stochastic.fobos import FobosUpdate
 from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.second_order.rls import RlsUpdate
-from distls.workers.stochastic.second_order.sgdqn import METRICS, SgdqnUpdate, sgdqn_steps
+from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate, sgdqn_steps
+from distls.workers.stochastic.second_order.sgdqn_kernels import METRICS
 from distls.workers.stochastic.sgd import SgdUpdate
 from distls.workers.stochastic.step_choice import ProblemStats
 from distls.workers.stochastic.step_sizes import SCHEDULES
