@@ -187,12 +187,7 @@ def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
 @pytest.mark.parametrize(
     ("loss", "given", "metric", "starts"),
     [
-        (
-            "ovr_squared_hinge",
-            None,
-            "capped",
-            [0.2, 2.0, 6.0, 20.0, 200.0, *200.0 * 10 ** (np.arange(-1, 5) / 2)],
-        ),
+        ("ovr_squared_hinge", None, "capped", [0.2, 2.0, 6.0, 20.0, 200.0]),
         ("ovr_log", "capped", "capped", [0.2, 2.0, 6.0, 20.0, 200.0]),
         ("ovr_hinge", None, "secant", 200.0 * 10 ** (np.arange(-1, 5) / 2)),
         ("ovr_hinge", "gauss-newton", "gauss-newton", [0.2, 2.0, 6.0, 20.0, 200.0]),
@@ -204,6 +199,19 @@ def test_a_loss_without_second_derivatives_has_secants(loss, given, metric, star
     choice = sgdqn_steps(stats, {"diagonal": given, "t0": None, "skip": None}, 1, warm=False)
     assert choice.default.metric == metric
     np.testing.assert_allclose([each.setting["t0"] for each in choice.candidates], starts)
+
+
+def test_plain_steps_compete_where_rows_are_few():
+    """Fewer than mean |x|^2 / alpha; they are taken where they are better by more than a tie."""
+    stats = ProblemStats("ovr_squared_hinge", "class", 0.02, False, 3, 19, 150, 2850, 4.0)
+    choice = sgdqn_steps(stats, {"diagonal": None, "t0": None, "skip": None}, 1, warm=False)
+    plain = [each for each in choice.candidates if each.setting.get("diagonal") == "none"]
+    np.testing.assert_allclose([each.setting["t0"] for each in plain], 200.0 * 10 ** (np.arange(-1, 5) / 2))
+    assert {each.update.metric for each in plain} == {"none"}
+    assert {each.handicap for each in choice.candidates} == {1.0, 1.03}
+    assert (choice.default.most, choice.default.spread) == (10.0 * 0.02 * 150, 19.0)
+    given = sgdqn_steps(stats, {"diagonal": "capped", "t0": None, "skip": None}, 1, warm=False)
+    assert len(given.candidates) == 5
 
 
 @pytest.mark.slow

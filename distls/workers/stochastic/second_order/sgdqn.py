@@ -85,7 +85,7 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
         Candidate({"t0": t0}, replace(update, t0=t0), replace(update, t0=shared))
         for t0, shared in starts.items()
     ]
-    # In fewer rows plain steps hardly get shorter, which pays where classes can be told apart and weights have far to go.
+    # In fewer rows plain steps hardly get shorter, which pays where weights have far to go: classes told apart.
     if metric == "capped" and not params["diagonal"] and stats.n_rows < least:
         none = replace(update, metric="none")
         candidates += [
