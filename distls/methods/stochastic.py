@@ -143,6 +143,7 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
         ),
         NO_PAPER_INTERCEPT,
         *LANES_AND_ROWS,
+        *ONE_BLOCK,
     )
 
 
@@ -163,6 +164,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
         *(mean if center else ()),
         fit_intercept(True, "fit an unpenalised intercept: the paper's constant feature"),
         *LANES_AND_ROWS,
+        *ONE_BLOCK,
     )
 
 
@@ -301,8 +303,8 @@ STOCHASTIC_METHODS = (
                 one_of("capped", "gauss-newton", "secant", "paper", "none"),
                 "estimate of the metric: sums of second derivatives up to a cap, from where steps are those of "
                 "svmsgd2, or without end; secants at new rows (the authors' erratum of 2010); the paper's as printed; "
-                "or none, svmsgd2; default capped or none by trial; with loss=hinge, which has no second derivatives, "
-                "secant",
+                "or none, svmsgd2; default capped, with few rows or none by trial, gauss-newton with a given t0; with "
+                "loss=hinge, which has no second derivatives, secant",
             )
         ),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",

@@ -82,6 +82,10 @@ class Stochastic(Solver[StochasticState]):
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
+        if self._block and params.get("center") == "global":
+            raise ParameterError(
+                f"features={params['features']}: the mean of all generated rows is not known; use center=running"
+            )
         self.generates = self._block is not None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         stats = stats_of_problem(problem, self._block.width if self._block else None)

@@ -197,7 +197,7 @@ def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
 def test_a_loss_without_second_derivatives_has_secants(loss, given, metric, starts):
     stats = ProblemStats(loss, "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
     choice = sgdqn_steps(stats, {"diagonal": given, "t0": None, "skip": None}, 1, warm=False)
-    assert choice.default.metric == metric
+    assert {each.update.metric for each in choice.candidates} == {metric}
     np.testing.assert_allclose([each.setting["t0"] for each in choice.candidates], starts)
 
 
@@ -209,7 +209,8 @@ def test_plain_steps_compete_where_rows_are_few():
     np.testing.assert_allclose([each.setting["t0"] for each in plain], 200.0 * 10 ** (np.arange(-1, 5) / 2))
     assert {each.update.metric for each in plain} == {"none"}
     assert {each.handicap for each in choice.candidates} == {1.0, 1.03}
-    assert (choice.default.most, choice.default.spread) == (10.0 * 0.02 * 150, 19.0)
+    assert (choice.candidates[0].update.most, choice.candidates[0].update.spread) == (10.0 * 0.02 * 150, 19.0)
+    assert choice.default.most == np.inf  # of streams
     given = sgdqn_steps(stats, {"diagonal": "capped", "t0": None, "skip": None}, 1, warm=False)
     assert len(given.candidates) == 5
 

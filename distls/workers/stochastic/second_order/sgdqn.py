@@ -92,7 +92,9 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
             Candidate({"t0": t0, "diagonal": "none"}, replace(none, t0=t0), replace(none, t0=shared), _TIE)
             for t0, shared in plain.items()
         ]
-    return StepChoice(update, tuple(candidates), params.get("trial") == "same-rows")
+    # streams, which try nothing and end nobody knows when, have no cap
+    default = update if params.get("diagonal") else replace(update, most=math.inf, spread=0.0)
+    return StepChoice(default, tuple(candidates), params.get("trial") == "same-rows")
 
 
 def _metric(stats: ProblemStats, params: dict[str, Any]) -> str:
@@ -100,5 +102,7 @@ def _metric(stats: ProblemStats, params: dict[str, Any]) -> str:
     if "diagonal" not in params:
         return "none"
     # second derivatives of a hinge are zero: with them steps would be those of SVMSGD2
-    default = "capped" if loss_named(stats.loss).smooth else "secant"
+    default = "secant"
+    if loss_named(stats.loss).smooth:
+        default = "gauss-newton" if params["t0"] else "capped"
     return str(params["diagonal"] or default)

@@ -140,3 +140,29 @@ def test_theorem_1_the_first_bound_is_within_a_factor_of_three(tmp_path: Path) -
     excess = float(Kinked().potential(w)[0, 0])  # zero at the optimum, W* = 1
     assert excess == pytest.approx(1.0 / 6.0, rel=1e-6)
     assert 2.0 / 5.0 / 4.0 < excess <= 2.0 / 5.0
+
+
+def test_irls_diverges_where_algorithm_1_does_not(tmp_path: Path) -> None:
+    """One logistic weight, started three units from its optimum: Newton's steps overshoot further and further."""
+    w, far = 3.0, []
+    with np.errstate(over="ignore", divide="ignore"):
+        for _ in range(3):
+            p = 1.0 / (1.0 + np.exp(-w))
+            w -= (p - 0.5) / (p * (1.0 - p))
+            far.append(abs(w))
+    assert np.isinf(far[-1])
+    assert far[0] < far[1] < far[2]
+    dataset = write_dataset(tmp_path / "d", np.ones((20, 1)), np.array([0, 1] * 10, np.int32))
+    # the start: rows of the second class only but for one in 21, whose optimum is log 20, about 3
+    start = write_dataset(tmp_path / "start", np.ones((21, 1)), np.array([0] + [1] * 20, np.int32))
+    given = {**PRINTED, "link": "logit", "lipschitz": "paper"}
+    begun = fit("gls", start, tmp_path / "run", params=given, passes=500)
+    assert begun.model.weights[0, -1] == pytest.approx(np.log(20.0), abs=1e-3)
+    found = [
+        fit("gls", dataset, params={**given, "init": str(begun.run)}, passes=t, eval_every=0).model.weights[
+            0, -1
+        ]
+        for t in (1, 4, 16, 64)
+    ]
+    assert (np.diff(found) < 0.0).all()
+    assert 0.0 <= found[-1] < 1e-3
