@@ -19,6 +19,7 @@ import gzip
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,8 @@ def behind(found: dict[str, Any]) -> list[int]:
     return [n for n, late in zip(PASSES, own.mean(axis=1) - plain.mean(axis=1) > noise, strict=True) if late]
 
 
-def main() -> None:
-    """Print the table, and write it as JSON."""
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Print the table, write it as JSON, and return it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     results = {}
     with tempfile.TemporaryDirectory() as place:
         for name in args.sets.split(","):
@@ -130,6 +131,7 @@ def main() -> None:
                 print(f"{label:>20}  {'  '.join(cells)}", flush=True)
     if args.out:
         args.out.write_text(json.dumps(results, indent=1))
+    return results
 
 
 if __name__ == "__main__":
