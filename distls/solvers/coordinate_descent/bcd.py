@@ -137,6 +137,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # sets of labels are compared by indicators, which are as many as scores
         score_copies = 2 if self.problem.target == "class" else 4
         threshold = threshold_bytes(k) if self.problem.ranks else 0
+        held = self._most_active() + self._drawn_from()
         # the numbers of columns to skip, in units of weights
         # One number of 8 bytes per column is kept; a row of weights has k of them.
         skipping = self.params["shrink"] / k
@@ -160,11 +161,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 Needs(
                     weight_bytes,
                     SweepTask.result_bytes(n_features, k, skipping) / len(self.lanes),
-                    score_copies * partition_scores
-                    + self._most_active()
-                    + threshold
-                    + hessian
-                    + self._drawn_from(),
+                    score_copies * partition_scores + held + threshold + hessian,
                 ),
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(

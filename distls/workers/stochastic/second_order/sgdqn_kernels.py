@@ -93,23 +93,23 @@ def sgdqn_settings(
 
 
 @helper
-def _grown(curvature, added, most, spread):
-    """Return C after a row that adds to it, within its cap."""
+def _grown(curvature, added, cap):
+    """Return C after a row that adds to it, within its cap, (most, spread)."""
     # a row moves its own score by its non-zeros times what each adds over C: below that steps are unstable
-    return min(curvature + added, max(curvature, max(most, spread * added)))
+    return min(curvature + added, max(curvature, max(cap[0], cap[1] * added)))
 
 
 @helper
-def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal, most, spread):
+def _row_step(columns, values, factor, tau, settings, g, h, w, diagonal, cap):
     """Take the row's step in the metric; Gauss-Newton's adds the row's curvature first (factor is -s_t)."""
-    k, kind, length = len(g), w.dtype.type, len(columns)
+    k, kind, length, alpha, metric = len(g), w.dtype.type, len(columns), settings.alpha, settings.metric
     # Without a metric the step is the plain one.
     if metric == _NONE:
         row_axpy(columns, values, 0, length, factor / (alpha * tau), g, w)
         return
     if metric == _GAUSS_NEWTON:
         # The row's own curvature first: the step is then safe even for the first row of a feature.
-        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal, most, spread)
+        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal, cap)
     for c in range(k):
         if g[c] != 0.0:  # true of a NaN too, which must reach the weights
             step, floor, one = kind(factor) * g[c], kind(alpha * tau), kind(1.0)
@@ -145,11 +145,11 @@ def _add_row_times(rows, i, step, diagonal, w):
 
 
 @helper
-def _add_row_over(rows, i, step, grow, floor, diagonal, w, most, spread):
+def _add_row_over(rows, i, step, grow, floor, diagonal, w, cap):
     start, stop = places(rows, i)
     for p in range(start, stop):
         j, x = column_of(rows, p), w.dtype.type(value_of(rows, i, p))
-        curvature = _grown(diagonal[j], grow * x * x, most, spread)
+        curvature = _grown(diagonal[j], grow * x * x, cap)
         diagonal[j] = curvature
         w[j] += step * x / (floor + curvature)
 
@@ -177,7 +177,7 @@ def _decay(w, diagonal, tau, settings):
 
 
 @helper
-def _learn_gauss_newton(columns, values, weight, h, diagonal, most, spread):
+def _learn_gauss_newton(columns, values, weight, h, diagonal, cap):
     """Let C grow by the diagonal of the row's Hessian."""
     # Most outputs of a row have no curvature under hinges.
     for c in range(len(h)):
@@ -186,7 +186,7 @@ def _learn_gauss_newton(columns, values, weight, h, diagonal, most, spread):
             for p in range(len(columns)):
                 x = h.dtype.type(values[p])
                 j = np.intp(columns[p])
-                diagonal[j, c] = _grown(diagonal[j, c], grow * x * x, most, spread)
+                diagonal[j, c] = _grown(diagonal[j, c], grow * x * x, cap)
 
 
 @helper
@@ -272,7 +272,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     """
     check_widths(w, b)
     metric, alpha, skip = settings.metric, settings.alpha, settings.skip
-    most, spread = w.dtype.type(settings.most), w.dtype.type(settings.spread)
+    cap = w.dtype.type(settings.most), w.dtype.type(settings.spread)
     if (metric != _NONE and diagonal.shape != w.shape) or (metric == _SECANT and previous.shape != w.shape):
         raise ValueError("the metric needs a number for every weight")
     k, n, t = len(b), len(order), clock[0]
@@ -282,8 +282,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     indices, data = row_arrays(rows)
     # flat views, for the only column and for the dense update
     every, every_diagonal, single = w.reshape(w.size), diagonal.reshape(diagonal.size), k == 1
-    start, stop, kind = np.int64(0), np.int64(0), w.dtype.type
-    loss_sum, errors = 0.0, 0
+    start, stop, kind, loss_sum, errors = np.int64(0), np.int64(0), w.dtype.type, 0.0, 0
     for at in range(n):
         i = np.intp(order[at])
         prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
@@ -321,12 +320,9 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
                 elif metric == _PAPER:
                     _add_row_times(rows, i, step / kind(tau), every_diagonal, every)
                 else:
-                    _add_row_over(rows, i, step, grow, floor, every_diagonal, every, most, spread)
+                    _add_row_over(rows, i, step, grow, floor, every_diagonal, every, cap)
             else:
-                _row_step(
-                    indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal,
-                    most, spread,
-                )  # fmt: skip
+                _row_step(indices[start:stop], data[start:stop], -s, tau, settings, g, h, w, diagonal, cap)
             if settings.fit_intercept:  # MCID's steps: 1/(alpha tau) alone would throw it to 1/alpha at first
                 add_row_gradient(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), runner_up, label, g, b)
         if learning and metric == _PAPER:
