@@ -103,7 +103,9 @@ class RoundSetting:
         if self.as_printed and problem.loss in PRINTED_LIPSCHITZ:
             loose = PRINTED_LIPSCHITZ[problem.loss](k) / loss.lipschitz(k)
         scale = 1.0 / problem.dataset.meta.n_rows
-        return Step(problem.alpha, problem.l1_ratio, scale, constant, loose, self.as_printed)
+        # a refit has squares for its penalty, of which Eq. 9 says nothing
+        printed = self.as_printed and problem.penalty == self.problem.penalty
+        return Step(problem.alpha, problem.l1_ratio, scale, constant, loose, printed)
 
     @property
     def as_printed(self) -> bool:

@@ -280,10 +280,15 @@ class SweepTask(ColumnTask):
         """Enter a shard."""
         self.ledger.blocks.append(index)
 
+    @property
+    def holds(self) -> bool:
+        """Whether columns are drawn one after the other from all of a lane's; in a refit from those that it has."""
+        return self.in_order and self.draws is not None and not self.given_only
+
     def add(self, index: int, shard: Shard) -> None:
         """Sweep a shard, and keep its active columns."""
         given, w = given_weights(self.shared, shard)
-        if self.in_order and self.draws is not None:  # shards are held until all are there to be drawn from
+        if self.holds:  # until all shards are there to be drawn from
             self._found.append(Active(shard.first + np.arange(len(w)), take_rows(shard.x, np.arange(len(w)))))
             self._values.append(SparseWeights(self._found[-1].columns, w, _NONE))
             return
@@ -298,7 +303,7 @@ class SweepTask(ColumnTask):
 
     def result(self) -> LaneSweeps:
         """Sweep the active columns, or store them, or draws from all; return the new values."""
-        if self.in_order and self.draws is not None and self._found:
+        if self.holds and self._found:
             x, w = (
                 concatenate_rows([each.x for each in self._found]),
                 np.concatenate([v.values for v in self._values]),

@@ -213,6 +213,17 @@ def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(
     np.testing.assert_allclose(ratios, expected, rtol=1e-9)
 
 
+def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset, Rows, Any]) -> None:
+    dataset, *_ = data
+    given = {"alpha": 0.12, "step": "constant", "tau": 0.05}
+    sparse = fit("bcd", dataset, params=given, as_published=True, passes=300).model.weights.any(axis=1)
+    refitted = fit(
+        "bcd", dataset, params={**given, "debias": 1e-3}, as_published=True, passes=400
+    ).model.weights
+    assert 0 < sparse.sum() < D
+    np.testing.assert_array_equal(refitted.any(axis=1), sparse)
+
+
 def test_draws_are_uniform_and_batches_have_no_row_twice() -> None:
     generator = np.random.default_rng(0)
     counts = np.bincount(np.concatenate([draws_of(generator, 50, 1) for _ in range(400)]), minlength=50)
