@@ -125,12 +125,12 @@ def test_theorem_4_1_and_corollary_4_3_hold_where_the_assumption_is_met() -> Non
 @pytest.mark.parametrize("noise", [0.0, 0.45])
 def test_theorem_4_1_does_not_hold_on_the_papers_own_data(noise: float) -> None:
     """The high-dimensional case of section 5.1: the assumption is met nearly nowhere, and the regret grows like T."""
-    x, y, best = regression(2000, 500, noise=noise)
+    x, y, best = regression(1000, 250, noise=noise)
     h = float(np.square(x).sum(axis=1).mean())
     found = walk(x, y, best, lambda t: 1.0 / (h * t))
     assert np.mean(found.tangent[:-1] * h * np.arange(1, len(x)) >= h) < 0.01
     regret = np.cumsum(found.losses)
-    assert regret[-1] / regret[499] > 3.0  # log T grows by 1.2
+    assert regret[-1] / regret[249] > 3.0  # log T grows by 1.25
     largest = float(np.square(found.gradient).sum(axis=1).max())
     assert regret[-1] > largest * (1.0 + np.log(len(x))) / (2.0 * h)
 
