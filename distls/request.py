@@ -75,10 +75,13 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
     calibration: Annotated[Calibration, _asked("KIND",
         "How to calibrate; default: platt for two classes, else temperature; micro-f1 for sets of labels.",
         "calibrate")] = None
+    as_published: Annotated[bool, _asked("",
+        "Every parameter as the paper of the method prints it, but for those given beside.")] = False
     seed: Annotated[Annotated[int, Meta(ge=0)], _asked("N", "Seed of all random choices.")] = 0
     # fmt: on
     selected_on: D | None = None  # to be scored for a parent run that chooses
     reason: str | None = None  # why the method was chosen, where it was not asked for
+    departures: str | None = None  # what was given beside `as_published` that the paper does not print
     trial: bool = False  # one of many fits that are compared: ended by its estimates, not evaluated
 
     def with_data(self, change: Callable[[D], Any]) -> dict[str, Any]:
@@ -152,6 +155,7 @@ class Options(TypedDict, total=False):
     refit: bool
     calibrate: Source | None
     calibration: Calibration
+    as_published: bool
     seed: int
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from distls.methods.method import Method, Parameter
 from distls.methods.method_registry import METHODS
@@ -64,7 +65,22 @@ def _escaped(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-WRITERS = {"notation.md": notation, "cli.md": options}
+def papers(text: str) -> str:
+    """Return papers.md with what `--as-published` sets, of each method of a paper."""
+    rows = "".join(
+        f"| `{method.name}` | {', '.join(f'`{n}={_shown(v)}`' for n, v in method.published.items())} |\n"
+        for method in METHODS.values()
+        if method.published
+    )
+    table = re.compile(r"(^\| method \| parameters \|\n\| --- \| --- \|\n)(?:\|.*\n)*", re.MULTILINE)
+    return table.sub(lambda found: found[1] + rows, text)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+WRITERS = {"notation.md": notation, "cli.md": options, "papers.md": papers}
 
 if __name__ == "__main__":
     for name, written in WRITERS.items():

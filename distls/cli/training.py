@@ -56,6 +56,11 @@ def methods(method: str | None) -> None:
             f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.continuous.items()
         )
         lines += [f"on continuous targets (regression), unless the first is given: {defaults}", ""]
+    if chosen.published:
+        printed = ", ".join(
+            f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.published.items()
+        )
+        lines += [f"as printed in the paper, by --as-published: {printed}", ""]
     for parameter in chosen.parameters:
         default = "" if parameter.default is None else f" [{parameter.default}]"
         lines.append(f"  {parameter.name:14} {parameter.description}{default}")
@@ -82,7 +87,7 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
 @cli.command(cls=MethodCommand, short_help="Show what a fit will cost in memory, bytes and seconds.")
 @click.argument("names", nargs=-1, metavar="[METHOD] DATASET", shell_complete=method_or_path)
 @parameter_option("Set a parameter of the method.")
-@request_options("passes", "seed")
+@request_options("passes", "seed", "as_published")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--no-probe", is_flag=True, help="Use metadata only: do not time a partition.")
 @click.option(
@@ -117,14 +122,17 @@ def plan(
     Without METHOD, one that suits DATASET is planned.
     """
     from distls.cli.report import cluster_plan_lines, plan_lines
-    from distls.methods.method_registry import parse_values
+    from distls.methods.method_registry import method_named, parse_values
     from distls.planning.cluster_plan import plan_cluster
     from distls.planning.fit_plan import plan_fit
 
     method, (dataset,) = _named_and_placed(("METHOD", "DATASET"), names)
     asked = {name: options.pop(name) for name in ("shape", "bandwidth", "latency", "n_bytes", "rate")}
     common: dict[str, Any] = {name: options.pop(name) for name in ("seed", "passes")}
-    common |= {"params": parse_values(pairs), "probe": not no_probe}
+    params = parse_values(pairs)
+    if options.pop("as_published"):
+        params, _ = method_named(method).as_published(params)
+    common |= {"params": params, "probe": not no_probe}
     made: Plan | ClusterPlan
     if asked["shape"] is not None:
         made = imagined = plan_cluster(method, dataset, **_imagined(asked, options), **common)

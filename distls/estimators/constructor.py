@@ -24,6 +24,12 @@ _LIMITS = (
     Parameter("tol", None, number(above=0.0), "stop when the certificate is at most this"),
     Parameter("warm_start", False, boolean, "start from the weights of the last fit"),
 )
+_AS_PUBLISHED = Parameter(
+    "as_published",
+    False,
+    boolean,
+    "every parameter as the paper of the method prints it, but for those that differ from their defaults here",
+)
 _ALWAYS = (
     Parameter(
         "random_state", 0, integer(0), "seed of all that is drawn, and of the order in which rows are stored"
@@ -52,7 +58,8 @@ def estimator(
     chosen = method_named(method)
     limits = () if chosen.passes is None else _LIMITS
     defaults = {"passes": chosen.passes, **defaults}
-    known = {p.name: p for p in (*chosen.parameters, *own, *limits, *_ALWAYS)}
+    printed = (_AS_PUBLISHED,) if chosen.published else ()
+    known = {p.name: p for p in (*chosen.parameters, *own, *limits, *printed, *_ALWAYS)}
     # an estimator starts from its own weights
     names = sorted(known.keys() - {*without, "init"}, key=[first, *known].index)
 

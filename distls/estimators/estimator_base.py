@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import MethodType
@@ -106,6 +107,10 @@ class DatasetEstimator(BaseEstimator):
         """Return the parameters of the method; `labels` are the classes of data that hold codes."""
         chosen = method_named(self._method)
         given = {p.name: getattr(self, p.name) for p in chosen.parameters if hasattr(self, p.name)}
+        if getattr(self, "as_published", False):
+            usual = inspect.signature(type(self)).parameters
+            own = {n: value for n, value in given.items() if n not in usual or value != usual[n].default}
+            given = {**given, **chosen.as_published(own)[0]}
         resolved = chosen.resolve(given)
         if resolved.get("loss", "") is None:
             raise ParameterError("loss=None: an estimator needs one, such as 'log' or 'hinge'")

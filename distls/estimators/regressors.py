@@ -16,6 +16,7 @@ from distls.estimators.estimator_base import DatasetEstimator
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.estimators.temporary_data import folder_for_rows
 from distls.ingestion.formats.memory_arrays import unwrapped
+from distls.methods.parameters import ONE_BLOCK
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
@@ -91,7 +92,9 @@ class GeneralizedLeastSquaresRegressor(DatasetRegressor):
     """
 
 
-@estimator("csgd", "schedule", without=("loss", "class_weight"), dtype="float64")
+@estimator(
+    "csgd", "schedule", without=("loss", "class_weight", *(p.name for p in ONE_BLOCK)), dtype="float64"
+)
 class CSGDRegressor(StreamingEstimator, DatasetRegressor):
     """Linear regression by stochastic gradients that pass through the mean point (constrained SGD, Algorithm 1).
 

@@ -57,7 +57,7 @@ class _SparseRegressor(_SparseEstimator, DatasetRegressor):
 
 def _regressor(*without: str) -> Callable[[type[T]], type[T]]:
     """Return the decorator of a regressor; `without` what it sets itself."""
-    set_here = ("loss", "class_weight", *without)
+    set_here = ("loss", "class_weight", "as_published", *without)
     return estimator("bcd", "alpha", without=set_here, alpha=1.0, fit_intercept=True, tol=1e-6)
 
 

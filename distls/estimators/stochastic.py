@@ -92,7 +92,10 @@ class MCIDClassifier(StreamingClassifier):
     """
 
 
-@estimator("sgd", "loss", without=(*(p.name for p in ONE_BLOCK), "center"), loss="log")
+_FEATURES = tuple(p.name for p in ONE_BLOCK)
+
+
+@estimator("sgd", "loss", without=(*_FEATURES, "center"), loss="log")
 class StochasticClassifier(StreamingClassifier):
     """Stochastic gradient descent for any loss with per-feature adaptive steps: the method `sgd`.
 
@@ -100,7 +103,7 @@ class StochasticClassifier(StreamingClassifier):
     """
 
 
-@estimator("sgdqn", "loss", loss="squared_hinge")
+@estimator("sgdqn", "loss", without=_FEATURES, loss="squared_hinge")
 class SGDQNClassifier(StreamingClassifier):
     """Linear SVM or one-versus-rest logistic regression by SGD-QN: stochastic gradients in a diagonal metric.
 
@@ -114,7 +117,7 @@ _CONSTRAINED = Parameter(
 )
 
 
-@estimator("c-adaline", "constrained", _CONSTRAINED, without=("loss",), schedule=None)
+@estimator("c-adaline", "constrained", _CONSTRAINED, without=("loss", *_FEATURES), schedule=None)
 class AdalineClassifier(StreamingClassifier):
     """Least-squares classification by SGD constrained to pass through the mean point (C-Adaline).
 

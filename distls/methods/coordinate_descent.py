@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from distls.methods.default_losses import OF_NUMBERS, OF_SPARSE_MODELS
@@ -60,12 +61,18 @@ def _tau(default: float, more: str = "") -> Parameter:
 
 
 # What is of sweeps alone, and its default.
-_OF_SWEEPS = {"step": "line-search", "active_sweeps": 5, "shrink": False, "violation": "sum"}
+_OF_SWEEPS = {"step": "line-search", "active_sweeps": 5, "shrink": False, "violation": "sum", "rules": None}
+# The paper's K_j over mean x_j^2 of the losses whose own is smaller (section 4.4.2)
+PRINTED_LIPSCHITZ: dict[str, Callable[[int], float]] = {
+    OF_SPARSE_MODELS: lambda n_classes: 4.0 * (n_classes - 1)
+}
+_RULES = partial(Parameter, "rules", None, one_of("paper"), optional=True)
 
 
 def only_of_sweeps(params: Mapping[str, Any]) -> list[str]:
     """Return the parameters of `bcd` that only sweeps have, where they are not at their defaults."""
-    return [f"{name}={params[name]}" for name, default in _OF_SWEEPS.items() if params[name] != default]
+    given = {name: params.get(name) for name in _OF_SWEEPS}
+    return [f"{name}={given[name]}" for name, default in _OF_SWEEPS.items() if given[name] != default]
 
 
 def by_working_sets(params: Mapping[str, Any]) -> bool:
@@ -118,6 +125,10 @@ _DESCENT = (
         one_of("sum", "max"),
         "sum or maximum of the violations of a round's blocks (Equation 10)",
     ),
+    _RULES(
+        description="paper: columns 1 to d in turn, with constant steps drawn one by one from all of a lane, which it "
+        "holds in memory; the printed K_j, the violation of Equation 9 and, with constant steps, its maximum"
+    ),
     Parameter(
         "debias",
         None,
@@ -140,6 +151,10 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         _L1_RATIO,
         ALPHA,
         *own,
+        _RULES(
+            description="paper: L of a line search is doubled if a step fails; of fista it never falls and momentum is "
+            "never dropped; of sparsa it is within 1e-30 and 1e30; default: see docs/notation.md"
+        ),
         _tau(1e-3),
         Parameter(
             "active_mib",
@@ -169,6 +184,16 @@ COORDINATE_DESCENT_METHODS = (
         proves_with=by_working_sets,
         keeps_rows=True,
         path=True,
+        published={
+            "penalty": SPARSE_PENALTY,
+            "algorithm": "sweeps",
+            "rules": "paper",
+            "lanes": 1,
+            "active_sweeps": 0,
+            "shrink": False,
+            "tau": 1e-3,
+            "fit_intercept": False,
+        },
     ),
     Method(
         name="fista",
@@ -194,6 +219,7 @@ COORDINATE_DESCENT_METHODS = (
         continuous=_OF_NUMBERS,
         passes=200.0,
         keeps_rows=True,
+        published={"penalty": SPARSE_PENALTY, "rules": "paper", "tau": 1e-3, "fit_intercept": False},
     ),
     Method(
         name="sparsa",
@@ -204,7 +230,7 @@ COORDINATE_DESCENT_METHODS = (
                 "history",
                 5,
                 integer(1, 1000),
-                "a step must improve on the worst of this many last objectives, the paper's M",
+                "a step must improve on the worst of this many last objectives, the paper's M + 1",
             ),
             Parameter("lipschitz", None, number(above=0.0), "initial L; default: 1/64 of its bound"),
         ),
@@ -213,5 +239,12 @@ COORDINATE_DESCENT_METHODS = (
         continuous=_OF_NUMBERS,
         passes=200.0,
         keeps_rows=True,
+        published={
+            "penalty": SPARSE_PENALTY,
+            "rules": "paper",
+            "history": 6,
+            "tau": 1e-3,
+            "fit_intercept": False,
+        },
     ),
 )

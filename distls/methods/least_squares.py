@@ -81,6 +81,14 @@ _CLS = (
     LANES_READ,
     dtype("float64", "type of features, products and weights"),
     init("a linear run or model, whose weights are the first round's fit"),
+    Parameter(
+        "init_as",
+        None,
+        one_of("predictions"),
+        "predictions: the first round fits the residuals of the model of init (Algorithm 2's W_0); default: that model "
+        "is the first round's fit",
+        optional=True,
+    ),
 )
 
 _STAGEWISE = (
@@ -147,6 +155,7 @@ LEAST_SQUARES_METHODS = (
         targets=("class", "multilabel", "continuous"),
         passes=100.0,
         continuous={"link": "identity"},
+        published={"alpha": 0.0, "lipschitz": "paper", "accelerate": "none", "fit_intercept": False},
     ),
     Method(
         name="cls",
@@ -157,6 +166,7 @@ LEAST_SQUARES_METHODS = (
         targets=("class", "multilabel"),
         passes=None,
         keeps_rows=True,
+        published={"alpha": 0.0, "fit_intercept": False, "init_as": "predictions"},
     ),
     Method(
         name="stagewise",
@@ -167,5 +177,6 @@ LEAST_SQUARES_METHODS = (
         targets=("class", "multilabel", "continuous"),
         passes=None,
         keeps_rows=True,
+        published={"alpha": 0.0, "fit_intercept": False},
     ),
 )

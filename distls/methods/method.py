@@ -67,6 +67,8 @@ class Method:
     multilabel: Mapping[str, Any] = field(default_factory=dict)  # the same on sets of labels
     # The loss where the parameter has no default, by kind of targets; "wide": classes, more features than rows
     losses: Mapping[str, str] = field(default_factory=dict)
+    # What the box of its paper prints, by parameter: the setting of ``as_published``; empty: it follows none
+    published: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def aliases(self) -> Mapping[str, str]:
@@ -88,6 +90,31 @@ class Method:
             for name, p in known.items()
             if name in given or not p.optional
         }
+
+    def as_published(self, given: Mapping[str, Any]) -> tuple[Params, str | None]:
+        """Return the parameters of the paper's box with those given beside, and which of these it prints otherwise.
+
+        Raises ParameterError for a method that follows no box.
+        """
+        if not self.published:
+            raise ParameterError(
+                f"as_published: {self.name} follows no printed algorithm; `distls methods` says which do, or drop it"
+            )
+        own = {name: value for name, value in given.items() if value is not None}
+        typed = {p.name: p for p in self.parameters}
+        # several values of one parameter are settings to choose from
+        values = {
+            name: [
+                self._parse(typed[name], each)
+                for each in (value if isinstance(value, (list, tuple)) else [value])
+            ]
+            for name, value in own.items()
+            if name in self.published
+        }
+        departs = [
+            f"{n}={own[n]}" for n, found in values.items() if any(v != self.published[n] for v in found)
+        ]
+        return {**self.published, **own}, ", ".join(departs) or None
 
     def load_steps(self) -> ChooseSteps:
         """Return the function that chooses a stochastic method's steps; raise ParameterError for other methods."""

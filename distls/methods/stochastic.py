@@ -18,6 +18,7 @@ from distls.methods.parameters import (
 from distls.methods.requirements import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
     DIVIDING_ALPHA,
+    DRAWS,
     LANES_AND_ROWS,
     NO_PAPER_INTERCEPT,
     ONE_LANE,
@@ -39,6 +40,14 @@ _CSGD_PAPER = (
 _SQUARED = {"loss": default_losses.OF_NUMBERS, "fit_intercept": True}
 # labels that few rows have need an intercept
 _LABELS = {"loss": default_losses.OF_LABELS, "fit_intercept": True}
+
+
+# What the papers' boxes have in common: one chain of steps, over rows drawn one by one from all, or over the rows as
+# they are stored, which was in random order; and the constant feature of the constrained SGD paper.
+_DRAWN = {"lanes": 1, "shuffle": DRAWS}
+_MCID_BOX = {**_DRAWN, "average": "none", "t0": 0.0, "fit_intercept": False}
+_QN_BOX = {"lanes": 1, "shuffle": False, "trial": "same-rows", "fit_intercept": False}
+_CSGD_BOX = {**_DRAWN, "fit_intercept": True}
 
 
 def _only(loss: str) -> Parameter:
@@ -69,6 +78,7 @@ def _one_versus_rest(name: str, summary: str, loss: str) -> Method:
         parameters=_mcid(_only(loss)),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class", "multilabel"),
+        published=_MCID_BOX,
     )
 
 
@@ -123,8 +133,17 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
             number(above=0.0),
             "offset added to t in the step size; default: chosen by trial on a sample of rows",
         ),
+        Parameter(
+            "trial",
+            None,
+            one_of("same-rows"),
+            "same-rows: values of t0 are judged on the tenth of the rows they are tried on (the paper); default: on "
+            "as many others",
+            optional=True,
+        ),
         NO_PAPER_INTERCEPT,
         *LANES_AND_ROWS,
+        *ONE_BLOCK,
     )
 
 
@@ -145,6 +164,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
         *(mean if center else ()),
         fit_intercept(True, "fit an unpenalised intercept: the paper's constant feature"),
         *LANES_AND_ROWS,
+        *ONE_BLOCK,
     )
 
 
@@ -203,6 +223,15 @@ _FOBOS = (
         number(above=0.0),
         "step sizes are eta0/sqrt(t); default: chosen by trial on some rows, validated on others",
     ),
+    Parameter(
+        "trial",
+        None,
+        one_of("decades"),
+        "decades: eta0 from 1e-3, 1e-2, ..., 1e3, as in the paper of bcd; default: seven powers of 4 about the inverse "
+        "of "
+        "a mean row's curvature",
+        optional=True,
+    ),
     FIT_INTERCEPT,
     *LANES_AND_ROWS,
 )
@@ -222,6 +251,7 @@ STOCHASTIC_METHODS = (
         ),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
+        published=_MCID_BOX,
     ),
     _one_versus_rest(
         "ovr-pegasos",
@@ -260,6 +290,7 @@ STOCHASTIC_METHODS = (
         parameters=_scheduled(),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
+        published=_QN_BOX,
     ),
     _stochastic(
         name="sgdqn",
@@ -269,13 +300,17 @@ STOCHASTIC_METHODS = (
             Parameter(
                 "diagonal",
                 None,
-                one_of("gauss-newton", "secant", "paper"),
-                "estimate of the metric: second derivatives, secants at new rows, or the paper's as printed; default "
-                "gauss-newton; with loss=hinge, which has no second derivatives, secant",
+                one_of("capped", "gauss-newton", "secant", "paper", "none"),
+                "estimate of the metric: sums of second derivatives up to a cap, from where steps are those of "
+                "svmsgd2, or without end; secants at new rows (the authors' erratum of 2010); the paper's as printed; "
+                "or none, svmsgd2; default capped, with few rows or none by trial, gauss-newton with a given t0; with "
+                "loss=hinge, which has no second derivatives, secant",
             )
         ),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
+        published={**_QN_BOX, "diagonal": "paper"},
+        version=2,  # capped by default
     ),
     _stochastic(
         name="csgd",
@@ -284,6 +319,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("two-phase", "running"),
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
+        published={**_CSGD_BOX, "schedule": "two-phase", "center": "running"},
     ),
     _stochastic(
         name="ncsgd",
@@ -292,6 +328,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("sqrt", "running"),
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
+        published={**_CSGD_BOX, "schedule": "sqrt", "center": "running"},
     ),
     _stochastic(
         name="adaline",
@@ -300,6 +337,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("constant", None),
         steps="distls.workers.stochastic.sgd:adaline_steps",
         targets=("class",),
+        published={**_CSGD_BOX, "schedule": "constant"},
     ),
     _stochastic(
         name="c-adaline",
@@ -308,6 +346,7 @@ STOCHASTIC_METHODS = (
         parameters=_constrained("sqrt", "running"),
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class",),
+        published={**_CSGD_BOX, "schedule": "sqrt", "center": "running"},
     ),
     _stochastic(
         name="rls",
@@ -316,6 +355,7 @@ STOCHASTIC_METHODS = (
         parameters=_RLS,
         steps="distls.workers.stochastic.second_order.rls:rls_steps",
         targets=("class", "continuous"),
+        published=_CSGD_BOX,
     ),
     _stochastic(
         name="olbfgs",
@@ -324,6 +364,7 @@ STOCHASTIC_METHODS = (
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
+        published={"lanes": 1, "shuffle": False, "rank": 10, "fit_intercept": False},
         continuous=_SQUARED,
     ),
 )
@@ -336,4 +377,5 @@ FOBOS = _stochastic(
     parameters=_FOBOS,
     steps="distls.workers.stochastic.fobos:fobos_steps",
     targets=("class",),
+    published={**_DRAWN, "penalty": SPARSE_PENALTY, "trial": "decades", "fit_intercept": False},
 )

@@ -10,8 +10,8 @@ from distls.methods.parameters import (
     CLASS_WEIGHT,
     FOLDS,
     INIT,
-    SHUFFLE,
     Parser,
+    boolean,
     dtype,
     fit_intercept,
     integer,
@@ -26,11 +26,27 @@ _ROUND_BYTES = Parameter(
     "round_bytes", 4 * 2**30, integer(1), "most stored bytes a lane reads between two averagings"
 )
 
+DRAWS = "draws"
+
+
+def _order(value: Any) -> Any:
+    """Parse how the rows of a pass are visited."""
+    return DRAWS if value == DRAWS else boolean(value)
+
+
+_SHUFFLE = Parameter(
+    "shuffle",
+    True,
+    _order,
+    "visit partitions and rows in random order; false: as stored; draws: rows drawn with replacement from all that a "
+    "lane has in a round, which it holds in memory, those of a batch apart",
+)
+
 # The last parameters of every method with several lanes.
 LANES_AND_ROWS = (
     CLASS_WEIGHT,
     lanes("models trained in parallel and averaged; default min(8, partitions)"),
-    SHUFFLE,
+    _SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
     Parameter(
@@ -54,7 +70,7 @@ def _one_lane(value: Any) -> int:
 ONE_LANE = (
     CLASS_WEIGHT,
     Parameter("lanes", 1, _one_lane, "1: second-order state cannot be averaged over lanes"),
-    SHUFFLE,
+    _SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
 )

@@ -111,10 +111,16 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         if found is not None:
             method, params = found.method, found.params
         chosen = method_named(method)
+        departures = None
+        if given.as_published:
+            if found is not None:
+                raise ParameterError("as_published: of a method that is named; name one of `distls methods`")
+            params, departures = chosen.as_published(params or {})
         own = chosen if found is None or found.passes is None else found
         given = given.or_else(own.passes, own.rtol)
         settings = [Setting.of(chosen, each, data, given.seed) for each in expand_grid(params or {})]
         fields = given.with_data(_opened) | {"reason": None if found is None else found.reason}
+        fields["departures"] = departures
         request = cls(method=chosen, data=data, settings=settings, **fields)
         request._check()
         return request

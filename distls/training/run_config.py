@@ -58,7 +58,18 @@ class RunConfig(Request[_Path], frozen=True, kw_only=True):
 
 
 # What configurations name only where there is something to say.
-_OF_SOME = {"selected_on", "fold", "calibrate", "calibration", "reason", "refit", "trial", "digests"}
+_OF_SOME = {
+    "selected_on",
+    "fold",
+    "calibrate",
+    "calibration",
+    "reason",
+    "refit",
+    "trial",
+    "digests",
+    "as_published",
+    "departures",
+}
 
 
 def check_written(path: Place, config: Record, found: RunConfig) -> None:

@@ -106,7 +106,7 @@ def curvature(loss: str, g: Array) -> Array:
 
 def scheduled(
     x: Array, y: Any, slopes: Slopes, loss: str, alpha: float, t0: float, skip: int, metric: str, *, k: int,
-    s: Any = None, intercept: bool = False,
+    s: Any = None, intercept: bool = False, most: float = np.inf, spread: float = 0.0,
 ) -> tuple[Array, Array, Array, float]:  # fmt: skip
     """SVMSGD2 (Figure 1) and SGD-QN (Figure 2 as printed, or with the other two diagonals); `count` counts as there."""
     d = x.shape[1]
@@ -129,8 +129,9 @@ def scheduled(
             seen = np.where(moved != 0, change * x[t][:, None] / np.where(moved != 0, moved, 1), 0)
             diagonal = diagonal + skip * np.clip(seen, 0, 99 * alpha) * (change != 0)
             previous, update = w, False
-        if metric == "gauss-newton":
-            diagonal = diagonal + weight * np.outer(x[t] ** 2, curvature(loss, g))
+        if metric in ("gauss-newton", "capped"):
+            added = weight * np.outer(x[t] ** 2, curvature(loss, g))
+            diagonal = np.minimum(diagonal + added, np.maximum(diagonal, np.maximum(most, spread * added)))
         following = w - weight * np.outer(x[t], g) * steps(tau)
         if intercept:
             b = b - weight * min(1 / (alpha * tau), 1 / np.sqrt(tau)) * g

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
-from distls.methods.coordinate_descent import by_working_sets, only_of_sweeps
+from distls.methods.coordinate_descent import SPARSE_PENALTY, by_working_sets, only_of_sweeps
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import (
@@ -84,6 +84,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
             raise ParameterError(
                 "shrink needs tau > 0: skipped columns are swept again once the others have reached tau"
             )
+        if params.get("rules") and problem.penalty != SPARSE_PENALTY:
+            raise ParameterError(
+                f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them"
+            )
         if initial is not None:
             check_initial(initial, problem, params["init"])
         dataset = problem.dataset
@@ -133,6 +137,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # sets of labels are compared by indicators, which are as many as scores
         score_copies = 2 if self.problem.target == "class" else 4
         threshold = threshold_bytes(k) if self.problem.ranks else 0
+        held = self._most_active() + self._drawn_from()
         # the numbers of columns to skip, in units of weights
         # One number of 8 bytes per column is kept; a row of weights has k of them.
         skipping = self.params["shrink"] / k
@@ -156,7 +161,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 Needs(
                     weight_bytes,
                     SweepTask.result_bytes(n_features, k, skipping) / len(self.lanes),
-                    score_copies * partition_scores + self._most_active() + threshold + hessian,
+                    score_copies * partition_scores + held + threshold + hessian,
                 ),
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
@@ -177,6 +182,12 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if not (self.proves or self.params["active_sweeps"]):
             return 0
         return working_set_bytes(self.problem, self._shards, self.params["active_mib"])
+
+    def _drawn_from(self) -> int:
+        """Return the bytes of a lane's columns where they are drawn from all, with a copy of them."""
+        if not self.params.get("rules") or self.params["step"] != "constant":
+            return 0
+        return 2 * max(int(self._shards.decoded_bytes[list(lane)].sum()) for lane in self._sweeping)
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: one partition is scored and one shard swept."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
 from distls.execution.row_reads import reduce_rows
+from distls.methods.coordinate_descent import PRINTED_LIPSCHITZ
 from distls.problem import Problem
 from distls.solvers.solver import RoundReport, State
 from distls.storage.dataset.column_shards import ColumnShards
@@ -97,8 +98,19 @@ class RoundSetting:
 
     def step_of(self, problem: Problem) -> Step:
         """Return the step rule of blocks."""
-        constant = self.params["step"] == "constant"
-        return Step(problem.alpha, problem.l1_ratio, 1.0 / problem.dataset.meta.n_rows, constant)
+        constant, loss, k = self.params["step"] == "constant", loss_named(problem.loss), problem.shape[1]
+        loose = 1.0
+        if self.as_printed and problem.loss in PRINTED_LIPSCHITZ:
+            loose = PRINTED_LIPSCHITZ[problem.loss](k) / loss.lipschitz(k)
+        scale = 1.0 / problem.dataset.meta.n_rows
+        # a refit has squares for its penalty, of which Eq. 9 says nothing
+        printed = self.as_printed and problem.penalty == self.problem.penalty
+        return Step(problem.alpha, problem.l1_ratio, scale, constant, loose, printed)
+
+    @property
+    def as_printed(self) -> bool:
+        """Whether order, constants and violation are the paper's to the letter."""
+        return self.params.get("rules") == "paper"
 
     def row_scores(self, kind: type[R], version: int) -> R:
         """Return the task that computes or reads the scores of a round."""
@@ -125,6 +137,7 @@ class RoundSetting:
             and loss_named(problem.loss).ignores_constants,
             given_only=state.refit,
             skipped=np.packbits(state.idle).tobytes(),
+            in_order=self.as_printed,
             below=self._idle_below(state),
         )
 
@@ -235,7 +248,8 @@ class Round:
 
     def _violation(self, swept: LaneSweeps) -> float:
         """Return the violation of a round, as the parameter defines it."""
-        largest = self._setting.params["violation"] == "max"
+        params = self._setting.params
+        largest = params["violation"] == "max" or (self._setting.as_printed and params["step"] == "constant")
         return float(swept.totals[_T.largest if largest else _T.violation])
 
     def _score(self, state: BcdState, task: RowScores) -> MarginSums:

@@ -8,6 +8,7 @@ its curvature, known from the loss, determines how much shorter the next one mus
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -90,9 +91,12 @@ class Proximal(Solver[ProximalState]):
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
         self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
+        printed = params.get("rules") == "paper"
         self._steps = self.steps_type(
-            problem, safe=self.safe, constant=self._constant, history=params.get("history", 1)
-        )
+            # as printed every step is judged, whatever bound of L is known
+            problem, safe=math.inf if printed else self.safe, constant=self._constant,
+            history=params.get("history", 1), printed=printed,
+        )  # fmt: skip
 
     def _check_params(self) -> None:
         """Refuse parameters that contradict each other."""

@@ -73,10 +73,14 @@ class ProximalState(State):
 class ProximalSteps(ABC):
     """Accepts or rejects a step after a read, and proposes the next; FISTA and SpaRSA differ in three methods.
 
-    No step is rejected at L = `safe`, a bound of it; with `constant`, L never changes; `history` objectives are kept.
+    No step is rejected at L = `safe`, a bound of it; with `constant`, L never changes; `history` objectives are kept;
+    `printed`: by the rules of the papers to the letter.
     """
 
-    def __init__(self, problem: Problem, *, safe: float, constant: bool, history: int) -> None:
+    def __init__(
+        self, problem: Problem, *, safe: float, constant: bool, history: int, printed: bool = False
+    ) -> None:
+        self._printed = printed
         self._problem, self._safe, self._constant, self._history = problem, safe, constant, history
         self._first = int(problem.fit_intercept)
         self._rounding = _ROUNDINGS * float(np.finfo(problem.dtype).eps)
@@ -99,7 +103,8 @@ class ProximalSteps(ABC):
             and not self._accepts(state, curvature, objective)
         ):
             # Twice L at the least: each rejection costs a read, so L must not creep up.
-            raised = min(max(_SLACK * curvature, 2.0 * state.lipschitz), self._safe)
+            seen = 0.0 if self._printed else _SLACK * curvature
+            raised = min(max(seen, 2.0 * state.lipschitz), self._safe)
             return replace(state, lipschitz=raised), "rejected"
         state = replace(state, ratio=state.moved / state.first if state.first > 0.0 else 0.0)
         state, outcome = self._followed(state, read, curvature)
@@ -170,7 +175,7 @@ class FistaSteps(ProximalSteps):
 
     def _followed(self, state: ProximalState, read: Read, curvature: float) -> tuple[ProximalState, str]:
         lipschitz = state.lipschitz
-        if not self._constant:
+        if not (self._constant or self._printed):
             # L may fall slowly only: FISTA's rate needs it not to decrease, and a rejected step costs a read.
             lipschitz = max(_DOWN * lipschitz, min(lipschitz, _SLACK * curvature))
         # No point ahead was proposed although momentum had built up: the momentum was dropped.
@@ -185,7 +190,8 @@ class FistaSteps(ProximalSteps):
         change = state.candidate - state.point
         weight = (state.momentum - 1.0) / next_momentum(state.momentum)
         # Gradient-based restart (O'Donoghue and Candes 2015): the momentum points against the step just proposed.
-        if weight == 0.0 or float(np.vdot(state.base - state.candidate, change)) > 0.0:
+        against = float(np.vdot(state.base - state.candidate, change)) > 0.0 and not self._printed
+        if weight == 0.0 or against:
             return NONE.copy()
         return state.candidate + weight * change
 
@@ -207,7 +213,8 @@ class SparsaSteps(ProximalSteps):
             return state, "accepted"
         # The Barzilai-Borwein value: the curvature along the last step.
         seen = float(np.vdot(step, read.gradient - state.gradient)) / square
-        return replace(state, lipschitz=min(max(seen, _LEAST * self._safe), self._safe)), "accepted"
+        least, most = (1e-30, 1e30) if self._printed else (_LEAST * self._safe, self._safe)
+        return replace(state, lipschitz=min(max(seen, least), most)), "accepted"
 
 
 def diverged(state: ProximalState) -> ProximalState:

@@ -269,10 +269,13 @@ class Cls(Solver[ClsState]):
                 eps = float(np.finfo(self.problem.dtype).eps)
                 self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
             slopes = [sums.slopes[None]] if intercept else []
+            gradients = np.concatenate([*slopes, sums.cross]) / sums.weight_sum
             if self._initial is not None and self._starts_from_model(state):
                 weights = self._initial.weights.astype(self.problem.dtype)
-                return Block(design, weights, self._initial.intercept.astype(np.float64))
-            gradients = np.concatenate([*slopes, sums.cross]) / sums.weight_sum
+                if self.params.get("init_as") is None:
+                    return Block(design, weights, self._initial.intercept.astype(np.float64))
+                # W_0 plus the fit of its residuals, as one fit: without a ridge W_0 leaves no trace
+                gradients[int(intercept) :] -= self.problem.alpha * weights
             # For the squared loss L = 1, and one step from zero leads to the minimiser.
             fit = -self._metric.steps(gradients, 1.0)
         constant = fit[0] if intercept else np.zeros(fit.shape[1])

@@ -61,7 +61,8 @@ def _check_combination(problem: Problem, params: dict[str, Any]) -> None:
     """Raise ParameterError for parameters that would have no effect."""
     if loss_named(problem.loss).quadratic:
         for name in ("lipschitz", "accelerate", "init"):
-            if params[name] is not None:
+            # its one step is that of the paper's L = 1, and has no momentum
+            if params[name] not in (None, {"lipschitz": "paper", "accelerate": "none"}.get(name)):
                 raise ParameterError(
                     f"gls: {name}={params[name]}: link=identity is solved in closed form and has no use for it; "
                     "drop it"

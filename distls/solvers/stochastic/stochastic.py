@@ -40,6 +40,7 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.rounds.task import Call, Needs, ReadTogether
 from distls.workers.stochastic.lane_task import (
+    DRAWS,
     LaneResult,
     LaneStart,
     MeanSums,
@@ -81,6 +82,10 @@ class Stochastic(Solver[StochasticState]):
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
+        if self._block and params.get("center") == "global":
+            raise ParameterError(
+                f"features={params['features']}: the mean of all generated rows is not known; use center=running"
+            )
         self.generates = self._block is not None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         stats = stats_of_problem(problem, self._block.width if self._block else None)
@@ -146,12 +151,16 @@ class Stochastic(Solver[StochasticState]):
         return max(self.steps.default.joint_bytes(*given), joint_gradient_bytes(*given) + mean_rows)
 
     def _work_bytes(self, row_bytes: int) -> int:
-        """Return the bytes of a task for features: its rows in their order, and a chunk's features."""
+        """Return the bytes of a task for rows that are drawn, and for features: rows in order, a chunk's features."""
+        # where rows are drawn, those of all partitions of a lane, and a copy while they are put together
+        held = [int(self.problem.dataset.decoded_bytes[list(lane)].sum()) for lane in self.lanes]
+        drawn = 2 * max(held) * (self.params["shuffle"] == DRAWS)
         if self._block is None:
-            return 0
+            return drawn
         most_rows = int(self.problem.dataset.table.rows.max(initial=0))
         return (
-            self._block.work_bytes
+            drawn
+            + self._block.work_bytes
             + most_rows * row_bytes
             + PIECE_ROWS * self.shape[0] * self.problem.dtype.itemsize
         )
@@ -258,7 +267,7 @@ class Stochastic(Solver[StochasticState]):
 
     async def _try_steps(self, state: StochasticState) -> tuple[int, dict[str, Any]]:
         task = self._task(TrialTask, state, self.steps.default)
-        best, details = await try_candidates(self.steps.candidates, task, state.lane, self.problem)
+        best, details = await try_candidates(self.steps, task, state.lane, self.problem)
         return best, {"tried": details}
 
     async def _with_mean(self, lane: Arrays) -> Arrays:
@@ -271,8 +280,9 @@ class Stochastic(Solver[StochasticState]):
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
         parts = range(state.part, self._end(state))
         pass_index, shuffle = math.floor(state.passes), self.params["shuffle"]
+        # rows that are drawn from all of a lane's need no order of partitions
         work = round_of_pass(
-            self.lanes, self.parts, pass_index, parts, self.problem.seed, shuffle=shuffle
+            self.lanes, self.parts, pass_index, parts, self.problem.seed, shuffle=shuffle is True
         )  # fmt: skip
         return [
             LaneStart(lane, t, self._tail_from(state, lane.blocks, t))

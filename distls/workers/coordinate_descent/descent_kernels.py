@@ -32,7 +32,6 @@ from distls.workers.losses.row_functions import (
     add_score_hessian,
     descent_factor,
     lipschitz,
-    row_loss,
     score_change,
 )
 from distls.workers.penalties.row_kernels import row_penalty, row_prox
@@ -59,6 +58,8 @@ class Step(NamedTuple):
     rho: float  # `l1_ratio`
     scale: float  # 1 / sum_i s_i
     constant: bool  # L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun)
+    loose: float = 1.0  # K_j over the sharp one
+    printed: bool = False  # the violation is that of Eq. 9 where W_j != 0 too
 
 
 class Totals(NamedTuple):
@@ -211,6 +212,14 @@ def _stays_zero(penalty, v, step, d, idle, j, below):
     return stays
 
 
+@elementwise_helper
+def _violation(moves, w, g, step):
+    """Return how far a block is from its optimum: L_j |W_j* - W_j|, or as printed the difference of norms of Eq. 9."""
+    if step.printed and not _is_zero(w):
+        return abs(step.scale * _norm(g) - step.alpha)
+    return moves
+
+
 @elementwise
 def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, below):
     """Do one coordinate pass over the columns `order` of a shard, updating w, z and `totals` in place.
@@ -240,7 +249,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
             if _stays_zero(penalty, v, step, d[:k], idle, j, below):
                 continue
         if step.constant:
-            lipschitz = _constant(loss, indices, data, start, stop, k, weight)
+            lipschitz = _constant(loss, indices, data, start, stop, k, weight) * step.loose
         else:
             lipschitz = _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch)
         lipschitz = max(lipschitz, _EPSILON / step.scale)
@@ -250,10 +259,11 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
         row_prox(penalty, v, step.alpha / (step.scale * lipschitz), step.rho, d[:k])
         for r in range(k):
             d[r] -= w[j, r]
-        violation = step.scale * lipschitz * _norm(d[:k])
+        moves = step.scale * lipschitz * _norm(d[:k])
+        violation = _violation(moves, w[j], g[:k], step)
         totals[_T.violation] += violation
         totals[_T.largest] = max(totals[_T.largest], violation)
-        if violation > 0.0:
+        if moves > 0.0:
             _search(
                 loss, penalty, step, indices, data, start, stop, z, y, weight, w[j], g, d, part, scratch, totals
             )  # fmt: skip
@@ -383,18 +393,3 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
             loss, 0, step, indices, data, start, stop, z, y, weight, b, g, d, part, scratch, totals
         )  # fmt: skip
     return longest
-
-
-# ---------------------------------------------------------------- rows
-
-
-@elementwise
-def loss_of_scores(z, change, size, y, weight, loss):
-    """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
-    scores, scratch = np.empty(z.shape[1]), np.empty(z.shape[1])
-    total = 0.0
-    for i in range(len(z)):
-        for r in range(z.shape[1]):
-            scores[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
-        total += row_loss(loss, scores, y, i, scratch) * (weight[i] if len(weight) else 1.0)
-    return total

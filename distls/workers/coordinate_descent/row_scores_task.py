@@ -20,7 +20,7 @@ from distls.storage.dataset.partitions import are_below
 from distls.storage.errors import StateLostError
 from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.storage.temporary.row_state import RowState
-from distls.workers.coordinate_descent.descent_kernels import loss_of_scores
+from distls.workers.coordinate_descent.score_losses import loss_of_scores
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import class_scores, loss_named

@@ -93,6 +93,7 @@ class ColumnTask(Task):
     recentre: bool = False  # subtract from each row of weights the constant that is best for its penalty
     given_only: bool = False  # sweep only the columns whose weights are sent
     skipped: bytes = b""  # columns that are not swept, packed bits; empty: none
+    in_order: bool = False  # as printed: columns 1, ..., d, or drawn one after the other from all of a lane's
     below: float = (
         0.0  # strength at which a zero column has to stay zero to be skipped from now on; 0: none is
     )
@@ -141,7 +142,7 @@ class ColumnTask(Task):
     def shards(self, blocks: tuple[int, ...]) -> Iterator[Shard]:
         """Yield shards in the order of the round."""
         # Another order in every round: fixed cyclic orders need many more passes (docs/papers.md).
-        order = self._rng(0).permutation(len(blocks))
+        order = np.arange(len(blocks)) if self.in_order else self._rng(0).permutation(len(blocks))
         shards = [blocks[i] for i in order]
         for index, shard in stream_columns(self.data, shards, self.ledger):
             yield transposed(shard, index)
@@ -155,7 +156,7 @@ class ColumnTask(Task):
         (first, x, number), n, draws = shard, len(columns), self.draws
         generator = self._rng(0, first)
         order = (
-            generator.permutation(n)
+            (np.arange(n) if self.in_order else generator.permutation(n))
             if draws is None
             else generator.integers(n, size=draws[number] if n else 0)
         )
@@ -279,9 +280,18 @@ class SweepTask(ColumnTask):
         """Enter a shard."""
         self.ledger.blocks.append(index)
 
+    @property
+    def holds(self) -> bool:
+        """Whether columns are drawn one after the other from all of a lane's; in a refit from those that it has."""
+        return self.in_order and self.draws is not None and not self.given_only
+
     def add(self, index: int, shard: Shard) -> None:
         """Sweep a shard, and keep its active columns."""
         given, w = given_weights(self.shared, shard)
+        if self.holds:  # until all shards are there to be drawn from
+            self._found.append(Active(shard.first + np.arange(len(w)), take_rows(shard.x, np.arange(len(w)))))
+            self._values.append(SparseWeights(self._found[-1].columns, w, _NONE))
+            return
         # Before the sweep: columns that become zero are returned too, as zeros.
         before = w.any(axis=1)
         self.sweep(shard, w, given if self.given_only else _unskipped(self, shard.first, len(w)))
@@ -292,7 +302,15 @@ class SweepTask(ColumnTask):
             self.count_active(self._found)
 
     def result(self) -> LaneSweeps:
-        """Sweep the active columns, or store them; return the new values."""
+        """Sweep the active columns, or store them, or draws from all; return the new values."""
+        if self.holds and self._found:
+            x, w = (
+                concatenate_rows([each.x for each in self._found]),
+                np.concatenate([v.values for v in self._values]),
+            )
+            order = self._rng(0).integers(len(w), size=len(w))
+            self.run(x, order, w, self._totals, {})
+            return self.swept([SparseWeights(np.concatenate([v.columns for v in self._values]), w, _NONE)])
         if self.kept_bytes >= 0 and self.keep:
             store_active(self.scores.state, self.round, self.item.index, self._found)
         elif self.kept_bytes >= 0 and self.sweeps and self._found:

@@ -239,6 +239,9 @@ def fobos_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
         return StepChoice(replace(update, eta0=given))
     # A step of one over the curvature of a mean row; powers of 4 around it are tried.
     curvature = (stats.mean_square_norm or 1.0) * loss_named(stats.loss).slope_growth(stats.n_outputs)
-    updates = [replace(update, eta0=4.0**power / curvature) for power in _TRIED_POWERS]
+    sizes = [4.0**power / curvature for power in _TRIED_POWERS]
+    if params.get("trial") == "decades":
+        sizes = [10.0**power for power in range(-3, 4)]
+    updates = [replace(update, eta0=size) for size in sizes]
     candidates = tuple(Candidate({"eta0": each.eta0}, each, each) for each in updates)
     return StepChoice(updates[len(updates) // 2], candidates)

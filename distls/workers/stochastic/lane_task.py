@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, Partition, n_rows_of, take_rows
+from distls.storage.rows import CsrRows, Partition, concatenate_rows, n_rows_of, take_rows
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
@@ -30,6 +30,8 @@ from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.joint_learning import together
 from distls.workers.stochastic.update import Arrays, Learner, Update
 
+DRAWS = "draws"  # rows of all partitions of a lane's round, with replacement
+
 
 @dataclass(eq=False)
 class StochasticTask(Task):
@@ -38,7 +40,7 @@ class StochasticTask(Task):
     data: DatasetRef
     update: Update
     class_weight: NDArray[np.float64] | None  # (n_classes,), normalised; None: all rows weigh one
-    shuffle: bool  # visit a partition's rows in random order, else as stored
+    shuffle: bool | str  # visit a partition's rows in random order, else as stored; or `DRAWS`
     seed: int
     round: int
     sample: SampleRef | None  # where the lanes' weights are judged before they are averaged
@@ -55,7 +57,7 @@ class StochasticTask(Task):
         """Have lanes, or trials, that see the same rows in the same order learn as the update can."""
         groups: dict[Any, list[StochasticTask]] = {}
         for task in tasks:
-            if not task.recipe:  # features may differ
+            if not task.recipe and task.shuffle != DRAWS:  # features may differ, and rows that are held
                 groups.setdefault(task.sees, []).append(task)
         for group in groups.values():
             learners = together([task.learner for task in group])
@@ -132,12 +134,19 @@ class TrainTask(StochasticTask):
         """See `Task.start`."""
         self.learner = self.update.start_lane(self.shared, self.item.time, self.item.tail_from)
         self._loss_sum, self._errors = 0.0, 0
+        self._held: list[Partition] = []
 
     def add(self, index: int, part: Partition) -> None:
-        """Learn from a partition."""
+        """Learn from a partition, or hold its rows until all are there to be drawn from."""
         count = n_rows_of(part.x)
+        if self.shuffle == DRAWS:
+            self._held.append(joined([part]))
+            return
         # Drawn from the seed, the round and the partition: the order does not depend on which worker reads it.
         order = _order_of(self.seed, self.round, index, count) if self.shuffle else np.arange(count)
+        self._learn(part, order)
+
+    def _learn(self, part: Partition, order: NDArray[np.int64]) -> None:
         with self.ledger.in_kernels():
             loss, wrong = self.learn(part, order)
         # In the order of the lane's partitions, so that the sum has the same rounding on any worker.
@@ -145,6 +154,10 @@ class TrainTask(StochasticTask):
 
     def result(self) -> LaneResult:
         """Return what the lane has learned, judged on the sample."""
+        if self._held:
+            part, batch = joined(self._held), getattr(self.update, "batch_size", 1)
+            generator = rng(self.seed, Purpose.DRAWS, self.round, self.item.lane.index)
+            self._learn(part, draws_of(generator, n_rows_of(part.x), batch))
         learner, ledger, sample_loss = self.learner, self.ledger, 0.0
         # before `arrays`, which ends the learner
         reached, (tail, tail_steps) = learner.time, _window(learner)
@@ -215,6 +228,24 @@ def _order_of(seed: int, round_: int, index: int, count: int) -> NDArray[np.int6
     return order
 
 
+def draws_of(generator: np.random.Generator, count: int, batch: int) -> NDArray[np.int64]:
+    """Return as many rows as there are, drawn uniformly; no batch has one twice (the MCID paper's A_t)."""
+    if batch == 1:
+        return generator.integers(count, size=count)
+    size = min(batch, count)
+    return np.concatenate([generator.choice(count, size, replace=False) for _ in range(count // size)])
+
+
+def joined(parts: Sequence[Partition]) -> Partition:
+    """Return a copy of partitions as one."""
+    y, weight = [part.y for part in parts], [part.sample_weight for part in parts]
+    return Partition(
+        concatenate_rows([part.x for part in parts]),
+        concatenate_rows(y) if isinstance(y[0], CsrRows) else np.concatenate(y),
+        None if weight[0] is None else np.concatenate(cast(Any, weight)),
+    )
+
+
 def _as_kernels_take(y: Any) -> Any:
     return label_sets(y) if isinstance(y, CsrRows) else y
 
@@ -267,6 +298,7 @@ class Trial:
     update: Update
     blocks: tuple[int, ...]  # partitions
     n_rows: int  # rows to learn from, in their order; as many after them score the result
+    same: bool = False  # or these themselves
 
 
 class TrialTask(StochasticTask):
@@ -281,9 +313,10 @@ class TrialTask(StochasticTask):
 
     def _slices(self, trial: Trial) -> list[tuple[int, bool, slice]]:
         """Return partitions, whether to learn from their rows, and which rows these are."""
-        # Rows to learn from and to judge by are disjoint: a step that overfits must not win.
+        # Rows to learn from and to judge by are disjoint: a step that overfits must not win (`same` is the paper's).
         first = _between(self.data, trial.blocks, 0, trial.n_rows)
-        then = _between(self.data, trial.blocks, trial.n_rows, 2 * trial.n_rows)
+        start = 0 if trial.same else trial.n_rows
+        then = _between(self.data, trial.blocks, start, start + trial.n_rows)
         return [(block, found is first, rows) for found in (first, then) for block, rows in found.items()]
 
     def start(self) -> None:

@@ -45,6 +45,7 @@ class Candidate(NamedTuple):
     setting: dict[str, Any]  # the parameters tried, as a user would give them with one lane
     on_trial: Update  # of the trial: one lane over `trial_rows` rows
     update: Update  # of all lanes
+    handicap: float = 1.0  # its objective counts as many times where candidates are compared
 
     def __str__(self) -> str:
         """Return the setting as NAME=VALUE, ..."""
@@ -57,6 +58,9 @@ class StepChoice(NamedTuple):
 
     default: Update
     candidates: tuple[Candidate, ...] = ()
+    same_rows: bool = (
+        False  # a tenth of the rows judges what was tried on it (the SGD-QN paper), and no others
+    )
 
 
 class ChooseSteps(Protocol):
@@ -69,8 +73,10 @@ class ChooseSteps(Protocol):
         ...
 
 
-def trial_rows(n_rows: int) -> int:
-    """Return the number of rows that steps are tried on; as many more score them."""
+def trial_rows(n_rows: int, *, same: bool = False) -> int:
+    """Return the number of rows that steps are tried on; as many more score them, or the `same`."""
+    if same:
+        return max(n_rows // _TRIAL_SHARE, 1)
     # Bounded from above: a trial must stay cheap on large data; and by half of the rows, as others judge.
     return min(max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS, max(n_rows // 2, 1))
 

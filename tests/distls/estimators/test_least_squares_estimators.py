@@ -29,7 +29,7 @@ from distls.storage.errors import ParameterError
 
 ALL = [GeneralizedLeastSquaresClassifier, CalibratedLeastSquaresClassifier, StagewiseClassifier]
 # Constructor arguments that belong to `fit`, and a parameter that an estimator fills itself.
-OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
+OF_FIT = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
 OWN = {"init"}
 
 

@@ -35,7 +35,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
 
 def test_the_constructor_has_the_parameters_of_the_method() -> None:
     given = inspect.signature(GeneralizedLeastSquaresRegressor).parameters
-    of_estimators = {"passes", "tol", "warm_start", "random_state", "executor"}
+    of_estimators = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
     assert set(given) - of_estimators == {p.name for p in METHODS["gls"].parameters} - {
         "class_weight",
         "init",

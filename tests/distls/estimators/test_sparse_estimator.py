@@ -22,7 +22,7 @@ from distls.methods.method_registry import METHODS
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training.fitting import fit
 
-OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
+OF_FIT = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
 
 
 # The check's 15 rows can be separated, so that the optimal intercept puts some exactly on the margin. Rounding (slacks

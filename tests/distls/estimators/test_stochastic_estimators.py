@@ -60,7 +60,7 @@ def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
     absent = {"init", "round_bytes", "sync_bytes", "loss", "center", "switch", "class_weight"}
     absent |= {p.name for p in ONE_BLOCK}
     assert set(parameters) - set(given) <= absent
-    assert set(given) - OF_FIT - set(parameters) <= {"constrained"}
+    assert set(given) - OF_FIT - set(parameters) <= {"constrained", "as_published"}
     resolved = method.resolve({n: v.default for n, v in given.items() if n in parameters and n != "loss"})
     assert resolved == {n: p.default for n, p in parameters.items()} | (
         {"dtype": "float64"} if estimator is CSGDRegressor else {}

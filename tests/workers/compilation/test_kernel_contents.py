@@ -42,7 +42,7 @@ def _entries(folder: str, module: str) -> list[Path]:
         "coordinate_descent.working_set_kernels",
         "stochastic.second_order.olbfgs",
         "stochastic.second_order.rls",
-        "stochastic.second_order.sgdqn",
+        "stochastic.second_order.sgdqn_kernels",
     ],
 )
 def test_no_kernel_has_the_texts_of_errors_of_shapes(module: str) -> None:

@@ -13,8 +13,8 @@ from distls.workers.coordinate_descent.descent_kernels import (
     Totals,
     column_sweep,
     intercept_step,
-    loss_of_scores,
 )
+from distls.workers.coordinate_descent.score_losses import loss_of_scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.penalties.penalty_registry import penalty_named

@@ -16,7 +16,8 @@ from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
 from distls.workers.stochastic.fobos import FobosUpdate
 from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.second_order.rls import RlsUpdate
-from distls.workers.stochastic.second_order.sgdqn import METRICS, SgdqnUpdate, sgdqn_steps
+from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate, sgdqn_steps
+from distls.workers.stochastic.second_order.sgdqn_kernels import METRICS
 from distls.workers.stochastic.sgd import SgdUpdate
 from distls.workers.stochastic.step_choice import ProblemStats
 from distls.workers.stochastic.step_sizes import SCHEDULES
@@ -153,9 +154,10 @@ def test_scheduled_updates_are_those_of_the_figures(metric, layout, loss):
     single = loss.startswith("binary")
     x, y, s = problem(1 if single else 3)
     k, slopes = (1, oracle.binary_slopes(loss)) if single else (3, oracle.slopes_of(loss))
-    update = SgdqnUpdate(loss, 0.02, True, t0=60.0, skip=7, metric=metric)
+    cap = {"most": 3.0, "spread": 5.0} if metric == "capped" else {}  # which most of the features reach
+    update = SgdqnUpdate(loss, 0.02, True, t0=60.0, skip=7, metric=metric, **cap)
     w, b, diagonal, loss_sum = oracle.scheduled(
-        x, y, slopes, loss, 0.02, 60.0, 7, metric, k=k, s=s, intercept=True
+        x, y, slopes, loss, 0.02, 60.0, 7, metric, k=k, s=s, intercept=True, **cap
     )
     (got, got_b, got_diagonal), got_loss, _ = learn(update, x, y, s, layout)
     np.testing.assert_allclose(got, w, rtol=1e-8, atol=1e-11)
@@ -184,8 +186,8 @@ def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
 @pytest.mark.parametrize(
     ("loss", "given", "metric", "starts"),
     [
-        ("ovr_squared_hinge", None, "gauss-newton", [0.2, 2.0, 6.0, 20.0, 200.0]),
-        ("ovr_log", None, "gauss-newton", [0.2, 2.0, 6.0, 20.0, 200.0]),
+        ("ovr_squared_hinge", None, "capped", [0.2, 2.0, 6.0, 20.0, 200.0]),
+        ("ovr_log", "capped", "capped", [0.2, 2.0, 6.0, 20.0, 200.0]),
         ("ovr_hinge", None, "secant", 200.0 * 10 ** (np.arange(-1, 5) / 2)),
         ("ovr_hinge", "gauss-newton", "gauss-newton", [0.2, 2.0, 6.0, 20.0, 200.0]),
         ("ovr_log", "paper", "paper", 200.0 * 10 ** (np.arange(-1, 5) / 2)),
@@ -194,8 +196,22 @@ def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
 def test_a_loss_without_second_derivatives_has_secants(loss, given, metric, starts):
     stats = ProblemStats(loss, "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
     choice = sgdqn_steps(stats, {"diagonal": given, "t0": None, "skip": None}, 1, warm=False)
-    assert choice.default.metric == metric
+    assert {each.update.metric for each in choice.candidates} == {metric}
     np.testing.assert_allclose([each.setting["t0"] for each in choice.candidates], starts)
+
+
+def test_plain_steps_compete_where_rows_are_few():
+    """Fewer than mean |x|^2 / alpha; they are taken where they are better by more than a tie."""
+    stats = ProblemStats("ovr_squared_hinge", "class", 0.02, False, 3, 19, 150, 2850, 4.0)
+    choice = sgdqn_steps(stats, {"diagonal": None, "t0": None, "skip": None}, 1, warm=False)
+    plain = [each for each in choice.candidates if each.setting.get("diagonal") == "none"]
+    np.testing.assert_allclose([each.setting["t0"] for each in plain], 200.0 * 10 ** (np.arange(-1, 5) / 2))
+    assert {each.update.metric for each in plain} == {"none"}
+    assert {each.handicap for each in choice.candidates} == {1.0, 1.03}
+    assert (choice.candidates[0].update.most, choice.candidates[0].update.spread) == (10.0 * 0.02 * 150, 19.0)
+    assert choice.default.most == np.inf  # of streams
+    given = sgdqn_steps(stats, {"diagonal": "capped", "t0": None, "skip": None}, 1, warm=False)
+    assert len(given.candidates) == 5
 
 
 @pytest.mark.slow

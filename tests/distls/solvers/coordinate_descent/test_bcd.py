@@ -346,7 +346,7 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
 
 
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
-@pytest.mark.parametrize("lost", ["state", "columns", "state/classes"])
+@pytest.mark.parametrize("lost", ["state", "columns", "state/targets"])
 def test_what_is_kept_may_be_lost(small, tmp_path, lost, algorithm):
     """Scores follow from the weights: a run whose RUN/state is gone ends with the same bits."""
     dataset, _, _ = small
@@ -408,7 +408,7 @@ def test_a_step_does_not_read_weights_that_it_has(small, monkeypatch):
     params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": "sweeps"}
     fit("bcd", dataset, params=params, passes=6)
     # as often as the targets: each round sees that they are there, and one reads them
-    assert reads["weights"] == reads["classes"] > len(dataset)
+    assert reads["weights"] == reads["targets"] > len(dataset)
 
 
 def test_state_lost_again_says_what_to_do(small, tmp_path, monkeypatch):

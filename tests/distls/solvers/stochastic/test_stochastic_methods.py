@@ -31,6 +31,7 @@ from distls.workers.stochastic.sgd import sgd_steps
 from distls.workers.stochastic.step_choice import ProblemStats
 from reference import constrained
 from reference import stochastic as oracle
+from reference.stagewise import fourier
 
 
 class TestAdaptive(SolverContract):
@@ -418,3 +419,29 @@ def test_lanes_that_differ_meet_at_every_part(tmp_path: Path) -> None:
     assert min(each["averaging"]["spread"] for each in rounds) >= 0.1
     assert len(rounds) == 4 * 8
     assert len(_rounds("mcid", dataset, tmp_path / "whole", **params)) == 4
+
+
+@pytest.mark.slow_cases("(csgd|c-adaline|svmsgd2)")
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("sgdqn", {"t0": 900.0, "skip": 8, "alpha": 1e-2}),
+        ("svmsgd2", {"t0": 900.0, "skip": 8, "alpha": 1e-2}),
+        ("csgd", {"eta0": 0.02}),
+        ("c-adaline", {"eta0": 0.02}),
+    ],
+)
+def test_generated_features_are_those_of_a_block(tmp_path, method, given):
+    """The model is that of the features as rows; the papers' extension to non-linear models."""
+    x, y = labelled_rows(120, 6, 3)
+    rows = np.asarray(x.todense(), np.float64)
+    own = {**given, "lanes": 1, "shuffle": False, "dtype": "float64"}
+    made = write_dataset(tmp_path / "x", rows, y, partition_rows=40)
+    features = {"features": "fourier", "block_size": 8, "bandwidth": 2.0}
+    found = fit(method, made, params={**own, **features}, passes=2, eval_every=0).model
+    lifted = write_dataset(tmp_path / "f", fourier(rows, 0, 0, 8, 2.0), y, partition_rows=40)
+    expected = fit(method, lifted, params=own, passes=2, eval_every=0).model
+    np.testing.assert_allclose(found.weights, expected.weights, atol=1e-12 * np.abs(expected.weights).max())
+    if "center" in METHODS[method].published:
+        with pytest.raises(ParameterError, match="center=running"):
+            fit(method, made, params={**own, **features, "center": "global"}, passes=1)

@@ -1,0 +1,306 @@
+"""Every method of a paper as its box prints it, by one option: three passes agree with plain NumPy to twelve digits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers import labelled_rows, write_dataset
+
+from distls.cli import cli
+from distls.columns.sharding import add_columns
+from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.methods.method_registry import METHODS
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import MemoryPlanError, ParameterError
+from distls.training.fitting import fit, resume
+from distls.workers.prediction.basis_functions import Basis
+from distls.workers.prediction.calibration import replay
+from distls.workers.runtime.rng import Purpose, rng
+from distls.workers.stochastic.lane_task import draws_of
+from distls.workers.stochastic.step_choice import ProblemStats
+from reference import constrained, least_squares, mcid, ovr, printed, second_order, stagewise, stochastic
+from reference.bcd import Problem, prox
+
+N, D, K, PASSES = 90, 12, 3, 3
+ALPHA = 1e-2
+EYE, ZERO = np.eye(K), np.zeros((D, K))
+Rows = np.ndarray[Any, np.dtype[np.float64]]
+Trained = Callable[[Rows, Any], Rows]
+
+
+@pytest.fixture(scope="module", params=["sparse", "dense"])
+def data(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Dataset, Rows, Any]:
+    """Rows in four partitions, with column shards; and the same as arrays."""
+    x, y = labelled_rows(N, D, K, seed=3)
+    rows = np.asarray(x.todense(), np.float64)
+    path = tmp_path_factory.mktemp(request.param) / "d"
+    write_dataset(path, x.astype(np.float64) if request.param == "sparse" else rows, y, partition_rows=25)
+    return add_columns(path, shard_size=2000), rows, y
+
+
+def drawn(batch: int = 1) -> list[np.ndarray[Any, Any]]:
+    """Return the batches of all passes, drawn uniformly from all rows."""
+    order = [draws_of(rng(0, Purpose.DRAWS, number, 0), N, batch) for number in range(PASSES)]
+    return [rows for each in order for rows in each.reshape(-1, batch)]
+
+
+CYCLIC, DRAWN = np.tile(np.arange(N), PASSES), np.concatenate(drawn())
+
+
+def of_mcid(loss: str, r: int) -> Trained:
+    """Algorithm 1 of the MCID paper, by its algorithm 2, 3 or 4."""
+    return lambda x, y: mcid.train(x, y, loss, ALPHA, drawn(r), w0=ZERO).w
+
+
+def of_csgd(schedule: str, eta0: float, *, project: bool = True) -> Trained:
+    """Algorithms 1 and 2 of the constrained SGD paper, and Adaline."""
+
+    def trained(x: Rows, y: Any) -> Rows:
+        start = {"w0": ZERO, "b0": np.zeros(K), "s": np.ones(N * PASSES)}
+
+        def step(t: int) -> float:
+            return constrained.STEPS[schedule](eta0, N / 2, t)
+
+        return constrained.csgd(x[DRAWN], EYE[y][DRAWN], step, **start, project=project).w
+
+    return trained
+
+
+def of_qn(metric: str) -> Trained:
+    """Figures 1 and 2 of the SGD-QN paper."""
+
+    def trained(x: Rows, y: Any) -> Rows:
+        slopes, skip = stochastic.slopes_of("ovr_squared_hinge"), round(16 * N * D / np.count_nonzero(x))
+        given = x[CYCLIC], y[CYCLIC], slopes, "ovr_squared_hinge", ALPHA, 500.0, skip, metric
+        return stochastic.scheduled(*given, k=K)[0]
+
+    return trained
+
+
+def of_olbfgs(x: Rows, y: Any) -> Rows:
+    """Section 5.2 of the SGD-QN paper."""
+    return second_order.olbfgs(x, y, K, "ovr_squared_hinge", ALPHA, CYCLIC, s=np.ones(N))[0]
+
+
+def of_bcd(step: str) -> Trained:
+    """Algorithms 1 to 3 of the paper of block coordinate descent."""
+
+    def order(number: int) -> Any:
+        chosen = rng(0, Purpose.BLOCKS, number, 0, 0).integers(D, size=D)
+        return range(D) if step == "line-search" else chosen
+
+    return lambda x, y: printed.descent(x, y, K, ALPHA, order, step, PASSES)[0]
+
+
+def of_fobos(x: Rows, y: Any) -> Rows:
+    """FOBOS as section 5.2 of that paper has it."""
+    slopes = stochastic.slopes_of("multiclass_squared_hinge")
+
+    def shrunk(v: Rows, mu: float) -> Rows:
+        return prox(v, mu, "l1l2", 0.0)
+
+    return stochastic.fobos(x[DRAWN], y[DRAWN], slopes, 0.1, shrunk, k=K, alpha=ALPHA)[0]
+
+
+def of_gls(link: str) -> Trained:
+    """Algorithm 1 of least squares revisited; the square loss ends in one step."""
+
+    def trained(x: Rows, y: Any) -> Rows:
+        p = least_squares.problem(x, EYE[y], link, 0.0, constant=False)
+        return least_squares.train(p, 1 if link == "identity" else PASSES, lipschitz=1.0)[-1]
+
+    return trained
+
+
+def of_stages(inner: str) -> Trained:
+    """Algorithm 3 of least squares revisited, on two blocks of features drawn without replacement."""
+
+    def trained(x: Rows, y: Any) -> Rows:
+        order = rng(0, Purpose.COLUMNS, 0).permutation(D)
+        blocks, common = [x[:, order[:6]], x[:, order[6:]]], {"s": np.ones(N), "intercept": False}
+        if inner == "linear":
+            found = stagewise.linear(blocks, EYE[y], 0.0, **common)
+        else:
+            found = stagewise.logistic(blocks, EYE[y], 0.0, rounds=50, **common)
+        w = np.zeros((D, K))
+        w[order] = np.concatenate([stage.weights for stage in found])
+        return w
+
+    return trained
+
+
+A = {"alpha": ALPHA}
+L = {**A, "lipschitz": 0.01}
+BOXES: dict[str, tuple[str, dict[str, Any], Trained]] = {  # the method, what its box leaves to the user
+    "mcid-log": ("mcid", {**A, "loss": "log"}, of_mcid("softmax", 1)),
+    "mcid-hinge": ("mcid", {**A, "loss": "hinge", "batch_size": 3}, of_mcid("crammer_singer", 3)),
+    "mcid-perceptron": ("mcid", {**A, "loss": "perceptron"}, of_mcid("perceptron", 1)),
+    "pegasos": ("ovr-pegasos", A, lambda x, y: ovr.train(x, y, K, "ovr_hinge", ALPHA, drawn())),
+    "binary-lr": ("ovr-logistic", A, lambda x, y: ovr.train(x, y, K, "ovr_log", ALPHA, drawn())),
+    "csgd": ("csgd", {"eta0": 0.2}, of_csgd("two-phase", 0.2)),
+    "ncsgd": ("ncsgd", {"eta0": 0.2}, of_csgd("sqrt", 0.2)),
+    "c-adaline": ("c-adaline", {"eta0": 0.1}, of_csgd("sqrt", 0.1)),
+    "adaline": ("adaline", {"eta0": 0.01}, of_csgd("constant", 0.01, project=False)),
+    "svmsgd2": ("svmsgd2", {**A, "t0": 500.0}, of_qn("none")),
+    "sgdqn": ("sgdqn", {**A, "t0": 500.0}, of_qn("paper")),
+    "olbfgs": ("olbfgs", A, of_olbfgs),
+    "bcd-line-search": ("bcd", A, of_bcd("line-search")),
+    "bcd-constant": ("bcd", {**A, "step": "constant"}, of_bcd("constant")),
+    "fista": ("fista", L, lambda x, y: printed.fista(Problem(x, y, K), 9, 0.01)),
+    "sparsa": ("sparsa", L, lambda x, y: printed.sparsa(Problem(x, y, K), 9, 0.01)),
+    "fobos": ("fobos", {**A, "eta0": 0.1}, of_fobos),
+    "gls-softmax": ("gls", {}, of_gls("softmax")),
+    "gls-logit": ("gls", {"link": "logit"}, of_gls("logit")),
+    "gls-identity": ("gls", {"link": "identity"}, of_gls("identity")),
+    "stagewise-linear": ("stagewise", {"block_size": 6}, of_stages("linear")),
+    "stagewise-logistic": ("stagewise", {"block_size": 6, "inner": "logistic"}, of_stages("logistic")),
+}
+READS = {"fista": 9, "sparsa": 9, "stagewise": None}  # where not `PASSES`
+# the first pair of L-BFGS is a difference of nearly equal slopes, which has eight digits
+DIGITS = {"olbfgs": 1e-6}
+
+
+@pytest.mark.slow_cases(
+    "(dense|sparse-mcid-h|sparse-mcid-p|sparse-b|sparse-n|sparse-a|sparse-pe|sparse-sv)",
+    "sparse-([fo]|sp|c-)",
+)
+@pytest.mark.parametrize("box", BOXES)
+def test_three_passes_are_those_of_the_box(data: tuple[Dataset, Rows, Any], box: str) -> None:
+    dataset, x, y = data
+    method, given, transcribed = BOXES[box]
+    limit = None if box == "gls-identity" else READS.get(method, PASSES)
+    params = {**given, "dtype": "float64"}
+    model = fit(method, dataset, params=params, passes=limit, as_published=True, eval_every=0).model
+    expected = transcribed(x, y)
+    least = DIGITS.get(box, 1e-12) * np.abs(expected).max()
+    np.testing.assert_allclose(model.weights, expected, rtol=0, atol=least)
+
+
+def test_calibrated_least_squares_starts_from_w_0(data: tuple[Dataset, Rows, Any], tmp_path: Path) -> None:
+    """Algorithm 2; with W_0, whose residuals are fitted first, so that it leaves no trace without a ridge."""
+    dataset, x, y = data
+    start = fit(
+        "gls", dataset, tmp_path / "w0", params={"alpha": 0.1, "fit_intercept": False}, passes=5, eval_every=0
+    )
+    given = {"dtype": "float64", "rounds": PASSES, "init": str(start.run)}
+    model = fit("cls", dataset, params=given, as_published=True).model
+    recipe, weights = model.recipe["calibration"], model.arrays["calibration"]
+    found = replay(Basis.of_recipe(recipe), recipe["onto"], weights, x @ model.weights)
+    np.testing.assert_allclose(
+        found, printed.calibrated_from(x, EYE[y], start.model.weights, PASSES), atol=1e-9
+    )
+
+
+def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(
+    data: tuple[Dataset, Rows, Any], tmp_path: Path
+) -> None:
+    """Equation 10 as printed, with the violation of Equation 9: |G_j| - lambda also where W_j is not zero."""
+    dataset, x, y = data
+    result = fit("bcd", dataset, tmp_path / "r", params=A, as_published=True, passes=PASSES)
+    lines = (result.run / "events.jsonl").read_text().splitlines()
+    details = [event["details"] for event in map(json.loads, lines) if event.get("details")]
+    ratios = [each["violation_ratio"] for each in details]
+    expected = printed.descent(x, y, K, ALPHA, lambda _: range(D), "line-search", PASSES)[1]
+    np.testing.assert_allclose(ratios, expected, rtol=1e-9)
+
+
+def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset, Rows, Any]) -> None:
+    dataset, *_ = data
+    given = {"alpha": 0.12, "step": "constant", "tau": 0.05}
+    sparse = fit("bcd", dataset, params=given, as_published=True, passes=300).model.weights.any(axis=1)
+    refitted = fit(
+        "bcd", dataset, params={**given, "debias": 1e-3}, as_published=True, passes=400
+    ).model.weights
+    assert 0 < sparse.sum() < D
+    np.testing.assert_array_equal(refitted.any(axis=1), sparse)
+
+
+def test_draws_are_uniform_and_batches_have_no_row_twice() -> None:
+    generator = np.random.default_rng(0)
+    counts = np.bincount(np.concatenate([draws_of(generator, 50, 1) for _ in range(400)]), minlength=50)
+    assert np.abs(counts - 400).max() < 100  # five standard deviations
+    assert all(len(set(batch)) == 7 for batch in draws_of(generator, 50, 7).reshape(-1, 7))
+    assert len(draws_of(generator, 50, 7)) == 49
+
+
+def test_what_is_given_beside_wins_and_is_recorded(data: tuple[Dataset, Rows, Any], tmp_path: Path) -> None:
+    dataset, *_ = data
+    run = tmp_path / "run"
+    params = {"alpha": ALPHA, "average": "tail", "lanes": "1"}
+    fit("mcid", dataset, run, params=params, as_published=True, passes=1, eval_every=0)
+    config = json.loads((run / "config.json").read_text())
+    assert (config["as_published"], config["departures"]) == (True, "average=tail")
+    assert config["grid"][0] | {"shuffle": "draws", "average": "tail", "t0": 0.0} == config["grid"][0]
+    # a longer run draws as one that was never interrupted
+    twice = fit("mcid", dataset, params=params, as_published=True, passes=2, eval_every=0).model
+    assert resume(run, passes=2).model.weights.tobytes() == twice.weights.tobytes()
+
+
+@pytest.mark.parametrize("method", [None, "sdca"])
+def test_a_method_without_a_box_is_refused(
+    data: tuple[Dataset, Rows, Any], tmp_path: Path, method: str | None
+) -> None:
+    dataset, *_ = data
+    names = [method] if method else []
+    found = CliRunner().invoke(cli, ["fit", *names, str(dataset.path), str(tmp_path / "r"), "--as-published"])
+    assert found.exit_code == 2
+    assert "as_published" in found.output
+
+
+def test_every_box_can_be_found_and_parsed() -> None:
+    for name in {method for method, *_ in BOXES.values()} | {"cls", "rls"}:
+        method = METHODS[name]
+        assert method.resolve(method.published) | method.published == method.resolve(method.published)
+        shown = CliRunner().invoke(cli, ["methods", name]).output
+        assert "--as-published" in shown
+
+
+def test_rows_that_are_drawn_have_to_fit_the_memory(data: tuple[Dataset, Rows, Any]) -> None:
+    dataset, *_ = data
+    large = dataset.decoded_bytes.sum() / MIB  # of a few KiB: the limit is far above the fixed cost
+    assert large < 1
+    plain = fit("mcid", dataset, params=A, passes=1, eval_every=0, memory=MemoryBudget(workers=1))
+    assert plain.model is not None
+    with pytest.raises(MemoryPlanError):
+        fit(
+            "mcid",
+            dataset,
+            params={**A, "shuffle": "draws"},
+            passes=1,
+            memory=MemoryBudget(limit=MIB, workers=1),
+        )
+
+
+def test_an_estimator_has_the_box_too(data: tuple[Dataset, Rows, Any]) -> None:
+    _, x, y = data
+    model = GeneralizedLeastSquaresClassifier(as_published=True, passes=PASSES).fit(x, y)
+    np.testing.assert_allclose(model.coef_.T, of_gls("softmax")(x, y), atol=1e-12)
+    kept = GeneralizedLeastSquaresClassifier(as_published=True, alpha=0.5, passes=PASSES).fit(x, y)
+    assert np.abs(kept.coef_).max() < 0.5 * np.abs(model.coef_).max()  # the ridge that was given
+
+
+def test_t0_is_judged_on_the_rows_it_was_tried_on() -> None:
+    stats = ProblemStats("ovr_squared_hinge", "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
+    given = {"diagonal": "paper", "t0": None, "skip": None}
+    choices = [
+        METHODS["sgdqn"].load_steps()(stats, given | own, 1, warm=False)
+        for own in ({}, {"trial": "same-rows"})
+    ]
+    assert [choice.same_rows for choice in choices] == [False, True]
+
+
+def test_unknown_combinations_name_what_to_drop(data: tuple[Dataset, Rows, Any]) -> None:
+    dataset, *_ = data
+    with pytest.raises(ParameterError, match="rules=paper"):
+        fit("bcd", dataset, params={"penalty": "l1", "rules": "paper"})
+    with pytest.raises(ParameterError, match="as_published"):
+        fit("sgd", dataset, as_published=True)
