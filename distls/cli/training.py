@@ -202,7 +202,7 @@ def fit(
     """
     from distls.cli.reporting import check_page
     from distls.methods.method_registry import parse_values
-    from distls.solvers.solver import Status
+    from distls.solvers.status import Status
     from distls.training.configuration import FitRequest
     from distls.training.fitting import train
     from distls.training.run_folder import Run
@@ -261,7 +261,7 @@ def resume(
 def conclude(result: FitResult, run: Place, quiet: bool) -> int:
     """Print how a fit ended, and unless `quiet` its warnings; return the exit code."""
     from distls.cli.report import result_lines
-    from distls.solvers.solver import Status
+    from distls.solvers.status import Status
 
     if result.status == Status.INTERRUPTED:
         return say(

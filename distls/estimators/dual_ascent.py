@@ -19,7 +19,7 @@ from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights
 from distls.request import plain
 from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel

@@ -12,7 +12,8 @@ from typing import TextIO
 from distls.facts import percent
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.loop import Progress, Standing
-from distls.solvers.solver import Record, State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Record, Status
 from distls.storage.errors import printable
 from distls.training.fit_facts import judged_fact, objective_fact
 from distls.training.run_folder import Run

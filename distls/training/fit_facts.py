@@ -7,7 +7,7 @@ from typing import Any
 from distls.clock import parts_text
 from distls.facts import Fact, percent
 from distls.solvers.loop import relative_bound
-from distls.solvers.solver import Record
+from distls.solvers.status import Record
 
 # What JSON about a run has of its status, as far as it is there.
 RECORDED = (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.problem import Problem
-from distls.solvers.solver import Record, Status
+from distls.solvers.status import Record, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import DistlsError

@@ -23,12 +23,11 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from distls.solvers.loop import Standing
-from distls.solvers.solver import Record, S, State, Status
+from distls.solvers.status import Record, Status
 from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
@@ -45,8 +44,12 @@ from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
 from distls.storage.model.bundle import write_bundle
-from distls.training.checkpoint import packed, read_checkpoint, round_of
 from distls.training.run_config import FORMAT_VERSION, RunConfig, check_written
+
+# Whoever reads a run alone, such as `distls info`, loads no solvers, and with them no kernels.
+if TYPE_CHECKING:
+    from distls.solvers.loop import Standing
+    from distls.solvers.solver import S, State
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -264,6 +267,8 @@ class Run:
         self._write_state(self.path / "final", done)
 
     def _write_state(self, folder: Place, done: Standing[State]) -> None:
+        from distls.training.checkpoint import packed
+
         self.check_there()
         # events must be stored before the checkpoint: a resume truncates them to its round
         self._events.flush()
@@ -286,6 +291,8 @@ class Run:
         Where `holds` misses what is kept of rows, an older checkpoint for which it does is read; those of another fit
         are set aside. Raises FormatError for one of another request than the run's if either may have been changed.
         """
+        from distls.training.checkpoint import read_checkpoint
+
         paths = self._states()
         errors: list[CorruptDataError] = []
         sound: list[Standing[S]] = []
@@ -310,6 +317,8 @@ class Run:
 
     def _states(self) -> list[Place]:
         """Return the checkpoints and the last round of a fit that had ended, oldest first."""
+        from distls.training.checkpoint import round_of
+
         found, final = self.checkpoints(), self.path / "final"
         if not (final / "bundle.json").exists():
             return found

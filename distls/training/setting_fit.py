@@ -26,7 +26,8 @@ from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, Standing, solve
-from distls.solvers.solver import Fitted, Record, S, Solver, Status
+from distls.solvers.solver import Fitted, S, Solver
+from distls.solvers.status import Record, Status
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, load_model, save_model

@@ -26,16 +26,8 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.solver import (
-    Fitted,
-    Record,
-    RoundReport,
-    Solver,
-    State,
-    Status,
-    evaluation_tasks,
-    solver_factory,
-)
+from distls.solvers.solver import Fitted, RoundReport, Solver, State, evaluation_tasks, solver_factory
+from distls.solvers.status import Record, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.duals.dual_domains import Balance

@@ -19,7 +19,7 @@ from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
 from distls.reporting.run_page import render_report
 from distls.reporting.run_report import make_report
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError
 from distls.training.fitting import fit
