@@ -1,0 +1,101 @@
+"""Strengths compared in memory: the fits of a path without each fold, where all rows fit, without a run for each."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError
+
+from distls.methods.method import Params
+from distls.problem import Problem
+from distls.solvers.lbfgs import RowsInMemory, are_few, path_weights
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.rows import CsrRows, Partition, n_rows_of
+from distls.training.configuration import Setting
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.rounds.row_weights import fold_of
+
+
+class Judged(NamedTuple):
+    """What the rows of a fold say of a point."""
+
+    error: float  # the share of wrong classes, or the mean squared error
+    loss: float  # the mean of what was minimised
+    rows: int
+
+
+def are_compared_here(setting: Setting) -> bool:
+    """Return whether the folds of a path are fitted in this process: by an exact method, few rows without sets."""
+    problem, params = setting.problem, setting.params
+    meta, plain = problem.dataset.meta, params.get("intercept_scaling") is None and params.get("init") is None
+    if not (setting.method.in_memory and plain and params.get("folds")) or problem.target == "multilabel":
+        return False
+    nnz = meta.nnz if meta.layout == "csr" else None
+    return are_few(meta.n_rows, *problem.shape, loss_named(problem.loss), nnz)
+
+
+def judged_here(
+    data: Dataset, paths: Sequence[Sequence[Params]], problems: Sequence[Sequence[Problem]]
+) -> list[list[Judged]]:
+    """Return what each fold's rows say of each point of the paths; `problems` are those of the paths without a fold."""
+    parts = [data.read(index) for index in range(len(data))]
+    x, y = _joined([part.x for part in parts]), np.concatenate([part.y for part in parts])
+    sizes, found = [n_rows_of(part.x) for part in parts], []
+    for fold, of_paths in enumerate(problems):
+        out = np.concatenate([_in_fold(size, fold, len(problems)) for size in sizes])
+        judged: list[Judged] = []
+        for path, problem in zip(paths, of_paths, strict=True):
+            s = np.concatenate([_weights(part, problem) for part in parts])[~out]
+            given = RowsInMemory(
+                x[~out], y[~out], s / s.mean(), loss_named(problem.loss), problem.shape[1], 1.0,
+                problem.fit_intercept,
+            )  # fmt: skip
+            judged += _judged(given, [point["alpha"] for point in path], x[out], y[out])
+        found.append(judged)
+    return found
+
+
+def _judged(given: RowsInMemory, alphas: Sequence[float], x: Any, y: NDArray[Any]) -> list[Judged]:
+    """Judge each strength by other rows."""
+    found: list[Judged] = []
+    # columns that float64 cannot tell apart under so weak a penalty
+    with contextlib.suppress(LinAlgError, ValueError):
+        for weights, intercept in path_weights(given, alphas):
+            scores = x @ weights + intercept
+            if y.ndim == 1:
+                wrong, losses = scores.argmax(axis=1) != y, given.loss.values(scores, y)
+            else:
+                losses = wrong = np.square(scores - y).sum(axis=1)
+            found.append(Judged(float(np.mean(wrong)), float(np.mean(losses)), len(y)))
+    return found + [Judged(math.inf, math.inf, len(y))] * (len(alphas) - len(found))
+
+
+def _in_fold(n_rows: int, fold: int, folds: int) -> NDArray[np.bool_]:
+    held = np.zeros(n_rows, dtype=bool)
+    held[fold_of(n_rows, fold, folds)] = True
+    return held
+
+
+def _weights(part: Partition, problem: Problem) -> NDArray[np.float64]:
+    by_class = problem.row_weight_by_class
+    own = by_class[part.y] if part.y.ndim == 1 else np.full(len(part.y), by_class[0])
+    return np.asarray(own if part.sample_weight is None else own * part.sample_weight)
+
+
+def _joined(blocks: Sequence[Any]) -> Any:
+    """Return all rows as float64: an array, or SciPy's CSR matrix of the columns that have values."""
+    if not isinstance(blocks[0], CsrRows):
+        return np.concatenate([block.values for block in blocks]).astype(np.float64)
+    from scipy import sparse
+
+    # columns without a value have weights of zero, whose room is saved
+    used, places = np.unique(np.concatenate([block.indices for block in blocks]), return_inverse=True)
+    counts = np.concatenate([np.diff(block.indptr) for block in blocks])
+    data = np.concatenate([block.data for block in blocks]).astype(np.float64)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return sparse.csr_matrix((data, places, indptr), shape=(len(counts), len(used)))
