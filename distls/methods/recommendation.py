@@ -19,7 +19,7 @@ _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred pa
 _MANY_WEIGHTS = 10_000_000, 200_000_000  # which sixty fits, or even seven, would add and write for minutes
 _ONE_LANE_BYTES = 32 * 2**20
 _COARSE = (1e-3, 1e-4, 1e-5)  # alphas of few fits, in mean squared norms of a row
-_FOLDS = 5
+_FOLDS, _WIDE_FOLDS = 5, 3  # of few wide rows, whose folds cost the most
 _ALPHAS = 6
 # Where the fits end: strengths are told apart long before the optimum
 _PASSES, _GAP = 20.0, 1e-2
@@ -106,12 +106,12 @@ def _for_few_rows(data: Dataset, folds: int) -> Recommendation:
         "loss": [OF_CLASSES, OF_SUPPORT_VECTORS] if wide else OF_CLASSES,
         "alpha": "path",
         **alphas,
-        "folds": folds,
+        "folds": min(folds, _WIDE_FOLDS) if wide else folds,
         "fit_intercept": True,
         "start": "zero",  # a pass of stochastic gradients costs kernels, and here saves nothing
-        "dtype": "float64",
+        **({} if wide else {"dtype": "float64"}),
     }
-    reason = f"{meta.n_rows:,} rows fit in memory: the exact optimum, {_found(folds)}"
+    reason = f"{meta.n_rows:,} rows fit in memory: the exact optimum, {_found(params['folds'])}"
     return Recommendation("newton", params, reason, _NEWTON_PASSES, _NEWTON_GAP)
 
 

@@ -31,9 +31,11 @@ Array = NDArray[np.float64]
 MOST_READS = 200  # of the rows; a problem that takes more is left to dual ascent
 _MOST_BYTES, _MOST_COLUMNS, _MOST_OUTPUTS = 32 * 2**20, 1024, 64
 _MEMORY = 20  # steps that L-BFGS remembers
+_MOST_STEPS = 20  # of Newton's method, of which sparse rows rarely take ten
 _MOST_WEIGHTS = 1_000_000  # of sparse rows, some tens of which L-BFGS remembers
 # Where a fit of a path ends: strengths are told apart long before the optimum.
-_TRIAL_GAP, _TRIAL_STEP = 1e-2, 1e-6
+# The decrease of a step, of L-BFGS as SciPy has it, of Newton's method as a part of the objective.
+_TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-2, 1e-6, 1e-2
 _FLAT = 0.02  # curvature in the intercept, at least, of losses that are not saturated
 # Of the tolerance: what the estimate of the gap is brought to, one after the other.
 _GOALS = (0.5, 0.05, 0.005)
@@ -87,10 +89,12 @@ def find_optimum(problem: RowsInMemory, rtol: float) -> Optimum | None:
     return one if one is None or not split else _of_two_outputs(one, split)
 
 
-def path_weights(problem: RowsInMemory, alphas: Sequence[float]) -> Iterator[tuple[Array, Array]]:
+def path_weights(
+    problem: RowsInMemory, alphas: Sequence[float], last: float = 0.0
+) -> Iterator[tuple[Array, Array]]:
     """Yield weights and intercept near the optimum of each of decreasing strengths; nothing is proven of them.
 
-    Each starts from the one before. Raises LinAlgError for columns that float64 cannot tell apart.
+    Each starts from the one before; the last is brought to a gap of about `last`, if given. Raises LinAlgError for columns that float64 cannot tell apart.
     """
     form, split = _form_of(problem)
     rows, start = _Rows(form), None
@@ -98,6 +102,8 @@ def path_weights(problem: RowsInMemory, alphas: Sequence[float]) -> Iterator[tup
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             search = _Search(replace(form, alpha=alpha * (split or 1.0)), rows, start)
             search.descend(_TRIAL_GAP, _TRIAL_STEP)
+            if last and alpha == alphas[-1]:
+                search.descend(last)
         start = search.weights
         yield tuple(_opposite(each, split) for each in start) if split else start  # type: ignore[misc]
 
@@ -179,14 +185,19 @@ class _Search:
 
         With `ftol` also until a step lowers the objective by no more, where that is enough.
         """
-        self._goal = rtol
-        # Tolerances of SciPy are off: the duality gap alone decides, through the callback.
-        options = {"maxcor": _MEMORY, "maxfun": MOST_READS - self._reads, "maxiter": MOST_READS}
-        found = minimize(
-            self._evaluate, self._at, method="L-BFGS-B", jac=True, callback=self._stop_if_met,
-            options={**options, "ftol": ftol, "gtol": 0.0},
-        )  # fmt: skip
-        self._at = found.x
+        self._goal, self._before = rtol, np.inf
+        self._least = _TRIAL_NEWTON_STEP if ftol and self._whiten is None else 0.0
+        given: dict[str, Any] = {"jac": True, "callback": self._stop_if_met}
+        if self._whiten is None:
+            # Of many weights the memory of steps costs more than products with the Hessian.
+            given |= {"hessp": self._product, "method": "Newton-CG"}
+            options: dict[str, Any] = {"maxiter": _MOST_STEPS, "xtol": 0.0}
+        else:
+            # Tolerances of SciPy are off: the duality gap alone decides, through the callback.
+            given["method"] = "L-BFGS-B"
+            options = {"maxcor": _MEMORY, "maxfun": MOST_READS - self._reads, "maxiter": MOST_READS}
+            options |= {"ftol": ftol, "gtol": 0.0}
+        self._at = minimize(self._evaluate, self._at, options=options, **given).x
         # The result of the minimizer need not be its last evaluation, whose scores and slopes the gap is made from.
         self._evaluate(self._at)
         return self._seems_met()
@@ -210,6 +221,15 @@ class _Search:
         parts = [moved, self._tilt[None]] if problem.fit_intercept else [moved]
         return self._value, np.concatenate(parts).ravel()
 
+    def _product(self, at: Array, direction: Array) -> Array:
+        """Return the Hessian of the last evaluation, which was at this point, times a direction."""
+        problem, x = self._problem, self._rows.x
+        v = direction.reshape(-1, problem.n_outputs)
+        moved = x @ v[: x.shape[1]] + (v[-1] if problem.fit_intercept else 0.0)
+        bent = self._rows.share[:, None] * problem.loss.curvature_product(self._slopes, moved)
+        parts = [x.T @ bent + problem.alpha * v[: x.shape[1]]]
+        return np.concatenate([*parts, *[bent.sum(axis=0)[None]] * problem.fit_intercept]).ravel()
+
     def _seems_met(self) -> bool:
         """Estimate the gap: that of the gradients, which is exact where the intercept's is zero."""
         # |gradient|^2 / (2 alpha) bounds the excess by strong convexity.
@@ -219,7 +239,9 @@ class _Search:
         return gap <= self._goal * self._value
 
     def _stop_if_met(self, intermediate_result: OptimizeResult) -> None:
-        if self._seems_met():  # of the last evaluation, which was at this result
+        done = self._before - self._value <= self._least * self._value
+        self._before = self._value
+        if self._seems_met() or (done and self._least):  # of the last evaluation, which was at this result
             # SciPy takes this for a regular end.
             raise StopIteration
 

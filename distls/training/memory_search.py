@@ -15,10 +15,13 @@ from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.lbfgs import RowsInMemory, are_few, path_weights
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.rows import CsrRows, Partition, n_rows_of
+from distls.storage.rows import CsrRows, Partition
 from distls.training.configuration import Setting
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.row_weights import fold_of
+
+_NEAR = 1e-8  # gap, as a part of the objective, of weights from which the last fit has nothing left to do
 
 
 class Judged(NamedTuple):
@@ -39,25 +42,40 @@ def are_compared_here(setting: Setting) -> bool:
     return are_few(meta.n_rows, *problem.shape, loss_named(problem.loss), nnz)
 
 
-def judged_here(
-    data: Dataset, paths: Sequence[Sequence[Params]], problems: Sequence[Sequence[Problem]]
-) -> list[list[Judged]]:
-    """Return what each fold's rows say of each point of the paths; `problems` are those of the paths without a fold."""
-    parts = [data.read(index) for index in range(len(data))]
-    x, y = _joined([part.x for part in parts]), np.concatenate([part.y for part in parts])
-    sizes, found = [n_rows_of(part.x) for part in parts], []
-    for fold, of_paths in enumerate(problems):
-        out = np.concatenate([_in_fold(size, fold, len(problems)) for size in sizes])
-        judged: list[Judged] = []
-        for path, problem in zip(paths, of_paths, strict=True):
-            s = np.concatenate([_weights(part, problem) for part in parts])[~out]
-            given = RowsInMemory(
-                x[~out], y[~out], s / s.mean(), loss_named(problem.loss), problem.shape[1], 1.0,
-                problem.fit_intercept,
-            )  # fmt: skip
-            judged += _judged(given, [point["alpha"] for point in path], x[out], y[out])
-        found.append(judged)
-    return found
+class RowsHere:
+    """All rows of a data set, in memory."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._parts = [data.read(index) for index in range(len(data))]
+        self._x, self._used = _joined([part.x for part in self._parts])
+        self._y = np.concatenate([part.y for part in self._parts])
+
+    def judged(
+        self, paths: Sequence[Sequence[Params]], problems: Sequence[Sequence[Problem]]
+    ) -> list[list[Judged]]:
+        """Return what each fold's rows say of each point; `problems` are those of the paths without each fold."""
+        found = []
+        for fold, of_paths in enumerate(problems):
+            out = np.concatenate([_in_fold(len(part.y), fold, len(problems)) for part in self._parts])
+            judged: list[Judged] = []
+            for path, problem in zip(paths, of_paths, strict=True):
+                given, alphas = self._given(problem, ~out), [point["alpha"] for point in path]
+                judged += _judged(given, alphas, self._x[out], self._y[out])
+            found.append(judged)
+        return found
+
+    def weights(self, problem: Problem, alphas: Sequence[float]) -> LinearPredictor:
+        """Return weights near the optimum of the last of decreasing strengths."""
+        given = self._given(problem, np.ones(len(self._y), bool))
+        *_, (weights, intercept) = path_weights(given, alphas, _NEAR)
+        full = np.zeros(problem.shape, problem.dtype)
+        full[self._used] = weights
+        return LinearPredictor(full, intercept)
+
+    def _given(self, problem: Problem, rows: NDArray[np.bool_]) -> RowsInMemory:
+        s = np.concatenate([_weights(part, problem) for part in self._parts])[rows]
+        loss, k = loss_named(problem.loss), problem.shape[1]
+        return RowsInMemory(self._x[rows], self._y[rows], s / s.mean(), loss, k, 1.0, problem.fit_intercept)
 
 
 def _judged(given: RowsInMemory, alphas: Sequence[float], x: Any, y: NDArray[Any]) -> list[Judged]:
@@ -87,10 +105,10 @@ def _weights(part: Partition, problem: Problem) -> NDArray[np.float64]:
     return np.asarray(own if part.sample_weight is None else own * part.sample_weight)
 
 
-def _joined(blocks: Sequence[Any]) -> Any:
-    """Return all rows as float64: an array, or SciPy's CSR matrix of the columns that have values."""
+def _joined(blocks: Sequence[Any]) -> tuple[Any, Any]:
+    """Return all rows as float64, an array or SciPy's CSR matrix of the columns that have values, and these columns."""
     if not isinstance(blocks[0], CsrRows):
-        return np.concatenate([block.values for block in blocks]).astype(np.float64)
+        return np.concatenate([block.values for block in blocks]).astype(np.float64), slice(None)
     from scipy import sparse
 
     # columns without a value have weights of zero, whose room is saved
@@ -98,4 +116,4 @@ def _joined(blocks: Sequence[Any]) -> Any:
     counts = np.concatenate([np.diff(block.indptr) for block in blocks])
     data = np.concatenate([block.data for block in blocks]).astype(np.float64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    return sparse.csr_matrix((data, places, indptr), shape=(len(counts), len(used)))
+    return sparse.csr_matrix((data, places, indptr), shape=(len(counts), len(used))), used

@@ -12,6 +12,7 @@
     RUN/model/          published last
     RUN/final/          the last round of a fit that may go on with more passes, as a checkpoint
     RUN/children/       with --select: one RUN a setting
+    RUN/search/         while it runs: the model that the last of them starts from, of a search in memory
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _LARGEST_EVENTS = 2**30
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = re.compile(r"round-\d{6,}")
 # Beside the state of rows; `best` is of runs that were begun before checkpoints had it.
-_WHILE_IT_RUNS = ("checkpoints", "all-rows", "best")
+_WHILE_IT_RUNS = ("checkpoints", "all-rows", "best", "search")
 
 
 def _is_left_over(path: Place) -> bool:

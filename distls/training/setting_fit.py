@@ -202,7 +202,8 @@ def _start(run: Run, solver: Solver[S]) -> Standing[S]:
     return replace(found, best=Fitted(LinearPredictor.of(model), alpha))
 
 
-def _model(fitted: Fitted, setting: Setting) -> LinearModel:
+def model_of(fitted: Fitted, setting: Setting) -> LinearModel:
+    """Return the model that a fit of a setting would publish with these weights."""
     problem, params = setting.problem, setting.params
     meta = problem.dataset.meta
     return LinearModel(
@@ -250,7 +251,7 @@ async def _judged(
     proves, ordered, slope = setting.method.proves, "shuffle" in setting.params, evaluator.slope
     found = fit_warnings(setting.problem, solution.status, record, slope, request.eval_data, proves, ordered)
     record |= {"warnings": found} if found else {}
-    end = End(solution.status, record, _model(replace(fitted, predictor=predictor), setting))
+    end = End(solution.status, record, model_of(replace(fitted, predictor=predictor), setting))
     return await calibrated(run, request, end)
 
 
