@@ -253,6 +253,8 @@ def resume(
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run, passes)
+    if folder.has_ended and not quiet:
+        note(f"{run} has ended: nothing is to be done; of one setting --passes N goes on")
     with Running(cluster, request.decoded_bytes, quiet) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return conclude(result, run, quiet)

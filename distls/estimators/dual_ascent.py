@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from distls.methods.parameters import number
 from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights
 from distls.request import plain
-from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
+from distls.solvers.lbfgs import MOST_READS, Optimum, RowsInMemory, find_optimum, is_solved
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
@@ -44,6 +44,20 @@ class _DualAscent(DatasetEstimator):
         certificate = result.record.get("certificate")
         self._gap = None if certificate is None else float(certificate["value"])
         return result
+
+    def _may_fit_here(self, X: Any) -> bool:
+        """Return whether nothing is asked for that only dual ascent does, and rows are dense and in memory."""
+        plain = self.l1_ratio == 0.0 and self.intercept_scaling is None and self.lanes is None
+        first = not (self.warm_start and hasattr(self, "model_"))
+        limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
+        return bool(plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path")
+
+    def _keep_optimum(self, found: Optimum, model: LinearModel, X: NDArray[Any]) -> None:
+        # as of a data set of these rows
+        wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
+        self._keep(dataclasses.replace(model, source={**model.source, **wide}))
+        self._gap, self.n_features_in_ = found.gap, X.shape[1]
+        self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
 
     @property
     def dual_gap_(self) -> float | None:
@@ -72,10 +86,7 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
-        plain = self.l1_ratio == 0.0 and self.intercept_scaling is None and self.lanes is None
-        first = not (self.warm_start and hasattr(self, "model_"))
-        limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
-        if not (plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path"):
+        if not self._may_fit_here(X):
             return False
         given, loss = self._params(classes), self._loss_of(len(classes))
         weights = row_weights(codes, sample_weight, given["class_weight"])
@@ -91,11 +102,8 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
             return False
         params = {**given, "loss": loss, "penalty": "l2", "l1_ratio": None, "alpha": alpha}
         model = model_in_memory(found.weights, found.intercept, self._method, loss, params)
-        # as of a data set of these rows
-        wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
-        self._keep(dataclasses.replace(model, source={**model.source, **wide}))
-        self._gap, self.classes_, self.n_features_in_ = found.gap, classes, X.shape[1]
-        self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
+        self._keep_optimum(found, model, X)
+        self.classes_ = classes
         if sample_weight is None:
             self._warn_of_guessing(problem)
         return True
@@ -201,6 +209,25 @@ class DualRidge(_DualAscent, DatasetRegressor):
     """
 
     loss: ClassVar[str] = OF_NUMBERS
+
+    def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
+        """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
+        given, weights = self._params(None), row_weights(np.zeros(X.shape[0], np.int32), sample_weight, None)
+        if not self._may_fit_here(X) or weights is None or given["dtype"] != "float64":
+            return super()._fit_numbers(X, y, sample_weight, dtype)
+        targets = np.asarray(y, np.float64).reshape(len(y), -1)
+        problem = RowsInMemory(
+            np.asarray(X, np.float64), targets, weights / weights.mean(), loss_named(self.loss),
+            targets.shape[1], given["alpha"], given["fit_intercept"],
+        )  # fmt: skip
+        found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
+        if found is None:
+            return super()._fit_numbers(X, y, sample_weight, dtype)
+        params = {**given, "loss": self.loss, "penalty": "l2", "l1_ratio": None}
+        model = model_in_memory(found.weights, found.intercept, self._method, self.loss, params)
+        self._keep_optimum(found, dataclasses.replace(model, classes=[], target="continuous"), X)
+        self._single = np.ndim(y) == 1
+        return self
 
 
 def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArray[np.float64] | None:

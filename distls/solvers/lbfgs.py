@@ -94,7 +94,9 @@ def path_weights(
 ) -> Iterator[tuple[Array, Array]]:
     """Yield weights and intercept near the optimum of each of decreasing strengths; nothing is proven of them.
 
-    Each starts from the one before; the last is brought to a gap of about `last`, if given. Raises LinAlgError for columns that float64 cannot tell apart.
+    Each starts from the one before; the last is brought to a gap of about `last`, if given.
+
+    Raises LinAlgError for columns that float64 cannot tell apart.
     """
     form, split = _form_of(problem)
     rows, start = _Rows(form), None

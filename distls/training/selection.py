@@ -148,7 +148,7 @@ def _compared_here(
     counts = [judged[0].rows for judged in table]
     errors = np.average([[each.error for each in judged] for judged in table], axis=0, weights=counts)
     start = None
-    # Of sparse rows a pass costs more than the weights' file: most of the columns may be empty.
+    # of sparse rows, most of whose columns may be empty, a pass costs more than the weights' file
     if request.data.meta.layout == "csr":
         point, start = race.points[race.best], run.path / "search"
         best, own = _setting(request, point, None), next(path for path in paths if point in path)
