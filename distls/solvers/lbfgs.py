@@ -35,7 +35,7 @@ _MOST_STEPS = 20  # of Newton's method, of which sparse rows rarely take ten
 _MOST_WEIGHTS = 1_000_000  # of sparse rows, some tens of which L-BFGS remembers
 # Where a fit of a path ends: strengths are told apart long before the optimum.
 # The decrease of a step, of L-BFGS as SciPy has it, of Newton's method as a part of the objective.
-_TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-2, 1e-6, 1e-2
+_TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-3, 1e-6, 1e-2
 _FLAT = 0.02  # curvature in the intercept, at least, of losses that are not saturated
 # Of the tolerance: what the estimate of the gap is brought to, one after the other.
 _GOALS = (0.5, 0.05, 0.005)

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from helpers import labelled_rows, write_dataset
 
 import distls.cli.report
+from distls.cli import cli
 from distls.cli.describe import describe
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import dataset_line, plan_lines, result_lines, run_lines
@@ -302,3 +304,23 @@ def test_parameters_have_six_digits_and_the_files_all(data: Dataset, tmp_path: P
     # the command repeats the run, to the bit
     assert f"-p alpha={alpha}" in page
     assert describe(tmp_path / "r")["params"]["alpha"] == alpha
+
+
+def test_what_to_do_about_a_limit_of_passes(data: Dataset, tmp_path: Path) -> None:
+    result = fit("sdca", data, tmp_path / "run", passes=2, rtol=1e-9)
+    advice = f"`distls resume {tmp_path / 'run'} --passes 4` goes on, or take newton, which needs fewer"
+    assert f"note: the limit of 2 passes came before the tolerance: {advice}" in result_lines(result)
+    # a fit that was to do just these passes has done them
+    free = fit("sgd", data, tmp_path / "free", passes=2)
+    assert not [line for line in result_lines(free) if "the limit of" in line]
+
+
+def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data: Dataset, tmp_path: Path) -> None:
+    fit("sgd", data, tmp_path / "run", passes=2)
+    ended = CliRunner().invoke(cli, ["resume", str(tmp_path / "run"), "--executor", "serial"])
+    assert ended.exit_code == 0, ended.output
+    assert f"{tmp_path / 'run'} has ended: nothing is to be done" in ended.output
+    longer = CliRunner().invoke(
+        cli, ["resume", str(tmp_path / "run"), "--executor", "serial", "--passes", "3"]
+    )
+    assert "nothing is to be done" not in longer.output
