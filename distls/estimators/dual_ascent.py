@@ -27,6 +27,7 @@ from distls.training.fit_warnings import guessing_warning
 from distls.training.fitting import warn_caller
 from distls.training.setting_fit import FitResult
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:
@@ -100,7 +101,7 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
         if found is None:
             return False
-        params = {**given, "loss": loss, "penalty": "l2", "l1_ratio": None, "alpha": alpha}
+        params = {**given, "loss": loss, "penalty": PLAIN_PENALTY, "l1_ratio": None, "alpha": alpha}
         model = model_in_memory(found.weights, found.intercept, self._method, loss, params)
         self._keep_optimum(found, model, X)
         self.classes_ = classes
@@ -223,7 +224,7 @@ class DualRidge(_DualAscent, DatasetRegressor):
         found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
         if found is None:
             return super()._fit_numbers(X, y, sample_weight, dtype)
-        params = {**given, "loss": self.loss, "penalty": "l2", "l1_ratio": None}
+        params = {**given, "loss": self.loss, "penalty": PLAIN_PENALTY, "l1_ratio": None}
         model = model_in_memory(found.weights, found.intercept, self._method, self.loss, params)
         self._keep_optimum(found, dataclasses.replace(model, classes=[], target="continuous"), X)
         self._single = np.ndim(y) == 1

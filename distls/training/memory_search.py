@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,20 @@ from scipy.linalg import LinAlgError
 from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.lbfgs import RowsInMemory, are_few, path_weights
+from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.filesystem.paths import Place
+from distls.storage.model.model import save_model
 from distls.storage.rows import CsrRows, Partition
-from distls.training.configuration import Setting
+from distls.training.configuration import FitRequest, Setting
+from distls.training.run_folder import Run
+from distls.training.setting_fit import model_of
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.row_weights import fold_of
+
+if TYPE_CHECKING:
+    from distls.training.selection import FoldView, Race
 
 _NEAR = 1e-8  # gap, as a part of the objective, of weights from which the last fit has nothing left to do
 
@@ -40,6 +48,39 @@ def are_compared_here(setting: Setting) -> bool:
         return False
     nnz = meta.nnz if meta.layout == "csr" else None
     return are_few(meta.n_rows, *problem.shape, loss_named(problem.loss), nnz)
+
+
+def compared_here(
+    run: Run, request: FitRequest, race: Race, paths: list[list[Params]], views: Sequence[FoldView]
+) -> tuple[list[float] | None, Place | None]:
+    """Let all rows of the folds judge, in memory.
+
+    Return the errors of the points where their losses decide, and the model that the last fit starts from, if any.
+    """
+    rows = RowsHere(request.data)
+    problems = [
+        [Setting.of(request.method, path[0], view.rest, request.seed).problem for path in paths]
+        for view in views
+    ]
+    table = rows.judged(paths, problems)
+    # Losses tell more than errors of few rows do, but are not alike along paths of different ones.
+    by_loss = len(paths) == 1
+    for place, each in ((place, each) for judged in table for place, each in enumerate(judged)):
+        value = each.loss if by_loss else each.error
+        race.judge(place, value if math.isfinite(value) else None, each.rows)
+    counts = [judged[0].rows for judged in table]
+    errors = np.average([[each.error for each in judged] for judged in table], axis=0, weights=counts)
+    start = None
+    # of sparse rows, most of whose columns may be empty, a pass costs more than the weights' file
+    if request.data.meta.layout == "csr":
+        point, start = race.points[race.best], run.path / "search"
+        best, own = (
+            Setting.of(request.method, point, request.data, request.seed),
+            next(path for path in paths if point in path),
+        )
+        alphas = [each["alpha"] for each in own[: own.index(point) + 1]]
+        save_model(start, model_of(Fitted(rows.weights(best.problem, alphas)), best))
+    return (list(map(float, errors)) if by_loss else None), start
 
 
 class RowsHere:

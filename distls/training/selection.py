@@ -17,17 +17,15 @@ from distls.execution.executor import Executor
 from distls.execution.row_reads import reduce_rows
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
-from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import save_model
 from distls.training.child_runs import Children
 from distls.training.configuration import FitRequest, Setting
-from distls.training.memory_search import RowsHere, are_compared_here
+from distls.training.memory_search import compared_here
 from distls.training.refit import joined_rows
 from distls.training.run_folder import Run
-from distls.training.setting_fit import FitOptions, FitResult, model_of
+from distls.training.setting_fit import FitOptions, FitResult
 from distls.workers.evaluation.fold_task import FoldCounts, FoldTask
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -111,12 +109,12 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     setting = request.settings[0]
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
-    views, here = fold_views(request.data, options.executor, folds), are_compared_here(setting)
+    views, here = fold_views(request.data, options.executor, folds), arecompared_here(setting)
     count = 1 if here else folds * len(race.points) + 1
     children = Children(run, request, options, count, at_most=prune)
     start, errors = None, None
     if here:
-        errors, start = _compared_here(run, request, race, paths, views)
+        errors, start = compared_here(run, request, race, paths, views)
     else:
         fits = _fitted(children, request.without("select", "eval_data", trial=prune), race, views)
         if children.interrupted:
@@ -128,33 +126,6 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     if children.interrupted:
         return children.stopped()
     return children.publish(_told(result, race, folds, errors), race.points[race.best] if here else params)
-
-
-def _compared_here(
-    run: Run, request: FitRequest, race: Race, paths: list[list[Params]], views: Sequence[FoldView]
-) -> tuple[list[float] | None, Place | None]:
-    """Let all rows of the folds judge, in memory.
-
-    Return the errors of the points where their losses decide, and the model that the last fit starts from, if any.
-    """
-    rows = RowsHere(request.data)
-    problems = [[_setting(request, path[0], view).problem for path in paths] for view in views]
-    table = rows.judged(paths, problems)
-    # Losses tell more than errors of few rows do, but are not alike along paths of different ones.
-    by_loss = len(paths) == 1
-    for place, each in ((place, each) for judged in table for place, each in enumerate(judged)):
-        value = each.loss if by_loss else each.error
-        race.judge(place, value if math.isfinite(value) else None, each.rows)
-    counts = [judged[0].rows for judged in table]
-    errors = np.average([[each.error for each in judged] for judged in table], axis=0, weights=counts)
-    start = None
-    # of sparse rows, most of whose columns may be empty, a pass costs more than the weights' file
-    if request.data.meta.layout == "csr":
-        point, start = race.points[race.best], run.path / "search"
-        best, own = _setting(request, point, None), next(path for path in paths if point in path)
-        alphas = [each["alpha"] for each in own[: own.index(point) + 1]]
-        save_model(start, model_of(Fitted(rows.weights(best.problem, alphas)), best))
-    return (list(map(float, errors)) if by_loss else None), start
 
 
 # -- the points that are left ----------------------------------------------------------------------------
