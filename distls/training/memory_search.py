@@ -74,10 +74,8 @@ def compared_here(
     # of sparse rows, most of whose columns may be empty, a pass costs more than the weights' file
     if request.data.meta.layout == "csr":
         point, start = race.points[race.best], run.path / "search"
-        best, own = (
-            Setting.of(request.method, point, request.data, request.seed),
-            next(path for path in paths if point in path),
-        )
+        best = Setting.of(request.method, point, request.data, request.seed)
+        own = next(path for path in paths if point in path)
         alphas = [each["alpha"] for each in own[: own.index(point) + 1]]
         save_model(start, model_of(Fitted(rows.weights(best.problem, alphas)), best))
     return (list(map(float, errors)) if by_loss else None), start

@@ -109,7 +109,7 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     setting = request.settings[0]
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
-    views, here = fold_views(request.data, options.executor, folds), arecompared_here(setting)
+    views, here = fold_views(request.data, options.executor, folds), are_compared_here(setting)
     count = 1 if here else folds * len(race.points) + 1
     children = Children(run, request, options, count, at_most=prune)
     start, errors = None, None
