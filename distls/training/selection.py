@@ -22,7 +22,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.training.child_runs import Children
 from distls.training.configuration import FitRequest, Setting
-from distls.training.memory_search import compared_here
+from distls.training.memory_search import are_compared_here, compared_here
 from distls.training.refit import joined_rows
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
