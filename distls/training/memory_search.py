@@ -68,6 +68,7 @@ def compared_here(
     for place, each in ((place, each) for judged in table for place, each in enumerate(judged)):
         value = each.loss if by_loss else each.error
         race.judge(place, value if math.isfinite(value) else None, each.rows)
+    race.keep_first()  # the first loss, which has probabilities
     counts = [judged[0].rows for judged in table]
     errors = np.average([[each.error for each in judged] for judged in table], axis=0, weights=counts)
     start = None

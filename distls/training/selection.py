@@ -177,6 +177,12 @@ class Race:
         fine = self._margin(best, best) / rows <= min(_PRECISION, _PART * error)
         return len(self.left) > 1 and not fine
 
+    def keep_first(self) -> None:
+        """Leave out all paths but the first, unless another one is better by more than chance."""
+        first = [place for place in self.left if self._path[place] == 0]
+        if not self._behind(min(first, key=self._wrong.__getitem__), self.best):
+            self.left = first
+
     @property
     def best(self) -> int:
         """The place of the point with the least error of those left, of equal ones the first."""
