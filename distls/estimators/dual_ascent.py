@@ -213,15 +213,9 @@ class DualRidge(_DualAscent, DatasetRegressor):
 
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
-        given, weights = self._params(None), row_weights(np.zeros(X.shape[0], np.int32), sample_weight, None)
-        if not self._may_fit_here(X) or weights is None or given["dtype"] != "float64":
-            return super()._fit_numbers(X, y, sample_weight, dtype)
-        targets = np.asarray(y, np.float64).reshape(len(y), -1)
-        problem = RowsInMemory(
-            np.asarray(X, np.float64), targets, weights / weights.mean(), loss_named(self.loss),
-            targets.shape[1], given["alpha"], given["fit_intercept"],
-        )  # fmt: skip
-        found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
+        given, found = self._params(None), None
+        if self._may_fit_here(X) and given["dtype"] == "float64":
+            found = self._optimum(X, np.asarray(y, np.float64).reshape(len(y), -1), sample_weight, given)
         if found is None:
             return super()._fit_numbers(X, y, sample_weight, dtype)
         params = {**given, "loss": self.loss, "penalty": PLAIN_PENALTY, "l1_ratio": None}
@@ -229,6 +223,18 @@ class DualRidge(_DualAscent, DatasetRegressor):
         self._keep_optimum(found, dataclasses.replace(model, classes=[], target="continuous"), X)
         self._single = np.ndim(y) == 1
         return self
+
+    def _optimum(
+        self, X: NDArray[Any], y: NDArray[np.float64], sample_weight: Any, given: dict[str, Any]
+    ) -> Optimum | None:
+        weights = row_weights(np.zeros(len(y), np.int32), sample_weight, None)
+        if weights is None:
+            return None
+        problem = RowsInMemory(
+            np.asarray(X, np.float64), y, weights / weights.mean(), loss_named(self.loss), y.shape[1],
+            given["alpha"], given["fit_intercept"],
+        )  # fmt: skip
+        return find_optimum(problem, float(self.tol)) if is_solved(problem) else None
 
 
 def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArray[np.float64] | None:
