@@ -20,7 +20,8 @@ from distls.ingestion.formats.format_registry import option_infos
 from distls.memory_plan import Plan
 from distls.methods.method_registry import METHODS
 from distls.planning.cluster_plan import ClusterPlan
-from distls.solvers.solver import RoundReport, Status
+from distls.solvers.solver import RoundReport
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import open_dataset
 from distls.workers.runtime.rng import Purpose
 from distls.workers.synthetic.kinds import KINDS

@@ -35,7 +35,8 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.solvers.events import FitStart, RoundEvent
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Status
 from distls.storage.errors import WorkerError
 
 # Weights of 75 KiB and more are scattered, those of less would travel with each task.

@@ -56,7 +56,7 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import human
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import method_named
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.training.configuration import Setting
 
 Numbers = dict[str, Any]

@@ -27,7 +27,7 @@ import numpy as np
 import distls
 from benchmarks.papers.bcd import Corpus, Fit, Lab
 from distls.problem import l1_ratio_of
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named
 

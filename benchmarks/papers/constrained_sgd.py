@@ -43,7 +43,8 @@ import distls
 from benchmarks.papers import least_squares
 from distls.execution.serial import SerialExecutor
 from distls.solvers.events import Callback, FitStart, RoundEvent
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import DenseRows, Rows, concatenate_rows
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate

@@ -36,7 +36,8 @@ from distls.evaluation.scores import score
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.solvers.events import Callback, FitStart, RoundEvent
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import CsrRows
 from distls.workers.prediction.predictor import LinearPredictor

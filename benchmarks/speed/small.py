@@ -57,28 +57,22 @@ class Jobs:
         self.wide = make_classification(*searched, random_state=0)
         dump_svmlight_file(self.x, self.y, str(folder / "rows.svm"), zero_based=False)
         np.savez(folder / "rows.npz", x=self.x, y=self.y)
-        self.shell({}, "-m", "distls", "ingest", folder / "rows.svm", folder / "data", "--quiet")
-
-    def shell(self, changed: dict[str, str], *words: object) -> Spent:
-        """Return the seconds of a process of Python."""
-        environment = {**os.environ, "DISTLS_COMPILING_NOTICE": "0", **changed}
-        command = [sys.executable, *map(str, words)]
-        return _timed(lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL))
+        shell({}, "-m", "distls", "ingest", folder / "rows.svm", folder / "data", "--quiet")
 
     def processes(self) -> dict[str, Callable[[dict[str, str]], Spent]]:
         """Return what whole processes do; each is given changes of the environment."""
         folder = self._folder
         return {
-            "import distls": lambda env: self.shell(env, "-c", "import distls"),
-            "distls --help": lambda env: self.shell(env, "-m", "distls", "--help"),
+            "import distls": lambda env: shell(env, "-c", "import distls"),
+            "distls --help": lambda env: shell(env, "-m", "distls", "--help"),
             "distls ingest": lambda env: self._distls(env, "ingest", folder / "rows.svm", self._new("data")),
             "distls fit": lambda env: self._distls(env, "fit", "sgd", folder / "data", self._new("run")),
-            "StochasticClassifier": lambda env: self.shell(env, "-c", _OURS, folder / "rows.npz"),
-            "SGDClassifier": lambda env: self.shell(env, "-c", _RIVAL, folder / "rows.npz"),
+            "StochasticClassifier": lambda env: shell(env, "-c", _OURS, folder / "rows.npz"),
+            "SGDClassifier": lambda env: shell(env, "-c", _RIVAL, folder / "rows.npz"),
         }
 
     def _distls(self, environment: dict[str, str], *words: object) -> Spent:
-        return self.shell(environment, "-m", "distls", *words, "--quiet")
+        return run_timed(environment, *words, "--quiet")
 
     def _new(self, name: str) -> Path:
         self._made += 1
@@ -110,7 +104,20 @@ class Jobs:
         return found
 
 
-def _timed(call: Callable[[], object]) -> Spent:
+def shell(changed: dict[str, str], *words: object) -> Spent:
+    """Return the seconds of a process of Python, with changes of the environment."""
+    environment = {**os.environ, "DISTLS_COMPILING_NOTICE": "0", **changed}
+    command = [sys.executable, *map(str, words)]
+    return timed(lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL))
+
+
+def run_timed(changed: dict[str, str], *words: object) -> Spent:
+    """Return the seconds of a command of distls."""
+    return shell(changed, "-m", "distls", *words)
+
+
+def timed(call: Callable[[], object]) -> Spent:
+    """Return the seconds of a call."""
     began, busy = time.perf_counter(), _cpu_seconds()
     call()
     return Spent(time.perf_counter() - began, _cpu_seconds() - busy)
@@ -139,7 +146,7 @@ def _call_rows(
     found = []
     for name, call in calls.items():
         fitted = call()
-        spent = min(_timed(call) for _ in range(repeats))
+        spent = min(timed(call) for _ in range(repeats))
         row = {"kind": kind, "job": name, "warm": spent.wall, "cpu": spent.cpu, "cold": None}
         found.append({**row, "accuracy": fitted.score(*rows)})
     return found

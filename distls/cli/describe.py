@@ -223,6 +223,9 @@ def info_lines(described: Mapping[str, Any]) -> list[str]:
         if name == "top_features" and value:
             # the caller has said of how many classes
             lines += _classes(name, value, described.get("n_classes", len(value)))
+        elif name == "features" and isinstance(value, Mapping):
+            # their numbers are checksums, which --json has
+            lines += _field("feature_arrays", list(value), "")
         else:
             lines += _field(name, value, "")
     return lines

@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from distls.execution.memory_budget import human
 from distls.solvers.events import Callback, FitStart, RoundEvent
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Status
 from distls.storage.errors import printable
 from distls.training.callbacks import LineProgress, measures_text
 

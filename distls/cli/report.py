@@ -17,13 +17,14 @@ from distls.methods.method_registry import method_named
 from distls.methods.parameters import settings_text
 from distls.problem import loss_of, penalty_of
 from distls.solvers.loop import relative_bound
+from distls.solvers.status import Status
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.training.callbacks import judged_text
-from distls.training.fit_facts import judged_fact, objective_fact
+from distls.training.fit_facts import LOOSE, judged_fact, objective_fact
 from distls.training.run_config import RunConfig
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitResult
@@ -31,7 +32,6 @@ from distls.training.setting_fit import FitResult
 if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
 
-_VACUOUS = 0.5  # part of the objective above which a bound says next to nothing
 _PROBLEM_PARAMS = (
     "loss",
     "alpha",
@@ -117,11 +117,25 @@ def result_lines(result: FitResult) -> list[str]:
     if record.get("averaging"):
         lines.append(averaging_text(record["averaging"]))
     lines += [f"note: {text}" for text in record.get("notes", [])]
+    lines += limit_lines(result)
     if result.calibrated is not None:
         lines += calibration_lines(result.calibrated)
     if result.run is not None:
         lines.append(f"model in {result.run}")
     return lines
+
+
+def limit_lines(result: FitResult) -> list[str]:
+    """Return what to do about a fit that its limit of passes has ended before its tolerance was met."""
+    if result.status != Status.MAX_PASSES or result.run is None:
+        return []
+    config = Run.open(result.run).config
+    if not config.is_judged or config.passes is None:
+        return []
+    longer, several = f"--passes {2 * config.passes:g}", result.selected is not None
+    goes_on = f"fit again with {longer}" if several else f"`distls resume {result.run} {longer}` goes on"
+    other = "" if config.method == "newton" else ", or take newton, which needs fewer"
+    return [f"note: the limit of {config.passes:g} passes came before the tolerance: {goes_on}{other}"]
 
 
 def objective_line(record: dict[str, Any]) -> str:
@@ -133,7 +147,7 @@ def objective_line(record: dict[str, Any]) -> str:
 def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[str]:
     """Return a line about a bound that says next to nothing, and what gives a real one."""
     share = relative_bound(record)
-    if share is None or share <= _VACUOUS:
+    if share is None or share <= LOOSE:
         return []
     remedy = "more passes or a larger alpha give a better one"
     params = record.get("selected") or config.grid[0]
@@ -141,7 +155,7 @@ def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[
     if not method_named(config.method).proves and _is_solved(params):
         given = " ".join(f"-p {quote(pair)}" for pair in [f"init={run.path}", *same])
         remedy = f"`distls fit sdca {config.dataset} RUN2 {given}` gives a real one"
-    return [f"note: a bound of {100 * share:.0f} % says next to nothing about the optimum; {remedy}"]
+    return [f"note: no useful bound on the optimum was found; {remedy}"]
 
 
 def _setting(name: str, value: Any) -> str:

@@ -210,7 +210,7 @@ def fit(
     """
     from distls.cli.reporting import check_page
     from distls.methods.method_registry import parse_values
-    from distls.solvers.solver import Status
+    from distls.solvers.status import Status
     from distls.training.configuration import FitRequest
     from distls.training.fitting import train
     from distls.training.run_folder import Run
@@ -261,6 +261,8 @@ def resume(
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run, passes)
+    if folder.has_ended and not quiet:
+        note(f"{run} has ended: nothing is to be done; of one setting --passes N goes on")
     with Running(cluster, request.decoded_bytes, quiet) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return conclude(result, run, quiet)
@@ -269,7 +271,7 @@ def resume(
 def conclude(result: FitResult, run: Place, quiet: bool) -> int:
     """Print how a fit ended, and unless `quiet` its warnings; return the exit code."""
     from distls.cli.report import result_lines
-    from distls.solvers.solver import Status
+    from distls.solvers.status import Status
 
     if result.status == Status.INTERRUPTED:
         return say(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ from distls.methods.parameters import number
 from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights, loss_form, output_count
 from distls.request import plain
-from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
-from distls.solvers.solver import Status
+from distls.solvers.lbfgs import MOST_READS, Optimum, RowsInMemory, find_optimum, is_solved
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
@@ -27,6 +27,7 @@ from distls.training.fit_warnings import guessing_warning
 from distls.training.fitting import warn_caller
 from distls.training.setting_fit import FitResult
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:
@@ -44,6 +45,20 @@ class _DualAscent(DatasetEstimator):
         certificate = result.record.get("certificate")
         self._gap = None if certificate is None else float(certificate["value"])
         return result
+
+    def _may_fit_here(self, X: Any) -> bool:
+        """Return whether nothing is asked for that only dual ascent does, and rows are dense and in memory."""
+        plain = self.l1_ratio == 0.0 and self.intercept_scaling is None and self.lanes is None
+        first = not (self.warm_start and hasattr(self, "model_"))
+        limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
+        return bool(plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path")
+
+    def _keep_optimum(self, found: Optimum, model: LinearModel, X: NDArray[Any]) -> None:
+        # as of a data set of these rows
+        wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
+        self._keep(dataclasses.replace(model, source={**model.source, **wide}))
+        self._gap, self.n_features_in_ = found.gap, X.shape[1]
+        self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
 
     @property
     def dual_gap_(self) -> float | None:
@@ -72,10 +87,7 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
-        plain = self.l1_ratio == 0.0 and self.intercept_scaling is None and self.lanes is None
-        first = not (self.warm_start and hasattr(self, "model_"))
-        limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
-        if not (plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path"):
+        if not self._may_fit_here(X):
             return False
         given, loss = self._params(classes), self._loss_of()
         weights = row_weights(codes, sample_weight, given["class_weight"])
@@ -90,13 +102,10 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
         if found is None:
             return False
-        params = {**given, "loss": loss, "penalty": "l2", "l1_ratio": None, "alpha": alpha}
+        params = {**given, "loss": loss, "penalty": PLAIN_PENALTY, "l1_ratio": None, "alpha": alpha}
         model = model_in_memory(found.weights, found.intercept, len(classes), self._method, form, params)
-        # as of a data set of these rows
-        wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
-        self._keep(dataclasses.replace(model, source={**model.source, **wide}))
-        self._gap, self.classes_, self.n_features_in_ = found.gap, classes, X.shape[1]
-        self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
+        self._keep_optimum(found, model, X)
+        self.classes_ = classes
         if sample_weight is None:
             self._warn_of_guessing(problem)
         return True
@@ -187,6 +196,31 @@ class DualRidge(_DualAscent, DatasetRegressor):
     """
 
     loss: ClassVar[str] = OF_NUMBERS
+
+    def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
+        """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
+        given, found = self._params(None), None
+        if self._may_fit_here(X) and given["dtype"] == "float64":
+            found = self._optimum(X, np.asarray(y, np.float64).reshape(len(y), -1), sample_weight, given)
+        if found is None:
+            return super()._fit_numbers(X, y, sample_weight, dtype)
+        params = {**given, "loss": self.loss, "penalty": PLAIN_PENALTY, "l1_ratio": None}
+        model = model_in_memory(found.weights, found.intercept, 0, self._method, self.loss, params)
+        self._keep_optimum(found, dataclasses.replace(model, classes=[], target="continuous"), X)
+        self._single = np.ndim(y) == 1
+        return self
+
+    def _optimum(
+        self, X: NDArray[Any], y: NDArray[np.float64], sample_weight: Any, given: dict[str, Any]
+    ) -> Optimum | None:
+        weights = row_weights(np.zeros(len(y), np.int32), sample_weight, None)
+        if weights is None:
+            return None
+        problem = RowsInMemory(
+            np.asarray(X, np.float64), y, weights / weights.mean(), loss_named(self.loss), y.shape[1],
+            given["alpha"], given["fit_intercept"],
+        )  # fmt: skip
+        return find_optimum(problem, float(self.tol)) if is_solved(problem) else None
 
 
 def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArray[np.float64] | None:

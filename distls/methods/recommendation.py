@@ -19,10 +19,14 @@ _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred pa
 _MANY_WEIGHTS = 10_000_000, 200_000_000  # which sixty fits, or even seven, would add and write for minutes
 _ONE_LANE_BYTES = 32 * 2**20
 _COARSE = (1e-3, 1e-4, 1e-5)  # alphas of few fits, in mean squared norms of a row
-_FOLDS = 5
+_FOLDS, _WIDE_FOLDS = 5, 3  # of few wide rows, whose folds cost the most
 _ALPHAS = 6
 # Where the fits end: strengths are told apart long before the optimum
 _PASSES, _GAP = 20.0, 1e-2
+# What is compared in memory, by `distls.training.memory_search`: stored values, outputs, and values times outputs
+_FEW_VALUES, _FEW_OUTPUTS, _LITTLE_WORK = 2_000_000, 64, 100_000_000
+_FEW_SPARSE_WEIGHTS = 4_000_000  # of features times outputs
+_NEWTON_PASSES, _NEWTON_GAP = 1000.0, 1e-6
 _TABLE_PASSES = 300.0  # of `gls`, which ends sooner where it has converged
 _TABLE_ALPHAS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # in mean squares of a feature
 
@@ -63,6 +67,8 @@ def _for_shape(data: Dataset) -> Recommendation:
     outputs = max(len(meta.classes), meta.n_targets, 1)
     numbers = meta.target == "continuous"
     folds = max(2, min(_FOLDS, meta.n_rows // 10))
+    if meta.target == "class" and _is_small(data, outputs):
+        return _for_few_rows(data, folds)
     if meta.n_features <= _FEW_FEATURES and meta.n_features * outputs <= _FEW_WEIGHTS:
         params: Params = {"alpha": "path", "folds": folds, **_table_alphas(data)}
         if meta.target != "class":
@@ -81,6 +87,32 @@ def _for_shape(data: Dataset) -> Recommendation:
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
     return _for_wide_classes(data, outputs, folds)
+
+
+def _is_small(data: Dataset, outputs: int) -> bool:
+    """Return whether classes are compared in memory, within seconds."""
+    meta, sparse = data.meta, data.meta.layout == "csr"
+    stored = meta.nnz if sparse else meta.n_rows * meta.n_features
+    narrow = meta.n_features * outputs <= _FEW_SPARSE_WEIGHTS if sparse else meta.n_features <= _FEW_FEATURES
+    return narrow and stored <= _FEW_VALUES and outputs <= _FEW_OUTPUTS and stored * outputs <= _LITTLE_WORK
+
+
+def _for_few_rows(data: Dataset, folds: int) -> Recommendation:
+    meta = data.meta
+    # of text now logistic regression and now the support vector machine is better
+    wide = meta.n_features > _FEW_FEATURES
+    alphas: Params = {"alphas": _ALPHAS} if wide else _table_alphas(data)
+    params: Params = {
+        "loss": [OF_CLASSES, OF_SUPPORT_VECTORS] if wide else OF_CLASSES,
+        "alpha": "path",
+        **alphas,
+        "folds": min(folds, _WIDE_FOLDS) if wide else folds,
+        "fit_intercept": True,
+        "start": "zero",  # a pass of stochastic gradients costs kernels, and here saves nothing
+        **({} if wide else {"dtype": "float64"}),
+    }
+    reason = f"{meta.n_rows:,} rows fit in memory: the exact optimum, {_found(params['folds'])}"
+    return Recommendation("newton", params, reason, _NEWTON_PASSES, _NEWTON_GAP)
 
 
 def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation:

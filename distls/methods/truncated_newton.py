@@ -62,5 +62,6 @@ TRUNCATED_NEWTON_METHODS = (
         rtol=1e-3,
         proves=True,
         path=True,
+        in_memory=True,
     ),
 )

@@ -19,6 +19,7 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import Setting
+from distls.training.memory_search import are_compared_here
 from distls.training.regularization_path import has_path, number_of_fits
 from distls.workers.runtime.rng import Purpose, rng
 
@@ -63,7 +64,8 @@ def planned(setting: Setting, plan: Plan, passes: float | None) -> Plan:
 
 
 def _fits(setting: Setting) -> int:
-    return number_of_fits(setting.params) if has_path(setting.method, [setting.params]) else 1
+    apart = has_path(setting.method, [setting.params]) and not are_compared_here(setting)
+    return number_of_fits(setting.params) if apart else 1
 
 
 def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> tuple[float, float]:

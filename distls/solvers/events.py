@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from distls.solvers.solver import Fitted, State, Status
+from distls.solvers.solver import Fitted, State
+from distls.solvers.status import Status
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from distls.clock import PARTS
 from distls.execution.batch import OwnSeconds
 from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
-from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
+from distls.solvers.solver import Fitted, RoundReport, S, Solver, State
+from distls.solvers.status import Status
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -18,6 +17,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
 from distls.methods.method import Method, Params, import_object
 from distls.problem import Problem
+from distls.solvers.status import Record, Status
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.duals.stored_duals import DualPoint
@@ -30,21 +30,8 @@ from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.task import Call, ReadTogether, rehearse
 from distls.workers.runtime.process import task_settings
 
-Record = dict[str, Any]  # JSON values by name, as files of a run hold them
 # Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
 ImproveFn = Callable[[Executor], tuple[LinearPredictor | None, int]]
-
-
-class Status(StrEnum):
-    """How a fit stands or ended. Only DIVERGED is a failure."""
-
-    RUNNING = "RUNNING"
-    CONVERGED = "CONVERGED"
-    MAX_PASSES = "MAX_PASSES"
-    MAX_SECONDS = "MAX_SECONDS"
-    EARLY_STOPPED = "EARLY_STOPPED"
-    DIVERGED = "DIVERGED"
-    INTERRUPTED = "INTERRUPTED"
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.ingestion.ingest import ingest
 from distls.solvers.events import RoundEvent, SilentCallback
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import ParameterError
 from distls.training.fitting import fit, resume

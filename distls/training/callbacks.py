@@ -12,9 +12,10 @@ from typing import TextIO
 from distls.facts import percent
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.loop import Progress, Standing
-from distls.solvers.solver import Record, State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Record, Status
 from distls.storage.errors import printable
-from distls.training.fit_facts import judged_fact, objective_fact
+from distls.training.fit_facts import LOOSE, judged_fact, objective_fact
 from distls.training.run_folder import Run
 
 _FIRST_ROUNDS = 20  # that each have a line of progress: of all fits of a run together
@@ -149,7 +150,8 @@ def measures_text(record: Record) -> str:
         parts.append(objective_fact(record).said if finite else "objective not finite")
         if certificate["value"] is not None:
             share = f" ({100 * certificate['relative']:.2g} %)" if "relative" in certificate else ""
-            parts.append(f"{certificate['kind']} {certificate['value']:.2e}{share}")
+            if certificate.get("relative", 0.0) <= LOOSE:
+                parts.append(f"{certificate['kind']} {certificate['value']:.2e}{share}")
     if "eval_error" in record:
         parts.append(judged_text(record, "eval"))
     return ", ".join(parts)

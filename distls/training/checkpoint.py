@@ -8,7 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from distls.solvers.loop import Progress, Standing
-from distls.solvers.solver import Fitted, Record, S, State
+from distls.solvers.solver import Fitted, S, State
+from distls.solvers.status import Record
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import as_format_error, convert_json

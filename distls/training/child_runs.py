@@ -13,7 +13,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
 from distls.problem import penalty_of
 from distls.solvers.loop import Progress
-from distls.solvers.solver import Record, Status
+from distls.solvers.status import Record, Status
 from distls.storage.errors import MemoryPlanError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import used_rows

@@ -7,7 +7,7 @@ from typing import Any
 from distls.clock import parts_text
 from distls.facts import Fact, percent
 from distls.solvers.loop import relative_bound
-from distls.solvers.solver import Record
+from distls.solvers.status import Record
 
 # What JSON about a run has of its status, as far as it is there.
 RECORDED = (
@@ -20,6 +20,7 @@ RECORDED = (
     "weights_sha256",
 )
 
+LOOSE = 0.2  # part of the objective above which a bound says nothing, and is not shown as one
 _OLDER = "of training alone: start-up and evaluation were not counted"  # where a run does not name the parts
 
 
@@ -56,8 +57,11 @@ def bound_text(record: Record) -> str:
         return ""
     if certificate["kind"] == "gradient_norm":
         return f"gradient norm {value:.1e} (no guarantee)"
-    part = "" if share is None else f" ({_share(share)})"
-    return f"at most {value:.2e}{part} above the optimum ({certificate['kind']})"
+    if share is None:
+        return f"proven to be at most {value:.2e} above the lowest possible ({certificate['kind']})"
+    if share > LOOSE:
+        return "how far above the lowest possible is not known"
+    return f"proven to be at most {_share(share)} ({value:.2e}) above the lowest possible ({certificate['kind']})"
 
 
 def bound_fact(record: Record) -> Fact:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.problem import Problem
-from distls.solvers.solver import Record, Status
+from distls.solvers.status import Record, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import DistlsError
 from distls.storage.rows import CsrRows, DenseRows
+from distls.training.fit_facts import LOOSE
 from distls.workers.losses.loss_registry import loss_named
 
 # Parts of the objective that a first step, or the optimum, could still take off; fits that are as good as their
@@ -143,8 +144,12 @@ def _loose(problem: Problem, record: Record, objective: float, floor: float) -> 
     gap = certificate.get("value")
     if gap is None or gap < _GAP_LEFT * floor:
         return []
-    most = 100 * min(gap / objective, 1)
-    left = f"not converged: the objective may be {most:.0f} % above the optimum"
+    most = gap / objective
+    left = f"not converged: the objective may be {100 * most:.0f} % above the optimum"
+    if most > LOOSE:
+        left = (
+            f"not converged: nothing proves that the objective is within {100 * LOOSE:.0f} % of the optimum"
+        )
     return [f"{left}; {_advice(problem, _sampled(problem), 'another alpha')}"]
 
 

@@ -23,7 +23,7 @@ from distls.memory_plan import check_workers
 from distls.methods.method import Params
 from distls.request import Options, takes_request
 from distls.solvers.events import Callback
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distls.clock import began
 from distls.evaluation.evaluate import evaluate
-from distls.evaluation.metrics import AnyEvaluation
+from distls.evaluation.metrics import AnyEvaluation, Evaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
@@ -24,7 +26,7 @@ from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO
 from distls.request import ALONE, takes_request
 from distls.solvers.events import Callback
-from distls.storage.dataset.dataset import is_dataset
+from distls.storage.dataset.dataset import is_dataset, open_dataset
 from distls.storage.errors import BadInputError, DistlsError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
@@ -33,6 +35,10 @@ from distls.training.fitting import train as train_request
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
 from distls.workers.ingestion.formats.data_frames import is_frame
+
+# Of rows, those that have one class, and those that are given one, from which on it is worth a word
+_NEARLY_ALL, _ONE_ANSWER = 0.8, 0.97
+_FEW_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,8 @@ def train(
         if not folder.exists():
             remove_tree(data)
         raise
+    if fitted.model is not None:
+        pass_on(_one_answer(folder, data, executor), notify)
     if notify is None:
         pass_on(fitted.warnings, None)  # else they are the caller's, with the rest of the result
     # A diverged or interrupted fit needs its data to go on.
@@ -203,6 +211,26 @@ def _check_classes(data: Place, notices: Sequence[str], options: Mapping[str, An
             f"{doubt.partition(':')[0]}, all whole numbers: --target continuous (target='continuous') if they are a "
             "quantity to predict (regression), --target class if they are classes"
         )
+
+
+def _one_answer(run: Place, data: Place, executor: Executor | None) -> list[str]:
+    """Say so where the model gives nearly all rows one class; looked at where nearly all rows have one."""
+    dataset = open_dataset(data)
+    meta = dataset.meta
+    small = float(dataset.decoded_bytes.sum()) <= _FEW_BYTES  # whose rows are predicted in no time
+    if meta.target != "class" or not small or max(meta.label_counts) < _NEARLY_ALL * meta.n_rows:
+        return []
+    found = evaluate(run, data, executor=executor)
+    assert isinstance(found, Evaluation)
+    answers = np.bincount(found.confusion[:, 1], found.confusion[:, 2])
+    share, most = answers.max() / meta.n_rows, found.predicted_classes[int(answers.argmax())]
+    if share < max(_ONE_ANSWER, max(meta.label_counts) / meta.n_rows):
+        return []
+    return [
+        f"the model answers {most} for {100 * share:.1f} % of the training rows, of which "
+        f"{100 * max(meta.label_counts) / meta.n_rows:.1f} % are {most}: rank rows by `predict --proba`, or train with "
+        "-p class_weight=balanced"
+    ]
 
 
 def _with_label(files: Sequence[Any], options: Mapping[str, Any], notify: Notify | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 
 from distls.methods.method import Params
 from distls.request import Request
-from distls.solvers.solver import Record
+from distls.solvers.status import Record
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.filesystem.checksums import is_one_bit_off, is_sealed, sealed

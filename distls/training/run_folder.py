@@ -12,6 +12,7 @@
     RUN/model/          published last
     RUN/final/          the last round of a fit that may go on with more passes, as a checkpoint
     RUN/children/       with --select: one RUN a setting
+    RUN/search/         while it runs: the model that the last of them starts from, of a search in memory
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from distls.solvers.loop import Standing
-from distls.solvers.solver import Record, S, State, Status
+from distls.solvers.status import Record, Status
 from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
@@ -45,8 +45,12 @@ from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
 from distls.storage.model.bundle import write_bundle
-from distls.training.checkpoint import packed, read_checkpoint, round_of
 from distls.training.run_config import FORMAT_VERSION, RunConfig, check_written
+
+# Whoever reads a run alone, such as `distls info`, loads no solvers, and with them no kernels.
+if TYPE_CHECKING:
+    from distls.solvers.loop import Standing
+    from distls.solvers.solver import S, State
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -56,7 +60,7 @@ _LARGEST_EVENTS = 2**30
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = re.compile(r"round-\d{6,}")
 # Beside the state of rows; `best` is of runs that were begun before checkpoints had it.
-_WHILE_IT_RUNS = ("checkpoints", "all-rows", "best")
+_WHILE_IT_RUNS = ("checkpoints", "all-rows", "best", "search")
 
 
 def _is_left_over(path: Place) -> bool:
@@ -264,6 +268,8 @@ class Run:
         self._write_state(self.path / "final", done)
 
     def _write_state(self, folder: Place, done: Standing[State]) -> None:
+        from distls.training.checkpoint import packed
+
         self.check_there()
         # events must be stored before the checkpoint: a resume truncates them to its round
         self._events.flush()
@@ -286,6 +292,8 @@ class Run:
         Where `holds` misses what is kept of rows, an older checkpoint for which it does is read; those of another fit
         are set aside. Raises FormatError for one of another request than the run's if either may have been changed.
         """
+        from distls.training.checkpoint import read_checkpoint
+
         paths = self._states()
         errors: list[CorruptDataError] = []
         sound: list[Standing[S]] = []
@@ -310,6 +318,8 @@ class Run:
 
     def _states(self) -> list[Place]:
         """Return the checkpoints and the last round of a fit that had ended, oldest first."""
+        from distls.training.checkpoint import round_of
+
         found, final = self.checkpoints(), self.path / "final"
         if not (final / "bundle.json").exists():
             return found

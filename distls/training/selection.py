@@ -22,6 +22,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.training.child_runs import Children
 from distls.training.configuration import FitRequest, Setting
+from distls.training.memory_search import are_compared_here, compared_here
 from distls.training.refit import joined_rows
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
@@ -103,22 +104,28 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     The error is that of the folds' rows, each by the fit without its fold; of equal points the first is taken, in a
     path that of the largest alpha. The last fit starts from the first fold's at that point. With ``prune`` points that
     are clearly worse are left out, those of the other folds start from the first fold's, and fits are ended by their
-    estimates.
+    estimates. Of a method that is exact the folds of few rows are compared in memory, and the last fit is the only run.
     """
     setting = request.settings[0]
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
-    children = Children(run, request, options, folds * len(race.points) + 1, at_most=prune)
-    apart = request.without("select", "eval_data", trial=prune)
-    fits = _fitted(children, apart, race, fold_views(request.data, options.executor, folds))
-    if children.interrupted:
-        return children.stopped()
-    start = None if request.method.side_by_side else _first_model(children, fits, race.best)
+    views, here = fold_views(request.data, options.executor, folds), are_compared_here(setting)
+    count = 1 if here else folds * len(race.points) + 1
+    children = Children(run, request, options, count, at_most=prune)
+    start, errors = None, None
+    if here:
+        errors, start = compared_here(run, request, race, paths, views)
+    else:
+        fits = _fitted(children, request.without("select", "eval_data", trial=prune), race, views)
+        if children.interrupted:
+            return children.stopped()
+        folds = fits[-1].fold + 1
+        start = None if request.method.side_by_side else _first_model(children, fits, race.best)
     params = _from(race.points[race.best], start)
     result = children.train(_child_request(request, params), f"{_named(race.points, race.best)}, all rows")
     if children.interrupted:
         return children.stopped()
-    return children.publish(_told(result, race, fits[-1].fold + 1), params)
+    return children.publish(_told(result, race, folds, errors), race.points[race.best] if here else params)
 
 
 # -- the points that are left ----------------------------------------------------------------------------
@@ -169,6 +176,12 @@ class Race:
         # The choice is fine enough once chance decides between what is left.
         fine = self._margin(best, best) / rows <= min(_PRECISION, _PART * error)
         return len(self.left) > 1 and not fine
+
+    def keep_first(self) -> None:
+        """Leave out all paths but the first, unless another one is better by more than chance."""
+        first = [place for place in self.left if self._path[place] == 0]
+        if not self._behind(min(first, key=self._wrong.__getitem__), self.best):
+            self.left = first
 
     @property
     def best(self) -> int:
@@ -275,9 +288,14 @@ def _child_request(request: FitRequest, params: Params, view: FoldView | None = 
     data, judge = (request.data, request.select) if view is None else (view.rest, view.alone)
     known = [setting for setting in request.settings if setting.params == params and view is None]
     # a point of a path is a new setting
-    setting = known[0] if known else Setting.of(request.method, params, data, request.seed)
+    setting = known[0] if known else _setting(request, params, view)
     # only what the parent publishes is calibrated
     return request.without("calibrate", "select", data=data, settings=[setting], selected_on=judge)
+
+
+def _setting(request: FitRequest, params: Params, view: FoldView | None) -> Setting:
+    data = request.data if view is None else view.rest
+    return Setting.of(request.method, params, data, request.seed)
 
 
 def _best_of(request: FitRequest, fits: Sequence[_Fit]) -> _Fit | None:
@@ -334,18 +352,23 @@ def _what(race: Race, place: int, fold: int, view: FoldView | None) -> str:
     return name if view is None else f"without fold {fold + 1}, {name}"
 
 
-def _told(result: FitResult, race: Race, folds: int) -> FitResult:
-    """Return the result with each alpha's error, and a note of the choice."""
-    names = dict.fromkeys((*_differing(race.points), "alpha"))
+def _told(result: FitResult, race: Race, folds: int, errors: list[float] | None) -> FitResult:
+    """Return the result with each alpha's error, and a note of the choice; with `errors` losses have decided."""
+    names, what = dict.fromkeys((*_differing(race.points), "alpha")), "error" if errors is None else "loss"
     found = race.errors()
     path = [
-        {**{name: race.points[place][name] for name in names}, "cv_error": error} for place, error in found
+        {
+            **{name: race.points[place][name] for name in names},
+            **({} if errors is None else {"cv_error": errors[place]}),
+            f"cv_{what}": value,
+        }
+        for place, value in found
     ]
     best = next(line for line, (place, _) in zip(path, found, strict=True) if place == race.best)
     others = "".join(f"{name}={best[name]} " for name in names if name != "alpha")
     note = (
-        f"{others}alpha={best['alpha']:.6g} has the lowest mean error of {len(path)} in {folds}-fold cross-validation, "
-        f"{best['cv_error']:.6g}"
+        f"{others}alpha={best['alpha']:.6g} has the lowest mean {what} of {len(path)} in {folds}-fold "
+        f"cross-validation, {best[f'cv_{what}']:.6g}"
     )
     return _noted(result, note, {"details": {**(result.record.get("details") or {}), "path": path}})
 

@@ -26,7 +26,8 @@ from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, Standing, solve
-from distls.solvers.solver import Fitted, Record, S, Solver, Status
+from distls.solvers.solver import Fitted, S, Solver
+from distls.solvers.status import Record, Status
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, load_model, save_model
@@ -201,7 +202,8 @@ def _start(run: Run, solver: Solver[S]) -> Standing[S]:
     return replace(found, best=Fitted(LinearPredictor.of(model), alpha))
 
 
-def _model(fitted: Fitted, setting: Setting) -> LinearModel:
+def model_of(fitted: Fitted, setting: Setting) -> LinearModel:
+    """Return the model that a fit of a setting would publish with these weights."""
     problem, params = setting.problem, setting.params
     meta = problem.dataset.meta
     return LinearModel(
@@ -249,7 +251,7 @@ async def _judged(
     proves, ordered, slope = setting.method.proves, "shuffle" in setting.params, evaluator.slope
     found = fit_warnings(setting.problem, solution.status, record, slope, request.eval_data, proves, ordered)
     record |= {"warnings": found} if found else {}
-    end = End(solution.status, record, _model(replace(fitted, predictor=predictor), setting))
+    end = End(solution.status, record, model_of(replace(fitted, predictor=predictor), setting))
     return await calibrated(run, request, end)
 
 

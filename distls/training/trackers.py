@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
-from distls.solvers.solver import Record, State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Record, Status
 from distls.storage.errors import ParameterError
 
 _NOT_METRICS = ("round", "n_lanes")

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.execution.serial import SerialExecutor
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.chunks import read_arrays, write_array, write_arrays
 from distls.storage.dataset.column_shards import open_columns
 from distls.storage.dataset.dataset import open_dataset, publish

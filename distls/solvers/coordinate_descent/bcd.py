@@ -35,7 +35,8 @@ from distls.solvers.coordinate_descent.near_search import (
     working_set_bytes,
 )
 from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
-from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, Status, evaluation_tasks
+from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, evaluation_tasks
+from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError

@@ -30,7 +30,8 @@ from distls.solvers.coordinate_descent.proximal_steps import (
     SparsaSteps,
     diverged,
 )
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
+from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
+from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel

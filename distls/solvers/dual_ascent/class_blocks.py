@@ -20,7 +20,8 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.memory_plan import SLACK, Footprint, Plan, make_plan
 from distls.methods.method import Params
 from distls.problem import Problem
-from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, State
+from distls.solvers.status import Status
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.atomic import remove_tree, subfolders
 from distls.storage.filesystem.paths import place_of

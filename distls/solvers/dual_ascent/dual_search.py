@@ -22,7 +22,8 @@ from distls.request import Request
 from distls.solvers.dual_ascent.sdca import Sdca
 from distls.solvers.dual_ascent.sdca_state import SdcaState
 from distls.solvers.loop import Progress, largest_certificate
-from distls.solvers.solver import Fitted, Status
+from distls.solvers.solver import Fitted
+from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place

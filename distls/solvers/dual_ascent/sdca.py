@@ -25,7 +25,8 @@ from distls.solvers.block_reads import lane_count
 from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
 from distls.solvers.dual_ascent.kept_duals import KeptDuals
 from distls.solvers.dual_ascent.sdca_state import SdcaState
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver
+from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, StateLostError
 from distls.storage.model.model import LinearModel

@@ -23,7 +23,8 @@ from distls.solvers.least_squares.alpha_grid import total_of
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver
+from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments

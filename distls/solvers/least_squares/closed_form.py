@@ -17,7 +17,8 @@ from distls.execution.executor import Executor
 from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, choice_note, total_of
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, State
+from distls.solvers.status import Status
 from distls.workers.least_squares.block_task import Moments
 from distls.workers.least_squares.ridge_task import FoldSums, PathJob, held_out
 from distls.workers.runtime.process import single_threaded_blas

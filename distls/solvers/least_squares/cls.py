@@ -25,7 +25,8 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
+from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
+from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel

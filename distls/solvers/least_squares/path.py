@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 
 # A fit of the search ends when its step is sure to lower the objective by no more than this share of it.
 _SETTLED = 1e-6
-_UNFINISHED = "the fits of the path have not converged: raise --passes"
+_UNFINISHED = "the fits of the path have not converged: double --passes, or take newton, which needs fewer"
 
 
 class Path(Accelerated):

@@ -21,7 +21,8 @@ from distls.solvers.features.fitted_designs import OneBlock, StageBlocks
 from distls.solvers.least_squares.cls import Cls, ClsState
 from distls.solvers.least_squares.stagewise import Stagewise
 from distls.solvers.least_squares.stagewise_parameters import ALGORITHM_2, with_defaults
-from distls.solvers.solver import Fitted, RoundReport, Status
+from distls.solvers.solver import Fitted, RoundReport
+from distls.solvers.status import Status
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design

@@ -28,7 +28,8 @@ from distls.solvers.least_squares.stagewise_state import (
     base_of,
     block_of,
 )
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
+from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
+from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design

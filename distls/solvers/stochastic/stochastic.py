@@ -24,7 +24,8 @@ from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
-from distls.solvers.solver import Fitted, RoundReport, Solver, Status, evaluation_tasks
+from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
+from distls.solvers.status import Status
 from distls.solvers.stochastic.problem_stats import stats_of_problem
 from distls.solvers.stochastic.step_trial import try_candidates
 from distls.solvers.stochastic.stochastic_state import StochasticState

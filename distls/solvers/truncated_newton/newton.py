@@ -26,16 +26,8 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.solver import (
-    Fitted,
-    Record,
-    RoundReport,
-    Solver,
-    State,
-    Status,
-    evaluation_tasks,
-    solver_factory,
-)
+from distls.solvers.solver import Fitted, RoundReport, Solver, State, solver_factory
+from distls.solvers.status import Record, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.duals.dual_domains import Balance
@@ -153,17 +145,16 @@ class Newton(Solver[NewtonState]):
         return strength
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
-        """See `Solver.tasks`: a gradient, then a product and the duals' read."""
+        """See `Solver.tasks`: a gradient, then a product and the duals' read; these evaluate the fit too."""
         m = (data.one_row or self.problem.shape[0]) + self._first
         zero, lane = np.zeros((m, self._form.n_outputs)), Lane(0, (block,))
         kinds: list[tuple[Kind, Array]] = [("gradient", zero), ("product", np.hstack([zero, zero]))]
         if self._form.free_intercept:
             kinds.append(("dual", zero))
-        calls = [
+        return [
             Call(replace(self._task(kind), data=data), Points(theta, bool(self._first)), lane)
             for kind, theta in kinds
         ]
-        return [*calls, *evaluation_tasks(self.problem, self.data)]
 
     def _task(self, kind: Kind, balance: Balance | None = None) -> NewtonTask:
         return NewtonTask(

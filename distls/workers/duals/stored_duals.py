@@ -7,7 +7,7 @@ others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -20,9 +20,10 @@ from distls.storage.filesystem.safe_read import as_format_error, convert_json, r
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.rows import CsrRows
 from distls.storage.temporary.row_state import RowState
-from distls.workers.losses.loss import Loss
-from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import indicators
+
+# Losses load numba: not for those who only ask which duals there are.
+if TYPE_CHECKING:
+    from distls.workers.losses.loss import Loss
 
 DualFile = tuple[int, int]  # partition and version
 
@@ -69,6 +70,8 @@ class DualPoint:
     @property
     def form(self) -> Loss:
         """The loss whose duals these are."""
+        from distls.workers.losses.loss_registry import loss_named
+
         return loss_named(self.loss)
 
     @property
@@ -202,4 +205,6 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
 
 def numeric_targets(y: Any, k: int) -> Any:
     """Return targets as dual functions take them: class codes, or numbers (n, k), of label sets their indicators."""
+    from distls.workers.losses.targets import indicators
+
     return indicators(y, k).astype(np.float64) if isinstance(y, CsrRows) else y

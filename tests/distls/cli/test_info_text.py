@@ -47,6 +47,11 @@ def test_what_is_left_out_is_counted() -> None:
     assert lines[-1] == "  and 1 more; --json has all"
 
 
+def test_checksums_are_not_shown_as_sizes() -> None:
+    lines = info_lines({"features": {"mean": 2370079128, "name_ends": 2989469182}})
+    assert lines == ["feature_arrays       mean, name_ends"]
+
+
 def test_a_line_break_in_a_name_makes_no_other_field() -> None:
     assert info_lines({"classes": ["a\nstatus CONVERGED"]}) == ["classes              a\\nstatus CONVERGED"]
 

@@ -12,7 +12,8 @@ from rich.console import Console
 import distls.cli.progress
 from distls.cli.progress import BarProgress, fit_progress, work_progress
 from distls.solvers.events import FitStart, RoundEvent
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import State
+from distls.solvers.status import Status
 from distls.training.callbacks import History, LineProgress, describe_round
 
 START = FitStart("mcid", "softmax", "train", 12_000, 8, 2, 5.0, 0.0)

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from helpers import labelled_rows, write_dataset
 
 import distls.cli.report
+from distls.cli import cli
 from distls.cli.describe import describe
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import dataset_line, plan_lines, result_lines, run_lines
@@ -19,7 +21,7 @@ from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
 from distls.reporting.run_page import render_report
 from distls.reporting.run_report import make_report
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError
 from distls.training.fitting import fit
@@ -126,7 +128,7 @@ def test_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result_lines(result) == [
         "CONVERGED: 2.5 passes, 11.2 s: start 5.0, train 2.0, write 4.2",
         "selected alpha=0.1, error 12.50 % on the selection data",
-        "objective 0.500000, at most 1.00e-02 (2 %) above the optimum (duality_gap)",
+        "objective 0.500000, proven to be at most 2 % (1.00e-02) above the lowest possible (duality_gap)",
         "eval error 25.00 %",
         "averaging lanes: loss on a fixed sample 1.00000 before, 0.50000 after; relative spread 0.100",
         "model in RUN",
@@ -240,13 +242,15 @@ def test_a_bound_that_says_nothing_is_called_so(data: Dataset, tmp_path: Path) -
     bound = {"kind": "strong_convexity", "value": 0.6}
     run.write_status({**run.status, "objective": 1.0, "certificate": bound})
     objective, note = run_lines(tmp_path / "run")[-2:]
-    assert objective == "objective 1.000000, at most 6.00e-01 (60 %) above the optimum (strong_convexity)"
+    assert objective == "objective 1.000000, how far above the lowest possible is not known"
     assert note == (
-        "note: a bound of 60 % says next to nothing about the optimum; `distls fit sdca "
+        "note: no useful bound on the optimum was found; `distls fit sdca "
         f"{data.path.resolve()} RUN2 -p init={tmp_path / 'run'} -p loss=softmax -p alpha=0.01` gives a real one"
     )
-    run.write_status({**run.status, "certificate": {**bound, "value": 0.4}})
-    assert run_lines(tmp_path / "run")[-1].startswith("objective 1.000000, at most 4.00e-01 (40 %)")
+    run.write_status({**run.status, "certificate": {**bound, "value": 0.2}})
+    assert run_lines(tmp_path / "run")[-1].startswith(
+        "objective 1.000000, proven to be at most 20 % (2.00e-01)"
+    )
 
 
 @pytest.mark.fast_cases("mcid")
@@ -267,7 +271,7 @@ def test_what_gives_a_real_bound_solves_the_same_problem(
     run = Run.open(tmp_path / "run")
     run.write_status({**run.status, "objective": 1.0, "certificate": {"kind": "duality_gap", "value": 3.0}})
     note = run_lines(tmp_path / "run")[-1]
-    assert note.startswith("note: a bound of 300 % says next to nothing about the optimum; `distls fit sdca ")
+    assert note.startswith("note: no useful bound on the optimum was found; `distls fit sdca ")
     assert f"-p init={tmp_path / 'run'} -p loss={loss} -p alpha=0.01 " in note
     assert note.endswith("-p class_weight=balanced` gives a real one")
 
@@ -300,3 +304,23 @@ def test_parameters_have_six_digits_and_the_files_all(data: Dataset, tmp_path: P
     # the command repeats the run, to the bit
     assert f"-p alpha={alpha}" in page
     assert describe(tmp_path / "r")["params"]["alpha"] == alpha
+
+
+def test_what_to_do_about_a_limit_of_passes(data: Dataset, tmp_path: Path) -> None:
+    result = fit("sdca", data, tmp_path / "run", passes=2, rtol=1e-9)
+    advice = f"`distls resume {tmp_path / 'run'} --passes 4` goes on, or take newton, which needs fewer"
+    assert f"note: the limit of 2 passes came before the tolerance: {advice}" in result_lines(result)
+    # a fit that was to do just these passes has done them
+    free = fit("sgd", data, tmp_path / "free", passes=2)
+    assert not [line for line in result_lines(free) if "the limit of" in line]
+
+
+def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data: Dataset, tmp_path: Path) -> None:
+    fit("sgd", data, tmp_path / "run", passes=2)
+    ended = CliRunner().invoke(cli, ["resume", str(tmp_path / "run"), "--executor", "serial"])
+    assert ended.exit_code == 0, ended.output
+    assert f"{tmp_path / 'run'} has ended: nothing is to be done" in ended.output
+    longer = CliRunner().invoke(
+        cli, ["resume", str(tmp_path / "run"), "--executor", "serial", "--passes", "3"]
+    )
+    assert "nothing is to be done" not in longer.output

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.linear_model import Ridge
 
-from distls import DualLinearSVC, DualLogisticRegression
+from distls import DualLinearSVC, DualLogisticRegression, DualRidge
 from distls.estimators import estimator_base
 from distls.solvers.lbfgs import RowsInMemory, find_optimum
 from distls.workers.losses.loss_registry import loss_named
@@ -148,3 +149,28 @@ def test_a_model_that_guesses_warns() -> None:
     y = np.arange(60) % 3 == 0
     with pytest.warns(UserWarning, match="is no better than that of always answering 0, 33.33 %"):
         assert _is_in_memory(DualLogisticRegression(alpha=100.0).fit(x, y))
+
+
+@pytest.mark.parametrize("columns", [None, 2])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_ridge_is_exact(columns: int | None, intercept: bool) -> None:
+    x, _ = correlated_rows(300, 6, 2)
+    y = (
+        x @ np.arange(6.0 * (columns or 1)).reshape(6, -1)
+        + np.random.default_rng(0).normal(size=(300, 1))
+        + 5.0
+    )
+    y, s = (
+        (y[:, 0] if columns is None else y),
+        np.random.default_rng(1).integers(1, 4, 300).astype(np.float64),
+    )
+    mine = DualRidge(alpha=0.1, fit_intercept=intercept).fit(x, y, s)
+    theirs = Ridge(alpha=0.1 * s.sum(), fit_intercept=intercept).fit(x, y, s)
+    assert (_is_in_memory(mine), mine.status_) == (True, "CONVERGED")
+    np.testing.assert_allclose(mine.coef_, theirs.coef_, rtol=1e-6)
+    np.testing.assert_allclose(mine.predict(x), theirs.predict(x), rtol=1e-6)
+    loss = 0.5 * np.average(np.square(y - mine.predict(x)).reshape(300, -1).sum(axis=1), weights=s)
+    objective = loss + 0.05 * np.square(mine.coef_).sum()
+    assert 0.0 <= mine.dual_gap_ <= 1e-6 * objective
+    # what only dual ascent does is left to it
+    assert not _is_in_memory(DualRidge(alpha=0.1, l1_ratio=0.5, passes=300).fit(x, y))

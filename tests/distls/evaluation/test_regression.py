@@ -30,7 +30,8 @@ from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
 from distls.problem import Problem
-from distls.solvers.solver import Fitted, Status
+from distls.solvers.solver import Fitted
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.model import load_model, save_model

@@ -33,7 +33,33 @@ def run_cli(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
+def test_few_rows_take_newton(narrow: Dataset, wide: Dataset) -> None:
+    found = recommended(narrow)
+    square = narrow.meta.mean_square_norm / 8
+    alphas = ":".join(f"{square * 10.0**-power:.6g}" for power in range(7))
+    own = {"fit_intercept": True, "start": "zero"}
+    assert found.params == {
+        "loss": "softmax", "alpha": "path", "alphas": alphas, "folds": 5, "dtype": "float64", **own,
+    }  # fmt: skip
+    assert (found.method, found.rtol) == ("newton", 1e-6)
+    found = recommended(wide)
+    losses = ["softmax", "ovr_squared_hinge"]
+    assert (found.method, found.params) == (
+        "newton", {"loss": losses, "alpha": "path", "alphas": 6, "folds": 3, **own},
+    )  # fmt: skip
+    assert (
+        found.reason
+        == "60 rows fit in memory: the exact optimum, the strength found by 3-fold cross-validation"
+    )
+
+
+def grown(data: Dataset, **fields: object) -> Dataset:
+    """The data set as if it had more rows than are compared in memory."""
+    return replace(data, meta=msgspec.structs.replace(data.meta, n_rows=10**7, nnz=10**7, **fields))
+
+
 def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide: Dataset) -> None:
+    narrow, wide = grown(narrow), grown(wide)
     assert recommended(narrow).method == "gls"
     square = narrow.meta.mean_square_norm / 8
     alphas = ":".join(f"{square * 10.0**-power:.6g}" for power in range(7))
@@ -78,11 +104,12 @@ def test_other_targets_have_links_of_their_own(tmp_path: Path, kind: str, link: 
 def test_a_fit_without_a_method_is_the_recommended_one(narrow: Dataset, tmp_path: Path) -> None:
     ended = run_cli("fit", narrow.path, tmp_path / "run", "--executor", "serial", "--passes", 5)
     assert ended.exit_code == 0, ended.output
-    assert "note: gls: 8 features are few: the strength found by 5-fold cross-validation" in ended.output
+    said = "note: newton: 120 rows fit in memory: the exact optimum, the strength found by 5-fold cross-validation"
+    assert said in ended.output
     config = Run.open(tmp_path / "run").config
-    assert (config.method, config.reason) == ("gls", recommended(narrow).reason)
+    assert (config.method, config.reason) == ("newton", recommended(narrow).reason)
     same = fit("auto", narrow, tmp_path / "same", passes=5)
-    asked = fit("gls", narrow, passes=5, params=recommended(narrow).params)
+    asked = fit("newton", narrow, passes=5, params=recommended(narrow).params)
     assert same.model is not None
     assert asked.model is not None
     assert same.model.sha256 == asked.model.sha256
@@ -104,10 +131,11 @@ def test_losses_of_wide_rows_are_compared_by_folds(wide: Dataset, tmp_path: Path
 def test_a_plan_names_the_method_and_counts_all_fits(wide: Dataset) -> None:
     ended = run_cli("plan", wide.path, "--no-probe")
     assert ended.exit_code == 0, ended.output
-    assert ended.output.startswith(
-        "method             sdca: 1,200 features: logistic regression or support vector"
-    )
-    assert "for each of 61 fits" in ended.output
+    assert ended.output.startswith("method             newton: 60 rows fit in memory: the exact optimum, ")
+    assert "for each of" not in ended.output
+    # a penalised intercept is not for the search in memory
+    ended = run_cli("plan", wide.path, "--no-probe", "-p", "intercept_scaling=1")
+    assert "for each of 37 fits" in ended.output
 
 
 @pytest.mark.parametrize(
@@ -127,5 +155,5 @@ def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> N
 
 
 def test_a_parameter_of_another_method_is_refused(narrow: Dataset) -> None:
-    with pytest.raises(ParameterError, match="gls has no parameter 'rounds'"):
+    with pytest.raises(ParameterError, match="newton has no parameter 'rounds'"):
         fit("auto", narrow, params={"rounds": 4})

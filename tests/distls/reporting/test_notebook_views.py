@@ -8,7 +8,7 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult

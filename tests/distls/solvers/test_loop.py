@@ -19,7 +19,8 @@ from distls.execution.serial import SerialExecutor
 from distls.request import Request
 from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Progress, Solution, Standing, solve
-from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, State
+from distls.solvers.status import Status
 from distls.training.callbacks import History
 from distls.workers.prediction.predictor import LinearPredictor
 

@@ -12,7 +12,7 @@ import pytest
 from helpers import SECONDS
 
 import distls
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 
 

@@ -175,3 +175,20 @@ def test_the_interpreter_writes_predictions_to_a_pipe(place):
     command = [sys.executable, "-m", "distls", "predict", "m", "-", "--quiet"]
     done = subprocess.run(command, input=b"a,b\n0,4\n4,0\n", capture_output=True, check=True)
     assert [line.split(",")[1] for line in done.stdout.decode().splitlines()] == ["label", "x", "y"]
+
+
+def test_a_model_that_answers_one_class_is_said(tmp_path):
+    random = np.random.default_rng(0)
+    y = (np.arange(400) % 20 == 0).astype(int)
+    x = random.normal(size=(400, 2)) + 0.5 * y[:, None]
+    lines = [f"{a:.4f},{b:.4f},{['no', 'yes'][code]}" for (a, b), code in zip(x, y, strict=True)]
+    (tmp_path / "few.csv").write_text("\n".join(["a,b,label", *lines]) + "\n")
+    said = []
+    distls.train(tmp_path / "few.csv", tmp_path / "m", notify=said.append)
+    (line,) = [line for line in said if "answers" in line]
+    assert line.startswith("the model answers no for 100.0 % of the training rows, of which 95.0 % are no: ")
+    said.clear()
+    distls.train(
+        tmp_path / "few.csv", tmp_path / "b", notify=said.append, params={"class_weight": "balanced"}
+    )
+    assert not [line for line in said if "answers" in line]

@@ -11,7 +11,7 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 import distls
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training.run_folder import Run

@@ -61,3 +61,12 @@ def test_a_fit_that_diverged_is_not_chosen() -> None:
     race = judged([None, 0.2, None, 0.3, 0.3, 0.3])
     race.fold_ended()
     assert race.best == 1
+
+
+def test_the_first_path_is_left_only_for_one_that_is_better_by_more_than_chance() -> None:
+    for wrong, best in ((95, 0), (80, 1)):
+        race = Race([[{"alpha": 1.0}], [{"alpha": 1.0}]], counts=True, prune=False)
+        for place, count in enumerate((100, wrong)):
+            race.judge(place, count / 1000, 1000)
+        race.keep_first()
+        assert race.best == best

@@ -18,7 +18,8 @@ from distls.columns.sharding import add_columns
 from distls.ingestion.ingest import ingest
 from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Progress, Standing
-from distls.solvers.solver import Fitted, State, Status
+from distls.solvers.solver import Fitted, State
+from distls.solvers.status import Status
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
 from distls.training import setting_fit
 from distls.training.callbacks import Checkpointer, History

@@ -21,7 +21,7 @@ from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.coordinate_descent.bcd_round import Round
 from distls.solvers.events import SilentCallback
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import (
     DistlsError,

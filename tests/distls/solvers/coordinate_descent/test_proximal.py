@@ -18,7 +18,7 @@ from distls.planning.fit_plan import plan_fit
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.events import SilentCallback
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.training.fitting import fit
 from distls.workers.least_squares import multi_point_task

@@ -19,7 +19,7 @@ from distls.execution.memory_budget import MIB, MemoryBudget, parse_bytes
 from distls.planning.fit_plan import plan_fit
 from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.model import sparse_blocks
 from distls.storage.model.sparse_blocks import ClassBlocks

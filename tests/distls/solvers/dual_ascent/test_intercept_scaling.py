@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 from target_helpers import write_targets
 
 from distls import evaluate
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.errors import ParameterError
 from distls.training.fitting import fit
 from reference import dual_ascent

@@ -13,7 +13,7 @@ from target_helpers import write_targets
 
 from distls.solvers.dual_ascent import sdca
 from distls.solvers.events import SilentCallback
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.temporary.row_state import RowState
 from distls.testing.solvers import StopAfter, interrupted

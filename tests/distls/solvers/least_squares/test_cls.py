@@ -24,7 +24,7 @@ from distls.planning.fit_plan import plan_fit
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.least_squares.cls import Cls
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import write_partition

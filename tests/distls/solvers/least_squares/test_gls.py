@@ -463,7 +463,9 @@ def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tm
         result = fit("gls", dataset, params=params, passes=passes)
         assert result.status == "MAX_PASSES"
         assert result.record["notes"][0].startswith(note)
-        assert result.record["notes"][-1] == "the fits of the path have not converged: raise --passes"
+        assert result.record["notes"][-1] == (
+            "the fits of the path have not converged: double --passes, or take newton, which needs fewer"
+        )
         assert result.record["preliminary"] is True
     assert result.model is not None
     whole = fit("gls", dataset, params={"alpha": result.model.params["alpha"]}, passes=100)

@@ -13,7 +13,7 @@ from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from target_helpers import write_targets
 
-from distls.solvers.solver import Status
+from distls.solvers.status import Status
 from distls.storage.errors import ParameterError
 from distls.training.callbacks import History
 from distls.training.fitting import fit
