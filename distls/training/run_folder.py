@@ -45,6 +45,7 @@ from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
 from distls.storage.model.bundle import write_bundle
+from distls.storage.temporary.row_state import StateFolder
 from distls.training.checkpoint import packed, read_checkpoint, round_of
 from distls.training.run_config import FORMAT_VERSION, RunConfig, check_written
 
@@ -161,6 +162,12 @@ class Run:
     def request(self) -> str:
         """The digest of the request, which checkpoints and status name."""
         return self.config.makers
+
+    @property
+    def state(self) -> StateFolder:
+        """The folder of what is kept for each row, which belongs to this request; not in runs of earlier versions."""
+        # The absolute path: workers have other current folders.
+        return StateFolder.of(self.path.absolute() / "state", self.request if self.config.digests else "")
 
     def write_config(self, config: RunConfig) -> None:
         """Replace the request of the run."""

@@ -19,7 +19,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.rows import CsrRows
-from distls.storage.temporary.row_state import RowState
+from distls.storage.temporary.row_state import RowState, StateFolder, owner_of
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import indicators
@@ -39,6 +39,7 @@ class _PublishedPoint(msgspec.Struct, frozen=True):
     n_outputs: int
     dtype: Literal["float32", "float64"]
     dataset: str
+    owner: str = ""  # as of earlier versions
 
 
 class _Published(msgspec.Struct):
@@ -137,7 +138,7 @@ def dual_files(
 def publish_duals(point: DualPoint, fingerprint: str) -> None:
     """Leave the duals of a fit that has ended in RUN/state, with what is needed to read them."""
     arrays = {name: getattr(point, name) for name in _ARRAYS}
-    names = {name: getattr(point, name) for name in _NAMES}
+    names = {name: getattr(point, name) for name in _NAMES} | {"owner": owner_of(point.folder)}
     # The description last: without it the point does not exist.
     write_bundle(place_of(point.folder) / "point", "duals", {**names, "dataset": fingerprint}, arrays)
 
@@ -191,7 +192,7 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
         if not sound or not all(arrays[name].shape == (found.n_outputs,) for name in ("up", "down")):
             raise ValueError("the shapes of its arrays")
         return DualPoint(
-            folder=str(folder),
+            folder=StateFolder.of(folder, found.owner),
             loss=found.loss,
             binary=found.binary,
             n_outputs=found.n_outputs,
