@@ -85,7 +85,7 @@ def storm(bench: Bench, job: Job, choose: random.Random) -> tuple[str, list[str]
     bench.faulty.warm(*bench.prepared(job))
     command = bench.prepared(job)
     whole, acts = bench.faulty.killed_at(0, bench.work, *command)
-    if whole.code not in (0, 2):
+    if not acts or whole.code not in (0, 2):
         return f"refused: {whole.err.strip()[-160:]}", ["a traceback"] if "Traceback" in whole.err else []
     expected = bench.contents(job)
     bench.prepared(job)
@@ -118,7 +118,7 @@ def _in_a_world(place: Path, seed: int, numbers: range, until: float, seen: Coun
         choose = random.Random(f"{seed}, {number}")
         name, job = random_job(choose)
         done, wrong = storm(bench, job, choose)
-        seen["refused" if done.startswith("refused") else name] += 1
+        seen["refused" if done.startswith("refused") else name] += 1  # before anything is written
         trouble += bool(wrong)
         told = f"TROUBLE {wrong} by {' '.join(map(str, job.arguments))}" if wrong else "right"
         print(f"{number:5d} {name:20s} {done}: {told}", flush=True)

@@ -346,7 +346,7 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
 
 
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
-@pytest.mark.parametrize("lost", ["state", "columns", "state/classes"])
+@pytest.mark.parametrize("lost", ["state", "columns", "state/targets"])
 def test_what_is_kept_may_be_lost(small, tmp_path, lost, algorithm):
     """Scores follow from the weights: a run whose RUN/state is gone ends with the same bits."""
     dataset, _, _ = small
