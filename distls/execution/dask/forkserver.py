@@ -48,7 +48,7 @@ def start_fork_server() -> None:
     _end_if_importing_main()
     choose_listener_folder()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["distributed", _PRELOAD])
+    context.set_forkserver_preload(["distls.execution.dask.quiet_preload", _PRELOAD])
     # the server does not inherit sys.path, and would search the current folder first
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     # this process gives the warning already
