@@ -78,12 +78,12 @@ def block_sums(name: str, *parts: NDArray[np.uint8], first: int = 0) -> NDArray[
     Name and number are part of each, so that no block is taken for one of another file or place.
     """
     sums, done, base = list[int](), 0, crc32c(name.encode())
-    for part in parts:
+    for part in filter(len, parts):
         # The first piece may be the rest of a block that the part before has begun.
         for at in range(-(done % BLOCK), len(part), BLOCK):
             # from any other start the same bytes have another checksum
             after = sums.pop() if at < 0 else base ^ (first + len(sums))
-            sums.append(crc32c(part[max(at, 0) : at + BLOCK], after=after))
+            sums.append(google_crc32c.extend(after, part[max(at, 0) : at + BLOCK]))
         done += len(part)
     return np.array(sums, dtype="<u4")
 
