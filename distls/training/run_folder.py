@@ -126,7 +126,8 @@ class Run:
         Raises StorageError, naming the other process, if it is locked.
         """
         with contextlib.ExitStack() as held:
-            remedy = f"once that is fixed, `distls resume {self.path}` continues"
+            again = f"once that is fixed, `distls resume {self.path}` continues"
+            remedy = again if is_run(self.path) else "make room, or choose another place"
             with os_errors_described(f"cannot write the run {self.path}", remedy):
                 held.enter_context(locked(self.path / "lock", str(self.path)))
                 self._sweep()

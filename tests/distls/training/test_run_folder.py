@@ -20,7 +20,7 @@ from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import Fitted, State, Status
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
-from distls.training import setting_fit
+from distls.training import run_folder, setting_fit
 from distls.training.callbacks import Checkpointer, History
 from distls.training.fitting import fit, resume
 from distls.training.run_config import RunConfig
@@ -428,6 +428,19 @@ def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
     lost = "the run was removed while it was trained; what it had learnt is lost"
     assert str(caught.value) == f"{tmp_path / 'run'}: {lost}"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a lock")
+
+    monkeypatch.setattr(run_folder, "locked", full)
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    with pytest.raises(StorageError, match="make room, or choose another place"):
+        fit("sgd", tmp_path / "data", tmp_path / "run")
 
 
 def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
