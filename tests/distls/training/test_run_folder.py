@@ -443,6 +443,26 @@ def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(
         fit("sgd", tmp_path / "data", tmp_path / "run")
 
 
+def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: Any) -> Any:
+        raise StorageError("no room for the model")
+
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    fit("sgd", tmp_path / "data", tmp_path / "run", passes=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(setting_fit, "store", full)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="no room"):
+                resume(tmp_path / "run", passes=3)
+    resumed, whole = resume(tmp_path / "run", passes=3).model, fit("sgd", tmp_path / "data", passes=3).model
+    assert resumed is not None
+    assert whole is not None
+    assert resumed.sha256 == whole.sha256
+
+
 def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def remove(run: Run, _event: dict[str, Any]) -> None:
         shutil.rmtree(run.path)
