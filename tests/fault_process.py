@@ -33,7 +33,8 @@ class Steps:
         # with the functions as they are now
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._write = os.write
-        self._power = Power(f"{log}-shadow") if mode == "lost" else None
+        # on the file system of the root, whose files it links
+        self._power = Power(os.path.join(os.path.dirname(root), "shadow")) if mode == "lost" else None
 
     def _below(self, path: Any) -> str | None:
         """Return the name of a path below the root; what trees are removed by has no folder in its name."""

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import distls
-from benchmarks.faults import chaos, faulty_fit
+from benchmarks.faults import chaos, faulty_fit, storms
 from benchmarks.faults.hosts import Hosts
 from benchmarks.papers import bcd, constrained_sgd, digit_picture
 from benchmarks.quality import systems
@@ -439,3 +439,10 @@ def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
         ["true"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert chaos.run_round(made, "others", 60)["trouble"] == trouble
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_storms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert storms.main(["--seed", "5", "--rounds", "20"]) == 0
+    assert capsys.readouterr().out.count(": right\n") > 10

@@ -124,7 +124,7 @@ def _told(path: Path) -> list[Any]:
 
 def _proved(path: Path) -> list[Any]:
     """Return the gap that the duals of a run prove."""
-    found = distls.evaluate(path, Run(path).config.dataset, executor="serial")
+    found = distls.evaluate(path, Run.open(path).config.dataset, executor="serial")
     if found.certificate is None:
         raise DistlsError("the duals are lost, as a note says")
     return [_digest(found.objective), found.certificate]

@@ -35,13 +35,19 @@ PARAMS: dict[str, dict[str, Any]] = {
     "gls": {"alpha": 1e-2},
     "fista": {"alpha": 1e-2, "tau": 0.0},
     "sparsa": {"alpha": 1e-2, "tau": 0.0},
-    "bcd": {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "active_sweeps": 0},
+    "bcd": {"alpha": 1e-2, "lanes": 3, "tau": 0.0},
     "cls": {"rounds": 20},
     "stagewise": {"block_size": 17, "stages": 12, "alpha": 1e-2},
     "svmsgd2": {"alpha": 1e-2},
     "csgd": {"lanes": 3},
     "sdca": {"alpha": 1e-2, "lanes": 3},
     "ovr-sdca": {"alpha": 1e-2},
+    "newton": {"alpha": 1e-2},
+    "rls": {"alpha": 1e-2},
+    "ncsgd": {},
+    "adaline": {"lanes": 3},
+    "c-adaline": {},
+    "ovr-logistic": {"alpha": 1e-2, "lanes": 2},
 }
 OWN_END = {"cls", "stagewise", "ovr-sdca"}
 PROCESS_FAULTS, FILE_FAULTS = ("kill", "stop", "kill all workers"), ("flip", "truncate", "remove")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,25 @@ class Commands(click.Group):
                 raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            library = _misled(error)
+            if library is None or _debugging(ctx):
+                raise
+            why = f"{library} cannot be used as it is set ({' '.join(str(error).split())[:200]})"
+            return say(f"distls: {why}; mend its environment variables or configuration files", USAGE)
+
+
+def _misled(error: BaseException) -> str | None:
+    """Return the library that an error comes from while it reads the user's settings, most of it in its import."""
+    frames = [
+        (str(frame.f_globals.get("__name__")), frame.f_code.co_name)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    module, function = frames[-1]
+    library = module.partition(".")[0]
+    imported = any(name.startswith(library) and code == "<module>" for name, code in frames)
+    reads = imported or module == "dask.config" or function in ("parse_timedelta", "parse_bytes")
+    return library if reads and library in ("numba", "dask", "distributed") else None
 
 
 def _debugging(ctx: click.Context) -> bool:

@@ -59,7 +59,7 @@ class Setting:
             params["loss"] = _loss_for(method, params, data)
         return cls(method, params, Problem.of(data, params, seed, method.targets))
 
-    def solver(self, *, slots: int, memory: MemoryBudget | None, run: Place | None = None) -> Solver[State]:
+    def solver(self, *, slots: int, memory: MemoryBudget | None, run: Run | None = None) -> Solver[State]:
         """Return the solver with its memory planned; made once for the same workers.
 
         `slots` is the number of threads of all workers. A method that keeps state for every row does so in the folder
@@ -67,9 +67,7 @@ class Setting:
         MemoryPlanError: lanes, memory, or a model to start from that does not fit.
         """
         # with the folder in the key: a solver that was made for the plan alone cannot train
-        # The absolute path: workers have other current folders.
-        state = None if run is None else str(run.absolute() / "state")
-        rows = {"state": state} if self.method.keeps_rows else {}
+        rows = {"state": None if run is None else run.state} if self.method.keeps_rows else {}
         key = slots, memory, *rows.values()
         if key not in self._solvers:
             problem, params = self.problem, self.params

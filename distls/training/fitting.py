@@ -208,11 +208,14 @@ def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
             f"{run.path}: {ended.value} after {done:g} passes, which more passes do not change; fit again with "
             "another tolerance, patience or alpha"
         )
-    if not (math.isfinite(passes) and passes > done):
+    going = ended in (Status.RUNNING, Status.INTERRUPTED)
+    # the same command once more, of a run that was stopped between its last round and its end
+    again = going and passes == request.passes
+    if not again and not (math.isfinite(passes) and passes > done):
         raise ParameterError(f"passes={passes:g}: the run has done {done:g}; give more, the sum of all")
     longer = request.until(passes)
     # Interrupted or ended by the old limit: either way the new one takes its place.
-    if ended in (Status.RUNNING, Status.INTERRUPTED):
+    if going:
         run.write_config(run.config.until(passes))
     else:
         run.reopen(run.config.until(passes))
@@ -273,7 +276,7 @@ def _held(run: Run) -> Iterator[None]:
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
     """Return the intercept at zero weights; the solvers of methods with a path have it."""
-    solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
+    solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run)
     found = path_start(setting.method, solver).intercept_alone(options.executor)
     # It may hold rows' state of the intercept's fit alone.
     remove_tree(run.path / "state")

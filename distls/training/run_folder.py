@@ -45,6 +45,7 @@ from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
 from distls.storage.model.bundle import write_bundle
+from distls.storage.temporary.row_state import StateFolder
 from distls.training.run_config import FORMAT_VERSION, RunConfig, check_written
 
 # Whoever reads a run alone, such as `distls info`, loads no solvers, and with them no kernels.
@@ -129,7 +130,8 @@ class Run:
         Raises StorageError, naming the other process, if it is locked.
         """
         with contextlib.ExitStack() as held:
-            remedy = f"once that is fixed, `distls resume {self.path}` continues"
+            again = f"once that is fixed, `distls resume {self.path}` continues"
+            remedy = again if is_run(self.path) else "make room, or choose another place"
             with os_errors_described(f"cannot write the run {self.path}", remedy):
                 held.enter_context(locked(self.path / "lock", str(self.path)))
                 self._sweep()
@@ -165,6 +167,12 @@ class Run:
     def request(self) -> str:
         """The digest of the request, which checkpoints and status name."""
         return self.config.makers
+
+    @property
+    def state(self) -> StateFolder:
+        """The folder of what is kept for each row, which belongs to this request; not in runs of earlier versions."""
+        # The absolute path: workers have other current folders.
+        return StateFolder.of(self.path.absolute() / "state", self.request if self.config.digests else "")
 
     def write_config(self, config: RunConfig) -> None:
         """Replace the request of the run."""

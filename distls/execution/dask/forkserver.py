@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol, TypeVar
 
+from distls.storage.errors import WorkerError
 from distls.storage.filesystem.private_folder import private_folder, temporary_home
 
 Made = TypeVar("Made", bound="Closable")
@@ -46,9 +47,15 @@ def start_fork_server() -> None:
     import these modules, serves as well: its workers import them themselves.
     """
     _end_if_importing_main()
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise WorkerError(
+            "the current folder was removed, and workers start in it; go to another one"
+        ) from None
     choose_listener_folder()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["distributed", _PRELOAD])
+    context.set_forkserver_preload(["distls.execution.dask.quiet_preload", _PRELOAD])
     # the server does not inherit sys.path, and would search the current folder first
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     # this process gives the warning already

@@ -212,6 +212,8 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
     if processes:
         start_fork_server()
         keep_preload()
+    # as workers read the user's configuration: what is wrong with it is said here
+    dask.config.refresh(config={})
     settings = _settings()
     with dask.config.set(settings | {"temporary-directory": _scratch()}):
         made = started(start)

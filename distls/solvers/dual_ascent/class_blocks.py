@@ -30,10 +30,10 @@ from distls.storage.model.model import LinearModel
 from distls.storage.model.sparse_blocks import BlockPlace, ClassBlocks
 from distls.workers.dual_ascent.class_kernels import ClassSettings
 from distls.workers.dual_ascent.class_task import (
-    BLOCK_KIND,
     SUMS,
     BlockResult,
     ClassTask,
+    block_kind,
     block_name,
     trained,
     visit_block,
@@ -212,15 +212,15 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         return found
 
     def _small_arrays(self, first: int, stop: int) -> dict[str, NDArray[Any]]:
-        path = place_of(self._folder or "") / block_name(first, stop)
-        _, arrays = read_arrays(path, BLOCK_KIND, {"intercept", "sums"})
+        block = self._block(first, stop)
+        _, arrays = read_arrays(place_of(block.folder), block.kind, {"intercept", "sums"})
         if arrays["intercept"].shape != (stop - first,) or arrays["sums"].shape != (len(SUMS),):
-            raise FormatError(f"{path}: not a block of classes of this fit; remove it and resume")
+            raise FormatError(f"{block.folder}: not a block of classes of this fit; remove it and resume")
         return arrays
 
     def _block(self, first: int, stop: int) -> BlockPlace:
-        folder = str(place_of(self._folder or "") / block_name(first, stop))
-        return BlockPlace(folder, BLOCK_KIND, first, stop)
+        folder, name = self._folder or "", block_name(first, stop)
+        return BlockPlace(str(place_of(folder) / name), block_kind(folder, name), first, stop)
 
     def task(self) -> ClassTask:
         """Return what all blocks share."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distls.solvers.dual_ascent.sdca_state import SdcaState
+from distls.storage.errors import CorruptDataError
 from distls.storage.temporary.row_state import RowState
 from distls.workers.duals.stored_duals import DualFile, dual_files
 
@@ -28,11 +29,21 @@ class KeptDuals:
         if self._resumed:  # a resumed fit starts from its newest checkpoint
             # Its duals may be read again if this process stops before the next checkpoint.
             self._resumed = False
+            self._check(self._files, state)
             self.pin(state)
         # listed anew: a round may have stored duals that the next state does without
         # A killed task may have written files of a version that no state knows.
         for index, version in self._files.stored() - _files_of(state).union(*self._pinned):
             self._files.drop(index, version)
+
+    def _check(self, files: RowState, state: SdcaState) -> None:
+        """Raise CorruptDataError for duals to resume from that were changed; missing ones are made from the weights."""
+        for index, version in sorted(files.stored() & _files_of(state)):
+            if not files.holds(index, version):
+                raise CorruptDataError(
+                    f"{files.folder}: the duals of partition {index} were changed, or are those of another run; put "
+                    "back its own, or remove the folder: the fit goes on from its weights then, with other last bits"
+                )
 
 
 def _files_of(state: SdcaState) -> set[DualFile]:

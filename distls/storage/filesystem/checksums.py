@@ -75,14 +75,15 @@ def read_sealed(path: Place, within: Place) -> dict[str, Any] | None:
 def block_sums(name: str, *parts: NDArray[np.uint8], first: int = 0) -> NDArray[np.uint32]:
     """Return the checksums of the blocks of a file of these parts, from block `first` on; they follow its content.
 
-    The `name` is part of each, so that no block is taken for one of another file or place.
+    Name and number are part of each, so that no block is taken for one of another file or place.
     """
-    sums, done = list[int](), 0
-    for part in parts:
+    sums, done, base = list[int](), 0, crc32c(name.encode())
+    for part in filter(len, parts):
         # The first piece may be the rest of a block that the part before has begun.
         for at in range(-(done % BLOCK), len(part), BLOCK):
-            after = sums.pop() if at < 0 else crc32c(f"{name} {first + len(sums)}".encode())
-            sums.append(crc32c(part[max(at, 0) : at + BLOCK], after=after))
+            # from any other start the same bytes have another checksum
+            after = sums.pop() if at < 0 else base ^ (first + len(sums))
+            sums.append(google_crc32c.extend(after, part[max(at, 0) : at + BLOCK]))
         done += len(part)
     return np.array(sums, dtype="<u4")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from distls.storage.errors import ParameterError, StorageError
 
@@ -64,9 +66,21 @@ def _retry_seconds() -> float:
         raise ParameterError(f"{RETRY_VARIABLE}={text}: expected a number of seconds") from None
 
 
+def _check_endpoint() -> None:
+    """Raise ParameterError for an endpoint that is no URL: the library would panic at its first request."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        value = os.environ.get(name, "")
+        with contextlib.suppress(ValueError):
+            parts = urlsplit(value)
+            if not value or (parts.scheme in ("http", "https") and parts.hostname and parts.port != 0):
+                continue
+        raise ParameterError(f"{name}={value}: expected a URL such as https://HOST:PORT")
+
+
 @functools.lru_cache(maxsize=64)
 def client(root: str) -> Any:
     """Return this process's client of a bucket; credentials and endpoint are those of the environment."""
+    _check_endpoint()
     from_url = obstore().store.from_url
     failures: tuple[type[Exception], ...] = (*refusals(), ValueError)
     # the time alone limits the retries

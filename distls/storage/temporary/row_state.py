@@ -23,14 +23,29 @@ IN_MEMORY = "memory:"
 _LOCAL = threading.local()
 
 
+class StateFolder(str):
+    """The name of RUN/state with the digest of the fit that what is in it belongs to, none in earlier versions."""
+
+    owner = ""
+
+    @classmethod
+    def of(cls, folder: Place, owner: str) -> StateFolder:
+        """Return the name of a folder as that of an owner."""
+        made = cls(folder)
+        made.owner = owner
+        return made
+
+
+def owner_of(state: str | Place) -> str:
+    """Return the digest of the fit to which what is in a folder belongs."""
+    return state.owner if isinstance(state, StateFolder) else ""
+
+
 class RowState:
-    """The folder RUN/state on a worker, or a folder in it, created with the first array.
+    """The folder RUN/state on a worker, or a folder in it, created with the first array."""
 
-    Arrays are those of the `owner` alone, a digest of the fit that stores them.
-    """
-
-    def __init__(self, state: str | Place, kind: str = "", owner: str = "") -> None:
-        self._owner = owner
+    def __init__(self, state: str | Place, kind: str = "") -> None:
+        self._owner = owner_of(state)
         self._memory = _LOCAL.__dict__.setdefault(kind, {}) if state == IN_MEMORY else None
         self._state = place_of(state)
         self.folder = self._state / kind if kind else self._state
@@ -94,8 +109,9 @@ class RowState:
         """Return the array of a file, None if the bytes do not match their checksum."""
         name, path = self._name(index, version), self._path(index, version)
         # a torn read looks like damage; a second one costs less than computing the state anew
-        # Files of earlier versions are without a name.
-        found = (read_npy(path, each, self.folder) for each in (name, name, ""))
+        # Files of runs of earlier versions are without a name.
+        names = (name, name) if self._owner else (name, name, "")
+        found = (read_npy(path, each, self.folder) for each in names)
         return next((array for array in found if array is not None), None)
 
     def _name(self, index: int, version: int) -> str:

@@ -15,6 +15,7 @@ from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import write_bundle
 from distls.storage.model.sparse_blocks import ARRAYS
 from distls.storage.rows import Partition, n_rows_of
+from distls.storage.temporary.row_state import owner_of
 from distls.workers.dual_ascent.ascent_task import square_sum
 from distls.workers.dual_ascent.class_kernels import (
     GAP,
@@ -31,7 +32,6 @@ from distls.workers.rounds.row_weights import row_weights
 from distls.workers.rounds.task import Task
 from distls.workers.runtime.rng import Purpose, rng
 
-BLOCK_KIND = "classes"  # of the bundle of a trained block
 # What is known of a block's classes, added up: objective and gap, sweeps, classes whose gap is above the tolerance,
 # stored weights, and losses without the penalty.
 SUMS = ("objective", "gap", "sweeps", "open", "nnz", "loss")
@@ -86,6 +86,12 @@ class BlockResult:
 def block_name(first: int, stop: int) -> str:
     """Return the name of the bundle of a trained block."""
     return f"classes-{first:08d}-{stop:08d}"
+
+
+def block_kind(folder: str, name: str) -> str:
+    """Return the kind of the bundle of a trained block, which no block of another fit, or of other classes, has."""
+    owner = owner_of(folder)
+    return f"{name} of {owner}" if owner else "classes"  # the latter in runs of earlier versions
 
 
 def trained(job: ClassTask, ledger: Ledger, span: tuple[int, int]) -> Block:
@@ -258,8 +264,8 @@ class Block:
         }
         # One array after the other: all at once would be a second copy of the block.
         large = ((name, np.concatenate([each[k] for each in found])) for k, name in enumerate(ARRAYS[1:]))
-        folder = place_of(job.folder) / block_name(self._first, self._stop)
-        write_bundle(folder, BLOCK_KIND, {}, small, large)
+        name = block_name(self._first, self._stop)
+        write_bundle(place_of(job.folder) / name, block_kind(job.folder, name), {}, small, large)
         return self._sums
 
 

@@ -19,7 +19,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.rows import CsrRows
-from distls.storage.temporary.row_state import RowState
+from distls.storage.temporary.row_state import RowState, StateFolder, owner_of
 
 # Losses load numba: not for those who only ask which duals there are.
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class _PublishedPoint(msgspec.Struct, frozen=True):
     n_outputs: int
     dtype: Literal["float32", "float64"]
     dataset: str
-    binary: bool = False  # of earlier versions: two classes have the second's duals alone
+    owner: str = ""  # as of earlier versions
+    binary: bool = False  # likewise: two classes have the second's duals alone
 
 
 class _Published(msgspec.Struct):
@@ -134,7 +135,7 @@ def dual_files(
 def publish_duals(point: DualPoint, fingerprint: str) -> None:
     """Leave the duals of a fit that has ended in RUN/state, with what is needed to read them."""
     arrays = {name: getattr(point, name) for name in _ARRAYS}
-    names = {name: getattr(point, name) for name in _NAMES}
+    names = {name: getattr(point, name) for name in _NAMES} | {"owner": owner_of(point.folder)}
     # The description last: without it the point does not exist.
     write_bundle(place_of(point.folder) / "point", "duals", {**names, "dataset": fingerprint}, arrays)
 
@@ -190,7 +191,7 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
         # Mirrored, what is the first class's above zero is the second's below.
         up, down = (arrays[name].astype(np.float64) for name in ("up", "down"))
         return DualPoint(
-            folder=str(folder),
+            folder=StateFolder.of(folder, found.owner),
             loss=found.loss,
             mirrored=found.binary,
             n_outputs=2 if found.binary else found.n_outputs,

@@ -70,7 +70,7 @@ class CalibratedTask(Task):
         shape = n_rows_of(part.x), self.block.n_outputs
         if not self.block.version:
             return np.zeros(shape)
-        return RowState(str(self.block.state)).read(index, self.block.version, shape, np.float64)
+        return RowState(self.block.state or "").read(index, self.block.version, shape, np.float64)
 
     def _calibrated(self, values: _Floats, calibration: _Floats | None) -> _Floats:
         return values if calibration is None else calibrate(values, calibration, self.basis, self.onto)
@@ -133,7 +133,7 @@ class CalibrationFit(_Fit):
             grams = self._begin(of_basis, self.basis.width(self.block.n_outputs))
             weight, fits = row_weights(part, self.block.class_weight), self._stored_fits(index, part)
             self._advance(self.shared, part, fits)
-            RowState(str(self.block.state)).write(index, self.block.version + 1, fits)
+            RowState(self.block.state or "").write(index, self.block.version + 1, fits)
             for rows, batch in _batches(part):
                 columns = Partition(DenseRows(self.basis.columns(fits[rows])), batch.y)
                 add_rows(of_basis, None, columns, weight[rows], fits[rows], self.total.folds[0], grams)
@@ -147,7 +147,7 @@ class Rebuild(CalibratedTask):
 
     def reads(self, item: Lane) -> tuple[int, ...]:
         """See `Task.reads`."""
-        stored = RowState(str(self.block.state))
+        stored = RowState(self.block.state or "")
         # What is still there has the same bits, and is not recomputed.
         return tuple(index for index in item.blocks if not stored.holds(index, self.block.version))
 
@@ -156,7 +156,7 @@ class Rebuild(CalibratedTask):
         values = np.zeros((n_rows_of(part.x), self.block.n_outputs))
         for fitted in self.shared:
             self._advance(fitted, part, values)
-        RowState(str(self.block.state)).write(index, self.block.version, values)
+        RowState(self.block.state or "").write(index, self.block.version, values)
 
     def result(self) -> int:
         """Return the number of partitions."""

@@ -321,3 +321,12 @@ def _kill_worker(executor: DaskExecutor) -> int:
 
 class TestThreadsInOneProcess(_Dask):
     workers, threads, processes = 1, 3, False
+
+
+def test_workers_that_would_start_in_a_removed_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("os.getcwd", gone)
+    with pytest.raises(WorkerError, match="the current folder was removed"):
+        forking.start_fork_server()

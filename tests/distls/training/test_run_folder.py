@@ -21,7 +21,7 @@ from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import Fitted, State
 from distls.solvers.status import Status
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
-from distls.training import setting_fit
+from distls.training import run_folder, setting_fit
 from distls.training.callbacks import Checkpointer, History
 from distls.training.fitting import fit, resume
 from distls.training.run_config import RunConfig
@@ -429,6 +429,39 @@ def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
     lost = "the run was removed while it was trained; what it had learnt is lost"
     assert str(caught.value) == f"{tmp_path / 'run'}: {lost}"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a lock")
+
+    monkeypatch.setattr(run_folder, "locked", full)
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    with pytest.raises(StorageError, match="make room, or choose another place"):
+        fit("sgd", tmp_path / "data", tmp_path / "run")
+
+
+def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: Any) -> Any:
+        raise StorageError("no room for the model")
+
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    fit("sgd", tmp_path / "data", tmp_path / "run", passes=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(setting_fit, "store", full)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="no room"):
+                resume(tmp_path / "run", passes=3)
+    resumed, whole = resume(tmp_path / "run", passes=3).model, fit("sgd", tmp_path / "data", passes=3).model
+    assert resumed is not None
+    assert whole is not None
+    assert resumed.sha256 == whole.sha256
 
 
 def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

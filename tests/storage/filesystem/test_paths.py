@@ -16,6 +16,7 @@ from distls.storage.filesystem.atomic import (
     subfolders,
     write_bytes,
 )
+from distls.storage.filesystem.object_store import client
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.safe_read import read_array_file
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -210,3 +211,11 @@ def test_uploads_that_are_cut_off_are_sent_again(store, faults):
         write_bytes(store / str(number), content.data)
     assert faults.seen["cut writes"] >= 2
     assert all(np.array_equal(read_array_file(store / str(number)), content) for number in range(4))
+
+
+def test_an_endpoint_that_is_no_url_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would panic at its first request."""
+    client.cache_clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "::::")
+    with pytest.raises(ParameterError, match="AWS_ENDPOINT_URL=::::: expected a URL"):
+        client("s3://bucket")

@@ -30,9 +30,10 @@ from distls.storage.errors import (
     ParameterError,
     StateLostError,
 )
-from distls.storage.temporary.row_state import RowState
+from distls.storage.temporary.row_state import RowState, StateFolder
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
+from distls.training.run_folder import Run
 from distls.workers.coordinate_descent import row_scores_task
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
@@ -366,7 +367,8 @@ def _truncates(path):
 
 def _replaces(path):
     index, version = path.stem.split("-")
-    state = RowState(path.parent)
+    run = next(folder for folder in path.parents if (folder / "config.json").exists())
+    state = RowState(StateFolder.of(path.parent, Run(run).request))
     state.put(int(index), int(version), state.read(int(index), int(version))[:-1])
     row_scores_task._stored_rows.cache_clear()  # as in a worker that is new
 
