@@ -85,7 +85,8 @@ class ImputeFit:
         for entry in entries:
             if not entry[4] and entry[3] == "most_frequent":
                 self._move(entry, counts)
-        # Only where training rows have gaps: elsewhere it is zero. A date lacks all its numbers at once, and has one.
+        # only where training rows have gaps, as elsewhere it would be zero;
+        # of a date, which lacks all its numbers at once, one indicator
         first = {entry[0] for entry in numbers if entry[3].endswith("+indicator")}
         marked = [int(c) for c, n in zip(columns, gaps, strict=True) if n and c in first]
         step = {"name": "impute", "columns": self.spec.n_columns, "kept": self.spec.n_columns + len(marked)}
