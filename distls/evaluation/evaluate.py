@@ -162,7 +162,8 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
     cannot be read any more, or are not those of the weights.
     """
     method = METHODS.get(model.method)
-    if method is None or not method.proves or dataset.fingerprint != model.dataset_fingerprint:
+    keeps = method is not None and method.proves and method.keeps_rows
+    if method is None or not keeps or dataset.fingerprint != model.dataset_fingerprint:
         return None
     point = published_duals(str(run), model.dataset_fingerprint)
     if point is None:

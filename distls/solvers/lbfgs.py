@@ -34,8 +34,8 @@ _MEMORY = 20  # steps that L-BFGS remembers
 _MOST_STEPS = 20  # of Newton's method, of which sparse rows rarely take ten
 _MOST_WEIGHTS = 1_000_000  # of sparse rows, some tens of which L-BFGS remembers
 # Where a fit of a path ends: strengths are told apart long before the optimum.
-# The decrease of a step, of L-BFGS as SciPy has it, of Newton's method as a part of the objective.
-_TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-3, 1e-6, 1e-2
+# The decrease of a step, of L-BFGS as SciPy has it, of Newton's method as a part of all from zero weights on.
+_TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-4, 1e-6, 1e-3
 _FLAT = 0.02  # curvature in the intercept, at least, of losses that are not saturated
 # Of the tolerance: what the estimate of the gap is brought to, one after the other.
 _GOALS = (0.5, 0.05, 0.005)
@@ -168,6 +168,8 @@ class _Search:
         """
         self._goal, self._before = rtol, np.inf
         self._least = _TRIAL_NEWTON_STEP if ftol and self._whiten is None else 0.0
+        at_zero = _slopes(self._problem, np.zeros((len(self._rows.share), self._problem.n_outputs)))[1]
+        self._at_zero = float(self._rows.share @ at_zero)
         given: dict[str, Any] = {"jac": True, "callback": self._stop_if_met}
         if self._whiten is None:
             # Of many weights the memory of steps costs more than products with the Hessian.
@@ -220,7 +222,7 @@ class _Search:
         return gap <= self._goal * self._value
 
     def _stop_if_met(self, intermediate_result: OptimizeResult) -> None:
-        done = self._before - self._value <= self._least * self._value
+        done = self._before - self._value <= self._least * max(self._at_zero - self._value, 0.0)
         self._before = self._value
         if self._seems_met() or (done and self._least):  # of the last evaluation, which was at this result
             # SciPy takes this for a regular end.

@@ -225,9 +225,12 @@ def test_folds_of_a_path_are_those_of_other_methods(tmp_path: Path) -> None:
     }
     assert all(result.status == Status.CONVERGED for result in found.values())
     # rows of a fold are not seen by its fits: the errors are those of another solver of the same problems
-    errors = [result.record["details"]["path"] for result in found.values()]
-    assert errors[0] == errors[1]
-    assert all(point["cv_error"] > 0.0 for point in errors[0])
+    mine, theirs = (
+        [point["cv_error"] for point in result.record["details"]["path"]] for result in found.values()
+    )
+    # in memory they end near the optimum
+    assert mine == pytest.approx(theirs, abs=0.01)
+    assert min(theirs) > 0.0
 
 
 @pytest.mark.parametrize("loss", ["hinge", "crammer_singer", "multiclass_squared_hinge"])
