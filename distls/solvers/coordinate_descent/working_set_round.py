@@ -72,7 +72,8 @@ class WorkingSetRound:
             intercept=found.weights.intercept,
             round=state.round + 1,
             passes=state.passes + reads,
-            size=2 * state.size,
+            # More than all columns are no more; a tolerance below rounding would double it without an end.
+            size=min(2 * state.size, 2 * len(weights) + _FIRST),
         )
         following, violations = self._judged(following, found.rows)
         return following, self._report(following, violations, found)
