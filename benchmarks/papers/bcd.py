@@ -246,7 +246,7 @@ class Fit:
         setting = Setting.of(chosen, given, distls.open_dataset(corpus.train), options.get("seed", 0))
         self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=lab.place)
         slots = self._executor.slots
-        self._solver = setting.solver(slots=slots, memory=None, run=Path(self._folder.name))
+        self._solver = setting.solver(slots=slots, memory=None, state=self._folder.name)
         self._state = self._solver.init()
         self._solver.prepare(self._executor)
         self.seconds, self.cpu, self.rounds, self.status = 0.0, 0.0, 0, Status.RUNNING

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.facts import counted
 from distls.problem import Problem
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
@@ -43,7 +44,7 @@ def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
     # The order of classes matters: column c must mean the same label.
     if shape != problem.shape or list(initial.classes) != list(meta.classes):
         raise MismatchError(
-            f"init={given}: a model of {shape[0]} features and {shape[1]} outputs; "
+            f"init={given}: a model of {shape[0]} features and {counted(shape[1], 'output')}; "
             f"{problem.dataset.path} has {problem.shape[0]} and {problem.shape[1]}, or other labels"
         )
 

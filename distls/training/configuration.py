@@ -59,15 +59,15 @@ class Setting:
             params["loss"] = _loss_for(method, params, data)
         return cls(method, params, Problem.of(data, params, seed, method.targets))
 
-    def solver(self, *, slots: int, memory: MemoryBudget | None, run: Run | None = None) -> Solver[State]:
+    def solver(self, *, slots: int, memory: MemoryBudget | None, state: str | None = None) -> Solver[State]:
         """Return the solver with its memory planned; made once for the same workers.
 
         `slots` is the number of threads of all workers. A method that keeps state for every row does so in the folder
-        ``state`` of `run`; without a run it can be planned only. Raises ParameterError, MismatchError, FormatError or
-        MemoryPlanError: lanes, memory, or a model to start from that does not fit.
+        `state`, that of its run; without one it can be planned only. Raises ParameterError, MismatchError, FormatError
+        or MemoryPlanError: lanes, memory, or a model to start from that does not fit.
         """
         # with the folder in the key: a solver that was made for the plan alone cannot train
-        rows = {"state": None if run is None else run.state} if self.method.keeps_rows else {}
+        rows = {"state": state} if self.method.keeps_rows else {}
         key = slots, memory, *rows.values()
         if key not in self._solvers:
             problem, params = self.problem, self.params

@@ -276,7 +276,7 @@ def _held(run: Run) -> Iterator[None]:
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
     """Return the intercept at zero weights; the solvers of methods with a path have it."""
-    solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run)
+    solver = setting.solver(slots=options.executor.slots, memory=options.memory, state=run.state)
     found = path_start(setting.method, solver).intercept_alone(options.executor)
     # It may hold rows' state of the intercept's fit alone.
     remove_tree(run.path / "state")

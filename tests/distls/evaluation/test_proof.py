@@ -45,8 +45,8 @@ def test_evaluate_computes_the_gap_again(data: Dataset, tmp_path: Path, intercep
     last = _evaluated(tmp_path / "run", data.path).splitlines()[-1]
     share = 100 * found["certificate"]["relative"]
     assert last == (
-        f"objective {found['objective']:.6f}, at most {found['certificate']['value']:.2e} ({share:.2g} %) above the "
-        "optimum (duality_gap)"
+        f"objective {found['objective']:.6f}, proven to be at most {share:.2g} % "
+        f"({found['certificate']['value']:.2e}) above the lowest possible (duality_gap)"
     )
 
 

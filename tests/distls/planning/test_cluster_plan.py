@@ -60,7 +60,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, **budget: int) -> Any:
     setting = Setting.of(method_named(method), params, open_dataset(path), 0)
     memory = MemoryBudget(GIB, **budget)
-    return setting.solver(slots=memory.workers, memory=memory, run=run)
+    return setting.solver(slots=memory.workers, memory=memory, state=None if run is None else str(run))
 
 
 # ---------------------------------------------------------------- bytes

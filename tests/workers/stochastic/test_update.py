@@ -237,9 +237,7 @@ UPDATES = {
     **{m: SgdqnUpdate("ovr_squared_hinge", 0.02, True, t0=60.0, skip=7, metric=m) for m in METRICS},
     "csgd": ConstrainedUpdate("squared", 0.0, True, eta0=0.05),
     "fobos": FobosUpdate("multiclass_squared_hinge", 0.05, True, eta0=0.3),
-    "fobos, elastic net": FobosUpdate(
-        "softmax", False, 0.05, True, eta0=0.3, penalty="elasticnet", l1_ratio=0.4
-    ),
+    "fobos, elastic net": FobosUpdate("softmax", 0.05, True, eta0=0.3, penalty="elasticnet", l1_ratio=0.4),
     "centred": ConstrainedUpdate("squared", 0.0, True, eta0=0.05, mode="centre"),
 }
 

@@ -586,7 +586,7 @@ def test_init_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     x, y = _dense(100, 5, 2)
     fit("gls", write_dataset(tmp_path / "d", x, y), tmp_path / "run", passes=1)
     other = write_dataset(tmp_path / "o", x[:, :4], y)
-    with pytest.raises(MismatchError, match=r"a model of 5 features and 2 outputs; .* has 4 and 2, or other"):
+    with pytest.raises(MismatchError, match=r"a model of 5 features and 1 output; .* has 4 and 1, or other"):
         fit("gls", other, params={"init": str(tmp_path / "run")})
 
 
