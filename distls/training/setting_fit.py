@@ -124,9 +124,7 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     if run.has_ended:
         return await finished(run, request)
     (setting,) = request.settings
-    solver = setting.solver(
-        slots=options.executor.slots, memory=options.memory, state=None if run is None else run.state
-    )
+    solver = setting.solver(slots=options.executor.slots, memory=options.memory, state=run.state)
     begun = _start(run, solver)
     options.started(begun.progress)
     earlier = begun.progress.seconds

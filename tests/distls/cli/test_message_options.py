@@ -18,7 +18,8 @@ NEW = {"ingest", "train"}  # of data that are not read like others
 PRINTED_BY = {
     "distls/": set(), "distls/ingestion/": READERS, "distls/ingestion/survey.py": NEW,
     "distls/ingestion/schema.py": NEW, "distls/ingestion/imputation_fit.py": NEW,
-    "distls/ingestion/formats/column_kinds.py": NEW, "distls/ingestion/formats/vw.py": NEW, "distls/workers/ingestion/": READERS,
+    "distls/ingestion/formats/column_kinds.py": NEW, "distls/ingestion/formats/vw.py": NEW,
+    "distls/workers/ingestion/": READERS,
     "distls/training/": FITS, "distls/training/from_files.py": {"train"}, "distls/methods/": FITS | {"plan"},
     "distls/solvers/": FITS, "distls/memory_plan.py": FITS, "distls/evaluation/": READERS | FITS,
     "distls/evaluation/evaluate.py": {"evaluate"}, "distls/evaluation/calibrate.py": {"calibrate"},
