@@ -139,6 +139,10 @@ class BinarySquaredHinge(SingleOutput):
         """Return 2."""
         return 2.0
 
+    def slope_growth(self, k: int) -> float:
+        """Return 2: without the factor 1/2 it is twice as steep."""
+        return 2.0
+
     def dual_shortfall(self, c: float) -> float:
         """Return (1 - c)^2: the conjugate is quadratic."""
         return (1.0 - c) ** 2
