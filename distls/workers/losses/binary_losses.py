@@ -8,6 +8,7 @@ What such a form shares with its loss, as a dual step, is registered beside that
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,10 @@ class BinaryLog(SingleOutput):
         """Return 1/4, the largest derivative of the sigmoid."""
         return 0.25
 
+    def score_step(self, k: int, n_rows: int) -> float:
+        """Return the step of the decision that two columns of the softmax make."""
+        return 1.0  # docs/decisions/0011
+
 
 BinaryLog.log_loss = BinaryLog()
 
@@ -114,6 +119,10 @@ class BinaryHinge(SingleOutput):
 
     def _of_duals(self, b: Array) -> Array:
         return -b
+
+    def score_step(self, k: int, n_rows: int) -> float:
+        """Return the step of the decision that two columns of the multi-class hinge make."""
+        return math.sqrt(0.125) * max(n_rows / 1e4, 1.0) ** 0.25  # docs/decisions/0018
 
 
 class BinarySquaredHinge(SingleOutput):
@@ -137,6 +146,10 @@ class BinarySquaredHinge(SingleOutput):
 
     def lipschitz(self, k: int) -> float:
         """Return 2."""
+        return 2.0
+
+    def slope_growth(self, k: int) -> float:
+        """Return 2: without the factor 1/2 it is twice as steep."""
         return 2.0
 
     def dual_shortfall(self, c: float) -> float:

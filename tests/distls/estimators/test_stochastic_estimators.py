@@ -40,7 +40,7 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
 @parametrize_with_checks(
     [
         StochasticClassifier(fit_intercept=True),
-        SGDQNClassifier(alpha=2e-2, fit_intercept=True),
+        SGDQNClassifier(alpha=1e-2, fit_intercept=True),
         AdalineClassifier(),
         CSGDRegressor(passes=30),
     ],

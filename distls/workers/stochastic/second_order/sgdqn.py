@@ -63,7 +63,8 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     density = stats.nnz / (stats.n_rows * stats.n_features)
     skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
     # 1 / (alpha t0) times the mean squared norm is then 1: a first step moves a score by about its gradient.
-    least = stats.mean_square_norm / stats.alpha
+    steep = loss_named(stats.loss).slope_growth(stats.n_outputs)
+    least = steep * stats.mean_square_norm / stats.alpha
     if least < _LEAST_T0:  # without features, or with all of them zero, any start serves
         least = 1.0
     metric, given = _metric(stats, params), params["t0"]
