@@ -102,6 +102,7 @@ class Run:
                     cls.check_new(path)  # another process was faster
                 write_json(path / "config.json", config.stored())
         made.request = config.makers
+        made.owner = made.request if config.digests else ""
         return made
 
     @staticmethod
@@ -168,11 +169,16 @@ class Run:
         """The digest of the request, which checkpoints and status name."""
         return self.config.makers
 
+    @cached_property
+    def owner(self) -> str:
+        """The digest of the request, to which what is kept for each row belongs; empty in runs of earlier versions."""
+        return self.request if self.config.digests else ""
+
     @property
     def state(self) -> StateFolder:
-        """The folder of what is kept for each row, which belongs to this request; not in runs of earlier versions."""
+        """The folder of what is kept for each row."""
         # The absolute path: workers have other current folders.
-        return StateFolder.of(self.path.absolute() / "state", self.request if self.config.digests else "")
+        return StateFolder.of(self.path.absolute() / "state", self.owner)
 
     def write_config(self, config: RunConfig) -> None:
         """Replace the request of the run."""
