@@ -27,6 +27,7 @@ from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place
+from distls.workers.losses.loss_registry import lacks
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -88,9 +89,12 @@ class DualSearch:
     def _solver(self, data: DatasetRef) -> Sdca | None:
         """Return the solver, None where it has not the loss or penalty, or not the memory."""
         problem, method = self._problem, METHODS["sdca"]
+        # Not as a parameter: the binary form of a loss is one of a problem alone.
+        if lacks(problem.loss, dual=True):
+            return None
         try:
-            given = {"loss": problem.loss, "penalty": problem.penalty, "alpha": problem.alpha}
-            params = method.resolve({**given, "dtype": problem.dtype.name})
+            given = {"penalty": problem.penalty, "alpha": problem.alpha, "dtype": problem.dtype.name}
+            params = {**method.resolve(given), "loss": problem.loss}
             state = str(self._folder)
             solver = Sdca(problem, params, slots=self._slots, memory=self._memory, state=state)
         except (ParameterError, MemoryPlanError):

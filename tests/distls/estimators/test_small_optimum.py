@@ -26,7 +26,7 @@ def correlated_rows(n_rows: int, n_features: int, n_classes: int) -> tuple[np.nd
 
 
 def _by_ascent(estimator: Any) -> Any:
-    return type(estimator)(**{**estimator.get_params(), "lanes": 1})
+    return type(estimator)(**{**estimator.get_params(), "lanes": 1, "passes": 3000})
 
 
 def _is_in_memory(fitted: Any) -> bool:
