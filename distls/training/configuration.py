@@ -271,9 +271,11 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     """Return the default loss (docs/decisions/0018)."""
     # the initial model's loss if there is one, else that of the lowest error on data of this shape, as measured
     if params.get("init") is not None:
-        initial = load_model(params["init"]).loss
+        initial = load_model(params["init"])
+        # of two classes the model's own is the binary form of the one asked for
+        loss = initial.params.get("loss") or initial.loss
         with suppress(ParameterError):  # a loss that the method does not have
-            return str(method.resolve({"loss": initial})["loss"])
+            return str(method.resolve({"loss": loss})["loss"])
     if "wide" in method.losses:
         generated = params["features"] != "none"
         width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features

@@ -125,9 +125,11 @@ class Newton(Solver[NewtonState]):
             {} if math.isnan(problem.alpha) else {"alpha": problem.alpha}
         )  # of a path none is known yet
         params = method.resolve(
-            {"loss": problem.loss, "fit_intercept": problem.fit_intercept, "dtype": problem.dtype.name,
+            {"fit_intercept": problem.fit_intercept, "dtype": problem.dtype.name,
              "class_weight": self.params["class_weight"], **strength}
         )  # fmt: skip
+        # Not as a parameter: the binary form of a loss is one of a problem alone.
+        params["loss"] = problem.loss
         return solver_factory(method)(problem, params, slots=slots, memory=memory)
 
     def prepare(self, executor: Executor) -> None:
