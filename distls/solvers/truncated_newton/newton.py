@@ -292,7 +292,10 @@ class Newton(Solver[NewtonState]):
         return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following
 
     def _stepped(self, state: NewtonState) -> NewtonState:
-        return replace(state, stage=_GRADIENT, share=1.0, candidate=self._rounded(state.point + state.step))
+        candidate = self._rounded(state.point + state.step)
+        # A step below the rounding of the weights would be taken again and again.
+        settled = np.array_equal(candidate, state.point)
+        return replace(state, stage=_GRADIENT, share=1.0, candidate=candidate, settled=settled)
 
     def _preconditioned(self, curvature: Array, residual: Array) -> Array:
         """Return the residual times the inverse of the curvature's diagonal, or of its blocks."""
