@@ -28,6 +28,7 @@ from distls.training.fit_facts import LOOSE, judged_fact, objective_fact
 from distls.training.run_config import RunConfig
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitResult
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 
 if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
@@ -134,7 +135,9 @@ def limit_lines(result: FitResult) -> list[str]:
         return []
     longer, several = f"--passes {2 * config.passes:g}", result.selected is not None
     goes_on = f"fit again with {longer}" if several else f"`distls resume {result.run} {longer}` goes on"
-    other = "" if config.method == "newton" else ", or take newton, which needs fewer"
+    params = result.selected or config.grid[0]
+    has_newton = config.method != "newton" and _solves("newton", params)
+    other = ", or take newton, which needs fewer" if has_newton else ""
     return [f"note: the limit of {config.passes:g} passes came before the tolerance: {goes_on}{other}"]
 
 
@@ -152,7 +155,7 @@ def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[
     remedy = "more passes or a larger alpha give a better one"
     params = record.get("selected") or config.grid[0]
     same = [_setting(name, params[name]) for name in _PROBLEM_PARAMS if params.get(name) is not None]
-    if not method_named(config.method).proves and _is_solved(params):
+    if not method_named(config.method).proves and _solves("sdca", params):
         given = " ".join(f"-p {quote(pair)}" for pair in [f"init={run.path}", *same])
         remedy = f"`distls fit sdca {config.dataset} RUN2 {given}` gives a real one"
     return [f"note: no useful bound on the optimum was found; {remedy}"]
@@ -163,11 +166,13 @@ def _setting(name: str, value: Any) -> str:
     return f"{name}={json.dumps(value)}" if isinstance(value, dict) else settings_text({name: value})
 
 
-def _is_solved(params: dict[str, Any]) -> bool:
-    """Return whether `sdca` has the loss and the penalty of a setting."""
+def _solves(method: str, params: dict[str, Any]) -> bool:
+    """Return whether a method has the loss and the penalty of a setting."""
     given = {"loss": loss_of(params), "penalty": penalty_of(params), "alpha": params["alpha"]}
+    if given["penalty"] == PLAIN_PENALTY:
+        del given["penalty"]  # methods of this one alone do not name it
     try:
-        method_named("sdca").resolve(given)
+        method_named(method).resolve(given)
     except ParameterError:
         return False
     return params.get("l1_ratio") != 1.0
