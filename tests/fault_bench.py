@@ -97,7 +97,7 @@ UNSYNCED = {"ingest", "ingest of a table", "columns", "refit", "train", "sdca", 
 MEASURED = frozenset({"bytes_read", "cached_bytes", "eval_bytes_read", "worker_peaks", "worker_limit"})
 
 
-_LEFT = re.compile(r".*lock|M\.[0-9a-f]{8}\.partial/.*|out\.(npz|html|csv)\.[0-9a-f]{8}\.partial(/.*)?")
+_LEFT = re.compile(r".*lock|M\.[0-9a-f]{8}\.partial/.*|out\.(npz|html|csv|zarr)\.[0-9a-f]{8}\.partial(/.*)?")
 
 
 class Bench:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from distls.workers.ingestion.records.labels import check_one_name, label_value,
 from distls.workers.ingestion.transforms import source_width
 
 _SHOWN = 20  # columns named in a notice
+_MISSED = 5.0  # values that must be expected to be missing before their presence says anything
 MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
 
 
@@ -198,12 +200,21 @@ def rounding_notices(
 
 def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:
     """Return a notice if whole numbers have so many values that they are more likely a quantity than classes."""
-    if len(classes) < 20 or 5 * len(classes) < survey.n_rows or _has_words(classes):
+    few = len(classes) < 20 or 5 * len(classes) < survey.n_rows
+    if few or _has_words(classes) or _are_codes(classes, survey.n_rows):
         return []
     return [
         f"{len(classes)} classes in {survey.n_rows} rows: {MANY_CLASSES}; "
         "--target continuous if they are a quantity (regression)"
     ]
+
+
+def _are_codes(classes: Sequence[Label], n_rows: int) -> bool:
+    """Tell whether every number from 0 or 1 on occurs, though so few rows of a quantity would miss several."""
+    k = len(classes)
+    numbers = sorted(int(label) for label in classes)
+    # even drawn with equal chances, k exp(-n/k) of the values do not occur
+    return numbers[0] in (0, 1) and numbers[-1] - numbers[0] == k - 1 and k * exp(-n_rows / k) > _MISSED
 
 
 def _sources(survey: Survey) -> str:

@@ -17,6 +17,9 @@ _FEW_FEATURES = 1000  # whose second moments cost less than the passes that they
 _FEW_WEIGHTS = 100_000  # of features times outputs, of which `gls` fits alphas times folds at a time
 _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred passes take minutes
 _MANY_WEIGHTS = 10_000_000, 200_000_000  # which sixty fits, or even seven, would add and write for minutes
+_MANY_CLASSES = 100  # whose blocks keep all threads at work
+# One strength for very many classes, and weights too small to be stored, both for rows of norm one (DiSMEC's Delta)
+_CLASSES_C, _CLASSES_PRUNE = 10.0, 1e-2
 _ONE_LANE_BYTES = 32 * 2**20
 _COARSE = (1e-3, 1e-4, 1e-5)  # alphas of few fits, in mean squared norms of a row
 _FOLDS, _WIDE_FOLDS = 5, 3  # of few wide rows, whose folds cost the most
@@ -55,7 +58,7 @@ def recommended(
     params = {**found.params, **(given or {})}
     if judged and method.path and params.get("alpha") == "path":
         params = {name: value for name, value in params.items() if name not in ("folds", "prune")}
-    if params.get("alpha") != "path":
+    if method.path and params.get("alpha") != "path":
         of_path = ("alphas", "folds", "prune")
         params = {name: value for name, value in params.items() if name not in of_path}
         params |= {name: value for name, value in (given or {}).items() if name in of_path}
@@ -117,10 +120,17 @@ def _for_few_rows(data: Dataset, folds: int) -> Recommendation:
 
 def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation:
     meta = data.meta
-    weights = meta.n_features * outputs
+    weights, square = meta.n_features * outputs, meta.mean_square_norm
+    if weights > _MANY_WEIGHTS[0] and outputs >= _MANY_CLASSES and meta.layout == "csr" and square > 0.0:
+        params: Params = {
+            "alpha": float(f"{square / (_CLASSES_C * meta.n_rows):.6g}"),
+            "prune": float(f"{_CLASSES_PRUNE / square**0.5:.6g}"),
+        }
+        reason = f"{outputs:,} classes x {meta.n_features:,} features: one against the rest, a sparse model"
+        return Recommendation("ovr-sdca", params, reason)
     if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[0]:
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
-        params: Params = {
+        params = {
             "loss": [OF_CLASSES, OF_SUPPORT_VECTORS],
             "fit_intercept": True,
             "intercept_scaling": 1.0,
@@ -132,11 +142,11 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
             f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
         )
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
-    if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and meta.mean_square_norm > 0.0:
+    if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and square > 0.0:
         params = {
             "loss": OF_SUPPORT_VECTORS,
             "alpha": "path",
-            "alphas": ":".join(f"{meta.mean_square_norm * each:.6g}" for each in _COARSE),
+            "alphas": ":".join(f"{square * each:.6g}" for each in _COARSE),
             **_search(data, 2),
         }
         reason = f"{weights:,} weights are many: a support vector machine, {_found(2)}"

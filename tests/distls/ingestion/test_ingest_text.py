@@ -200,3 +200,13 @@ def test_whole_numbers_that_look_like_a_quantity(tmp_path, n_rows, several):
     assert report.notices == ((notice,) if several else ())
     # who says so is not told
     assert ingest(tmp_path / "a.svm", tmp_path / "e", target="class").notices == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "first", "said"), [(1, 0, False), (1, 1, False), (1, 2, True), (2, 0, True)]
+)
+def test_whole_numbers_without_a_gap_are_codes(tmp_path, step, first, said):
+    # of a quantity with 40 values, 60 rows would miss several
+    lines = [f"{first + step * (n % 40)} 1:{n}\n" for n in range(60)]
+    (tmp_path / "a.svm").write_text("".join(lines))
+    assert bool(ingest(tmp_path / "a.svm", tmp_path / "d").notices) is said

@@ -89,6 +89,21 @@ def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:
     assert recommended(replace(wide, meta=long)).method == "sgd"
 
 
+def test_very_many_classes_take_one_against_the_rest(wide: Dataset) -> None:
+    classes = tuple(range(2000))
+    meta = msgspec.structs.replace(
+        wide.meta, n_features=20_000, n_rows=10**4, nnz=10**6, classes=classes, mean_square_norm=4.0
+    )
+    found = recommended(replace(wide, meta=meta), {"class_tol": 0.2})
+    assert (found.method, found.params) == (
+        "ovr-sdca", {"alpha": 4e-5, "prune": 5e-3, "class_tol": 0.2},
+    )  # fmt: skip
+    assert recommended(replace(wide, meta=meta), {"prune": 0.1}, judged=True).params["prune"] == 0.1
+    # few classes have too few blocks for all threads
+    few = msgspec.structs.replace(meta, n_features=400_000, classes=classes[:50])
+    assert recommended(replace(wide, meta=few)).method == "sdca"
+
+
 @pytest.mark.slow_cases("multilabel")
 @pytest.mark.parametrize(("kind", "link"), [("continuous", "identity"), ("multilabel", "logit")])
 def test_other_targets_have_links_of_their_own(tmp_path: Path, kind: str, link: str) -> None:
