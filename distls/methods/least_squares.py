@@ -16,7 +16,7 @@ from distls.methods.parameters import (
     fit_intercept,
     init,
     integer,
-    link,
+    loss_by,
     number,
     number_or,
     one_of,
@@ -28,7 +28,7 @@ _GLS = (
     Parameter(
         "link",
         OF_CLASSES,
-        link,
+        loss_by("link"),
         "identity: squared loss (solved in one read); logit: one logistic loss per output; softmax: multinomial "
         "logistic; probit, cauchit; poisson: counts",
     ),
@@ -95,9 +95,10 @@ _STAGEWISE = (
     Parameter(
         "inner",
         "linear",
-        one_of("linear", "calibrated", "logistic", "logit", "cls"),
+        loss_by("inner"),
         "fit of a block: least squares; the same with the predictions so far as extra features; logistic: softmax; "
-        "logit: a logistic loss for each class or label; cls: rounds of the method cls",
+        "logit: a logistic loss for each class or label; cls: rounds of the method cls; or another link of gls: "
+        "probit, cauchit; poisson: counts",
     ),
     Parameter(
         "stages",
@@ -116,9 +117,10 @@ _STAGEWISE = (
     Parameter(
         "order",
         None,
-        one_of("random", "replacement", "frequency", "gradient", "block-gradient"),
+        one_of("random", "replacement", "frequency", "rareness", "gradient", "block-gradient"),
         "order of original features: random (default), drawn with replacement, by the number of rows that have "
-        "them, or by the magnitude of the gradient, recomputed in each pass over them or for each block",
+        "them (rareness: the fewest first), or by the magnitude of the gradient, recomputed in each pass over them or "
+        "for each block",
     ),
     *FEATURE_PARAMETERS,
     Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, relative to the mean loss"),
@@ -126,14 +128,14 @@ _STAGEWISE = (
         "inner_rounds",
         None,
         integer(1),
-        "steps of a stage of logistic or logit, default 50; rounds of one of cls, two reads each, default 3",
+        "steps of a stage of logistic or another link, default 50; rounds of one of cls, two reads each, default 3",
     ),
     Parameter("basis", None, basis, "powers and functions of the predictions that calibrate them, as in cls"),
     Parameter(
         "accelerate",
         None,
         one_of("none", "nesterov"),
-        "acceleration of a stage of logistic or logit: none (default) or nesterov",
+        "acceleration of a stage of logistic or another link of bounded slope: none (default) or nesterov",
     ),
     Parameter(
         "models", None, integer(1), "models with random features of their own that are averaged; default 1"

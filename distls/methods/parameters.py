@@ -261,9 +261,13 @@ def _known_functions(names: list[str]) -> list[str]:
     return names
 
 
-def link(value: Any) -> str:
-    """Parse the name of a link of `gls`."""
-    # imported here: the registry loads numba, which `distls --help` must not wait for
-    from distls.workers.losses.loss_registry import losses_by
+def loss_by(parameter: str) -> Parser:
+    """Return a parser of what the least-squares methods call their losses: values of `link` or `inner`."""
 
-    return one_of(*losses_by("link"))(value)
+    def parse(value: Any) -> str:
+        # imported here: the registry loads numba, which `distls --help` must not wait for
+        from distls.workers.losses.loss_registry import losses_by
+
+        return one_of(*losses_by(parameter))(value)
+
+    return parse

@@ -131,7 +131,7 @@ class StageBlocks(OneBlock):
         """Reads of all rows for orders of the original features."""
         kind, stages = self._params["features"], self._params["stages"]
         if kind not in generator_parameters.RANKED:
-            return float(kind == generator_parameters.FREQUENCY)
+            return float(kind in generator_parameters.COUNTED)
         per_pass = generator_parameters.stages_per_pass(self._params, self._n_features)
         # The gradient of a pass or block is a read of its own before its first stage.
         return float(-(-stages // (1 if kind == generator_parameters.BLOCK_GRADIENT else per_pass)))

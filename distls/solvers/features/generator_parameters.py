@@ -1,7 +1,7 @@
 """The parameters of generated features: which kind uses them, the sizes of blocks, and the memory they take.
 
 `distls methods` describes them; None is what is not given. Solvers have kinds of their own: columns (random, without
-replacement), columns-replaced, frequency, gradient and block-gradient are orders of the original features.
+replacement), columns-replaced, frequency, rareness, gradient and block-gradient are orders of the original features.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from distls.workers.features.design import RANDOM, Design, Projection
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 
-FREQUENCY, _REPLACED, BLOCK_GRADIENT = "frequency", "columns-replaced", "block-gradient"
+FREQUENCY, RARENESS, _REPLACED, BLOCK_GRADIENT = "frequency", "rareness", "columns-replaced", "block-gradient"
+COUNTED = (FREQUENCY, RARENESS)  # by the number of rows that have a feature
 RANKED = ("gradient", BLOCK_GRADIENT)  # by the gradient of a round
-ORIGINAL = ("columns", _REPLACED, FREQUENCY, *RANKED)
+ORIGINAL = ("columns", _REPLACED, *COUNTED, *RANKED)
 MASKS = ("random-masks", "kmeans-masks")
 FEATURES = (*ORIGINAL, *RANDOM, *MASKS)
 
@@ -183,7 +184,7 @@ def preparation_bytes(params: Mapping[str, Any], n_features: int) -> int:
     """Return the bytes of a lane's result while `design_for` runs: take the maximum with a block's own sums."""
     if params.get("pca") is not None:
         return 8 * (packed_size(n_features) + n_features)
-    return 8 * n_features * (params["features"] == FREQUENCY)
+    return 8 * n_features * (params["features"] in COUNTED)
 
 
 def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Design:

@@ -21,9 +21,10 @@ from distls.execution.executor import Executor
 from distls.execution.row_reads import reduce_rows
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.generator_parameters import (
-    FREQUENCY,
+    COUNTED,
     MASKS,
     ORIGINAL,
+    RARENESS,
     SAMPLE_ROWS,
     SCALE_ROWS,
     block_width,
@@ -227,14 +228,15 @@ def column_order(
 ) -> NDArray[np.int64]:
     """Return the order of the original features in a pass, shape (n_features,).
 
-    "columns" has a new one in each pass, "frequency" takes one read of the data, and those by the gradient need
-    a round: `gradient_order`. "columns-replaced" and random features have no order: an empty array.
+    "columns" has a new one in each pass, "frequency" and "rareness" take one read of the data, and those by the
+    gradient need a round: `gradient_order`. "columns-replaced" and random features have no order: an empty array.
     """
     if params["features"] == "columns":
         return rng(seed, Purpose.COLUMNS, pass_index).permutation(reader.problem.shape[0])
-    if params["features"] == FREQUENCY:
+    if params["features"] in COUNTED:
         task = CountTask(reader.data)
-        return frequency_order(executor.reduce(task, _lanes(reader), merge=task.merge))
+        counts = executor.reduce(task, _lanes(reader), merge=task.merge)
+        return frequency_order(-counts if params["features"] == RARENESS else counts)
     return np.empty(0, np.int64)
 
 

@@ -124,10 +124,10 @@ class StagedCls(Cls):
     def _ordered(self, state: StagedClsState, executor: Executor) -> StagedClsState:
         """Return the state with an order that takes no round: drawn, or by the number of rows with a feature."""
         # Frequencies do not change: the next pass takes the same order.
-        if self.params["features"] == generator_parameters.FREQUENCY and state.orders:
+        if self.params["features"] in generator_parameters.COUNTED and state.orders:
             return replace(state, orders=state.orders + 1)
         order = generators.column_order(self.params, self._reader, executor, self.problem.seed, state.orders)
-        reads = float(self.params["features"] == generator_parameters.FREQUENCY)
+        reads = float(self.params["features"] in generator_parameters.COUNTED)
         return replace(state, order=order, orders=state.orders + 1, passes=state.passes + reads)
 
     def _rank(self, state: StagedClsState, executor: Executor) -> tuple[ClsState, RoundReport]:

@@ -7,6 +7,7 @@ be lost at any time, because the state holds the weights of all stages and repla
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generator_parameters, generators
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.least_squares.stagewise_parameters import LOGISTIC, with_defaults
+from distls.solvers.least_squares.stagewise_parameters import takes_steps, with_defaults
 from distls.solvers.least_squares.stagewise_state import (
     StagewiseState,
     append_block,
@@ -31,6 +32,7 @@ from distls.solvers.least_squares.stagewise_state import (
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
+from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import (
@@ -83,8 +85,11 @@ class Stagewise(Solver[StagewiseState]):
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._calibrated = params["inner"] == "calibrated"
-        self._logistic = params["inner"] in LOGISTIC
+        self._descends = takes_steps(params["inner"])
         self._lipschitz = loss_named(problem.loss).lipschitz(problem.shape[1])
+        self._bounded = math.isfinite(self._lipschitz)
+        if params["accelerate"] == "nesterov" and not self._bounded:
+            raise ParameterError(f"accelerate=nesterov: inner={params['inner']} has steps of no known size")
         self._per_pass = generator_parameters.stages_per_pass(self.params, n_features)
         self._stages = self.params["stages"] * self.params["models"]
         self._ordered = params["features"] == "original" and params["order"] != "replacement"
@@ -123,9 +128,9 @@ class Stagewise(Solver[StagewiseState]):
                 + rows * k * (3 * size + 16)
                 + model * size,
             ),
-            # a logistic stage keeps Sigma in its state
+            # a stage of several steps keeps Sigma in its state
             driver_bytes=_MODEL_COPIES * model * size
-            + (_METRIC_COPIES + self._logistic) * 8 * m * m
+            + (_METRIC_COPIES + self._descends) * 8 * m * m
             + _PREPARATION_COPIES * generator_parameters.preparation_bytes(self.params, n_features)
             + generator_parameters.work_bytes(self.params, self.problem),
             memory=memory,
@@ -166,7 +171,7 @@ class Stagewise(Solver[StagewiseState]):
         return replace(state, base=weights, base_intercept=intercept)
 
     def step(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
-        """Do one round: reorder the features, or fit a block, or take one step of a logistic block."""
+        """Do one round: reorder the features, or fit a block, or take one step of a block by a link."""
         if not state.recipe:
             state = self._prepared(state, executor)
         # A stage of several inner steps keeps its block: no reordering in between.
@@ -175,7 +180,7 @@ class Stagewise(Solver[StagewiseState]):
             if self._ranked:
                 return self._rank(state, executor)
             state = self._reordered(state, executor)
-        return self._descend(state, executor) if self._logistic else self._fit(state, executor)
+        return self._descend(state, executor) if self._descends else self._fit(state, executor)
 
     def _prepared(self, state: StagewiseState, executor: Executor) -> StagewiseState:
         """Fit the feature map: principal components, bandwidth, filters."""
@@ -221,6 +226,11 @@ class Stagewise(Solver[StagewiseState]):
         sums = result.folds[0]
         gradient = self._gradient(sums)
         point = np.zeros_like(gradient) if first else state.point
+        if not self._bounded:
+            value = sums.loss_sum / sums.weight_sum + self._ridge(point)
+            if not (first or value <= state.value):
+                return self._reported(self._halved(state, design), result)
+            state = replace(state, value=value)
         # The gradient of the ridge; the paper has no regulariser.
         gradient[int(self.problem.fit_intercept) :] += (
             self.problem.alpha * point[int(self.problem.fit_intercept) :]
@@ -230,9 +240,11 @@ class Stagewise(Solver[StagewiseState]):
         with single_threaded_blas():
             own = self._metric_of(state.stage, sigma)
             state = self._noted(state, own) if first else state
-            iterate = point - own.steps(gradient, self._lipschitz)
+            iterate = point - own.steps(gradient, self._lipschitz if self._bounded else state.lipschitz)
         if state.inner + 1 == self.params["inner_rounds"]:
-            return self._reported(self._appended(state, design, iterate), result)
+            # without a bound of the slopes the last step may be one too far
+            ended = iterate if self._bounded or first else point
+            return self._reported(self._appended(state, design, ended), result)
         accelerated = self.params["accelerate"] == "nesterov"
         # (t - 1)/(t + 2) with t = inner + 1: Nesterov's sequence in its simple form.
         momentum = state.inner / (state.inner + 3.0) if accelerated else 0.0
@@ -241,10 +253,22 @@ class Stagewise(Solver[StagewiseState]):
             state,
             inner=state.inner + 1,
             sigma=sigma,
-            iterate=iterate,
+            iterate=iterate if self._bounded else point,
             point=iterate + momentum * (iterate - before),
         )
         return self._reported(following, result)
+
+    def _ridge(self, point: Array) -> float:
+        """Return the penalty of weights, the intercept's in front apart."""
+        penalised = point[int(self.problem.fit_intercept) :]
+        return 0.5 * self.problem.alpha * float(np.einsum("ik,ik->", penalised, penalised))
+
+    def _halved(self, state: StagewiseState, design: Design) -> StagewiseState:
+        """Return the state after a step that raised the objective: half of it is tried next, and L doubled."""
+        if state.inner + 1 == self.params["inner_rounds"]:
+            return self._appended(state, design, state.iterate)
+        point = 0.5 * (state.iterate + state.point)
+        return self._after(state, inner=state.inner + 1, point=point, lipschitz=2.0 * state.lipschitz)
 
     def _noted(self, state: StagewiseState, own: Metric) -> StagewiseState:
         """Return the state with one more singular block counted, if this one is."""

@@ -60,6 +60,9 @@ class StagewiseState(DesignState):
     iterate: NDArray[np.float64] = field(default_factory=_nothing)
     # shape (m, k): Where the next gradient is taken
     point: NDArray[np.float64] = field(default_factory=_nothing)
+    # Of a link of unbounded slope: the objective at the iterate, and L
+    value: float = 0.0
+    lipschitz: float = 1.0
 
     @property
     def has_base(self) -> bool:

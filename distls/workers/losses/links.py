@@ -47,8 +47,9 @@ class Link(Loss):
     floor = -math.inf  # of a potential that is integrated from 0, nothing is known
 
     def __init_subclass__(cls) -> None:
-        """Give a link its name in `gls`, and one of classes its log loss and its form for two classes."""
+        """Give a link its name in methods, and one of classes its log loss and its form for two classes."""
         cls.link_name = getattr(cls, "name", None)
+        cls.inner_names = tuple(filter(None, [cls.link_name]))
         if "class" not in cls.targets:
             return
         # A class of its own, because numba and pickle know a loss by its class.

@@ -211,6 +211,8 @@ def test_frequency(tmp_path: Path, sparse: bool) -> None:
     assert list(order) == sorted(range(D), key=lambda j: (-counts[j], j))
     assert list(order[:2]) == [7, 9]
     assert order[-1] == 3
+    rarest = generators.column_order({**PARAMS, "features": "rareness"}, reader, EXECUTOR, 0, 0)
+    assert list(rarest) == sorted(range(D), key=lambda j: (counts[j], j))
 
 
 def test_gradient_order() -> None:
@@ -409,7 +411,7 @@ def test_a_probe_costs_what_a_stage_costs(reader: BlockReader, params: dict[str,
 
 
 REFUSED = [
-    ({"features": "sines"}, "features=sines: expected one of columns, columns-replaced, frequency, gradient, "
+    ({"features": "sines"}, "features=sines: expected one of columns, columns-replaced, frequency, rareness, gradient, "
      "block-gradient, fourier, logits, polynomials, random-masks, kmeans-masks"),
     ({"features": "columns", "pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
     ({"features": "frequency", "bandwidth": 1.0},

@@ -206,7 +206,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (
             dataset,
             {"inner": "cls", "accelerate": "none"},
-            "accelerate=none: used with inner=logistic or logit only; leave it out",
+            "accelerate=none: used with inner=logistic or logit or probit or cauchit or poisson only; leave it out",
         ),
         (
             numbers,

@@ -440,11 +440,12 @@ def test_limit_before_any_block_is_a_model_of_nothing(tmp_path: Path) -> None:
 
 def test_what_is_refused_before_reading(tmp_path: Path) -> None:
     dataset, _, _ = _written(tmp_path / "d", "csr")
+    links = "logistic or logit or probit or cauchit or poisson"
     cases: list[tuple[dict[str, Any], str]] = [
         ({"order": "gradient", **FOURIER}, "order=gradient: used with features=original only; leave it out"),
         ({"models": 2}, "models=2: used with random features only; leave it out"),
-        ({"inner_rounds": 5}, "inner_rounds=5: used with inner=logistic or logit or cls only; leave it out"),
-        ({"accelerate": "none"}, "accelerate=none: used with inner=logistic or logit only; leave it out"),
+        ({"inner_rounds": 5}, f"inner_rounds=5: used with inner={links} or cls only; leave it out"),
+        ({"accelerate": "none"}, f"accelerate=none: used with inner={links} only; leave it out"),
         ({"pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
         ({**FOURIER, "pca": 41}, "pca=41: rows have only 40 features"),
         ({"alpha": -1}, "stagewise: alpha=-1: expected a number from 0 to inf"),
@@ -452,7 +453,8 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         ({"bandwidth": 0}, "stagewise: bandwidth=0: must be greater than 0, or median"),
         (
             {"inner": "least"},
-            "stagewise: inner=least: expected one of linear, calibrated, logistic, logit, cls",
+            "stagewise: inner=least: expected one of logistic, logit, linear, calibrated, cls, probit, cauchit, "
+            "poisson",
         ),
         (
             {"lanes": 9},
