@@ -81,17 +81,30 @@ def averaging(default: str) -> Parameter:
     return Parameter("average", default, one_of("none", "all", "tail"), "iterates whose mean is the model")
 
 
+def _schedule(*names: str) -> Parser:
+    """Return a parser of the names of schedules, and of t^-A with an exponent between 1/2 and 1."""
+
+    def parse(value: Any) -> str:
+        power = str(value).removeprefix("t^-")
+        # a closed interval would have two names for sqrt and inverse
+        if power == str(value) or not 0.5 < number()(power) < 1.0:
+            return one_of(*names, "t^-A with A between 0.5 and 1, such as t^-0.75")(value)
+        return str(value)
+
+    return parse
+
+
 def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Parameter, ...]:
     """Return the parameters of the step size; `adaptive` is the default of `sgd`."""
     plain = (
-        "inverse (eta0/t), constant (eta0), sqrt (eta0/sqrt(t)), two-phase (eta0/sqrt(t) up to switch, "
-        "eta0 sqrt(switch)/t after it)"
+        "inverse (eta0/t), constant (eta0), sqrt (eta0/sqrt(t)), t^-A with 1/2 < A < 1 (times eta0), two-phase "
+        "(eta0/sqrt(t) up to switch, eta0 sqrt(switch)/t after it)"
     )
     return (
         Parameter(
             "schedule",
             schedule,
-            one_of(*(("adaptive",) if adaptive else ()), "inverse", "constant", "sqrt", "two-phase"),
+            _schedule(*(("adaptive",) if adaptive else ()), "inverse", "constant", "sqrt", "two-phase"),
             f"step sizes: {'adaptive (AdaGrad, for each feature), ' if adaptive else ''}{plain}",
         ),
         Parameter(

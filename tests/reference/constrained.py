@@ -21,6 +21,7 @@ STEPS: dict[str, Callable[[float, float, float], float]] = {
     "sqrt": lambda eta0, m, t: eta0 / np.sqrt(t),
     "inverse": lambda eta0, m, t: eta0 / t,
     "two-phase": lambda eta0, m, t: eta0 / np.sqrt(t) if t < m else eta0 * np.sqrt(m) / t,
+    "power": lambda eta0, m, t: eta0 * t**-m,
 }
 
 

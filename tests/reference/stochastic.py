@@ -17,6 +17,7 @@ SCHEDULES: dict[str, Callable[[float, float, float], float]] = {
     "inverse": lambda eta0, m, t: eta0 / t,
     "sqrt": lambda eta0, m, t: eta0 / np.sqrt(t),
     "two-phase": lambda eta0, m, t: eta0 / np.sqrt(t) if t < m else eta0 * np.sqrt(m) / t,
+    "power": lambda eta0, m, t: eta0 * t**-m,
 }
 
 

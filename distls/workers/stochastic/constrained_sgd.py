@@ -31,7 +31,7 @@ from distls.workers.stochastic.constrained_sgd_kernels import (
     fold,
 )
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule
-from distls.workers.stochastic.step_sizes import SCHEDULES
+from distls.workers.stochastic.step_sizes import schedule_code
 from distls.workers.stochastic.update import Arrays, KernelLearner, Model, ScheduleUpdate
 
 Floats = NDArray[np.floating[Any]]
@@ -142,7 +142,7 @@ class ConstrainedUpdate(ScheduleUpdate):
             self.eta0,
             loss=self.row_loss,
             running=self.running,
-            schedule=SCHEDULES[self.schedule],
+            schedule=schedule_code(self.schedule),
             m=self.switch,
             alpha=self.alpha,
             fit_intercept=self.fit_intercept,

@@ -41,7 +41,7 @@ from distls.workers.stochastic.step_choice import (
     choose_by_schedule,
     refuse_params,
 )
-from distls.workers.stochastic.step_sizes import SCHEDULES
+from distls.workers.stochastic.step_sizes import schedule_code
 from distls.workers.stochastic.update import Arrays, Learner, ScheduleUpdate
 
 # t0 of several lanes, in units of mean|x|^2 / alpha (measurements: docs/decisions/0003)
@@ -73,7 +73,7 @@ class SgdUpdate(ScheduleUpdate):
         return sgd_settings(
             self.row_loss,
             self.alpha,
-            schedule=PEGASOS if self.schedule == "pegasos" else SCHEDULES[self.schedule],
+            schedule=PEGASOS if self.schedule == "pegasos" else schedule_code(self.schedule),
             t0=self.t0,
             eta0=self.eta0,
             switch=self.switch,

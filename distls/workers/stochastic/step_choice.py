@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from distls.storage.errors import ParameterError
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
+from distls.workers.stochastic.step_sizes import POWERS
 from distls.workers.stochastic.update import ScheduleUpdate, Update
 
 # Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
@@ -113,6 +114,9 @@ def choose_by_schedule(
     switch = params["switch"] or max(stats.n_rows / n_lanes / 2, 1.0)
     # on trial, in one lane over fewer rows, the second phase starts half-way too
     trial_switch = params["switch"] or max(trial_rows(stats.n_rows) / 2, 1.0)
+    if schedule.startswith(POWERS):
+        refuse_params(params, {"switch": None}, f"schedule={schedule}")
+        switch = trial_switch = float(schedule.removeprefix(POWERS))
     update = replace(update, schedule=schedule, eta0=sizes[0], switch=switch)
     alone = replace(update, switch=trial_switch).for_one_lane()
     candidates = [

@@ -91,7 +91,7 @@ def check_against_oracle(
 ):
     x, y, s = problem(k, numbers, n)
     s = s if weighted else np.ones(n)
-    m = 100.0
+    m = 0.7 if schedule == "power" else 100.0
     settings = constrained_settings(
         mode,
         eta0,

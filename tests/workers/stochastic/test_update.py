@@ -70,8 +70,9 @@ def test_schedules_with_decay(schedule, layout, loss):
     x, y, s = problem(3)
     if loss == "numbers":
         loss, y = "squared", numbers(3, len(x))
-    update = SgdUpdate(loss, 0.9, True, schedule=schedule, eta0=0.3, switch=50.0)
-    steps = lambda t: oracle.SCHEDULES[schedule](0.3, 50.0, t)  # noqa: E731
+    m = 0.7 if schedule == "power" else 50.0
+    update = SgdUpdate(loss, 0.9, True, schedule=schedule, eta0=0.3, switch=m)
+    steps = lambda t: oracle.SCHEDULES[schedule](0.3, m, t)  # noqa: E731
     ws, bs, loss_sum = oracle.sgd(x, y, oracle.slopes_of(loss), steps, k=3, alpha=0.9, s=s, intercept=True)
     (w, b), got, _ = learn(update, x, y, s, layout)
     np.testing.assert_allclose(w, ws[-1], rtol=1e-9, atol=1e-12)

@@ -149,6 +149,11 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
         x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 / np.sqrt(t), k=4, alpha=1e-2
     )
     np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
+    made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5, schedule="t^-0.6")
+    ws, *_ = oracle.sgd(
+        x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 * t**-0.6, k=4, alpha=1e-2
+    )
+    np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -284,7 +289,10 @@ REFUSED = [
         "center=running: centred data have an intercept; set fit_intercept=true",
     ),
     ("sgd", {"schedule": "sqrt", "eta0": 10, "alpha": 0.1}, "eta0=10.0: times alpha=0.1 it is 1 or more"),
-    ("asgd", {"schedule": "adaptive"}, "expected one of inverse, constant, sqrt, two-phase"),
+    ("asgd", {"schedule": "adaptive"}, "expected one of inverse, constant, sqrt, two-phase, t^-A"),
+    ("csgd", {"schedule": "t^-1"}, "t^-A with A between 0.5 and 1"),
+    ("csgd", {"schedule": "t^-x"}, "schedule=t^-x: expected"),
+    ("csgd", {"schedule": "t^-0.7", "switch": 9}, "switch=9.0: not with schedule=t^-0.7"),
     ("rls", {"lanes": 2}, "this method has one lane only: its second-order state cannot be averaged"),
     ("sgdqn", {"alpha": 0}, "must be greater than 0"),
     ("csgd", {"loss": "log"}, "expected one of squared"),
