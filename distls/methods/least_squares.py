@@ -13,6 +13,7 @@ from distls.methods.parameters import (
     basis,
     colon_list,
     dtype,
+    features_or,
     fit_intercept,
     init,
     integer,
@@ -110,7 +111,7 @@ _STAGEWISE = (
     Parameter(
         "features",
         "original",
-        one_of("original", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"),
+        features_or("original"),
         "features of a block: original, random Fourier features, logits or low-degree polynomials, or "
         "convolutions of images with random or k-means filters",
     ),

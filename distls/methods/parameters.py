@@ -82,6 +82,18 @@ def boolean(value: Any) -> bool:
         raise ValueError("expected true or false") from None
 
 
+def features_or(word: str) -> Parser:
+    """Return a parser of the kinds of generated features, registered ones among them, or of one more word."""
+
+    def parse(value: Any) -> str:
+        # imported here, as of losses
+        from distls.workers.features.generator_registry import generator_names
+
+        return one_of(word, *generator_names(), "random-masks", "kmeans-masks")(value)
+
+    return parse
+
+
 def colon_list(value: Any) -> str:
     """Check colon-separated numbers above 0."""
     try:
@@ -208,7 +220,7 @@ ONE_BLOCK = (
     Parameter(
         "features",
         "none",
-        one_of("none", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"),
+        features_or("none"),
         "none: the row itself; otherwise random Fourier features, logits or low-degree polynomials of it, or "
         "convolutions of images with random or k-means filters",
     ),

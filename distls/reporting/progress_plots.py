@@ -32,6 +32,7 @@ def progress_plots(events: Sequence[Record]) -> list[Drawn | None]:
         line_plot("Loss", ("passes", "loss"), losses, caption=_LOSS_SAID),
         _objective_plot(events),
         _certificate_plot(events),
+        _features_plot(events),
         _averaging_plot(events),
     ]
 
@@ -67,6 +68,13 @@ def _certificate_plot(events: Sequence[Record]) -> Drawn | None:
     }
     curve = curve_of(kind.replace("_", " "), flat, "passes", "value")
     return line_plot(titles.get(kind, "Certificate"), ("passes", curve.name), [curve], log_y=True)
+
+
+def _features_plot(events: Sequence[Record]) -> Drawn | None:
+    # sparse methods take up many features first and drop most of them (Figure 4 of block coordinate descent)
+    flat = [{"passes": event["passes"], **(event.get("details") or {})} for event in events]
+    curve = curve_of("features used", flat, "passes", "non_zero_rows")
+    return line_plot("Features used", ("passes", curve.name), [curve]) if len(curve.points) > 1 else None
 
 
 def _signed(value: Any) -> str:

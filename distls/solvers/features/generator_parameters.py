@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
 from distls.workers.features.convolution import Convolution
-from distls.workers.features.design import RANDOM, Design, Projection
+from distls.workers.features.design import Design, Projection
+from distls.workers.features.generator_registry import BUILT_IN, generator_names
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 
@@ -26,12 +27,10 @@ COUNTED = (FREQUENCY, RARENESS)  # by the number of rows that have a feature
 RANKED = ("gradient", BLOCK_GRADIENT)  # by the gradient of a round
 ORIGINAL = ("columns", _REPLACED, *COUNTED, *RANKED)
 MASKS = ("random-masks", "kmeans-masks")
-FEATURES = (*ORIGINAL, *RANDOM, *MASKS)
 
 # The features that use a parameter, and below its default.
 _USED_BY = {
-    "pca": RANDOM,
-    "bandwidth": RANDOM,
+    "bandwidth": BUILT_IN,
     "degree": ("polynomials",),
     **dict.fromkeys(("image", "mask_side", "pool", "rectify", "threshold", "contrast", "expand"), MASKS),
 }
@@ -56,8 +55,9 @@ SCALE_ROWS = 512
 def check_features(params: Mapping[str, Any], n_features: int) -> None:
     """Raise ParameterError for unused parameters of the chosen kind of features, and for impossible values."""
     kind = params["features"]
-    if kind not in FEATURES:
-        raise ParameterError(f"features={kind}: expected one of {', '.join(FEATURES)}")
+    known = (*ORIGINAL, *generator_names(), *MASKS)
+    if kind not in known:
+        raise ParameterError(f"features={kind}: expected one of {', '.join(known)}")
     check_used(params)
     if params.get("pca") is not None and params["pca"] > n_features:
         raise ParameterError(f"pca={params['pca']}: rows have only {n_features} features")
@@ -68,7 +68,7 @@ def check_features(params: Mapping[str, Any], n_features: int) -> None:
 def check_used(params: Mapping[str, Any]) -> None:
     """Raise ParameterError for parameters that the chosen kind of features does not use."""
     kind = params["features"]
-    for name, users in _USED_BY.items():
+    for name, users in {"pca": generator_names(), **_USED_BY}.items():
         expands = name in _USED_BY_EXPANSION and kind in MASKS
         if params.get(name) is None or kind in users or (expands and given_or_default(params, "expand")):
             continue
@@ -160,7 +160,7 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
     n_features = problem.shape[0]
     making = probe_design(params, n_features, problem.seed).work_bytes(n_features, problem.dtype)
     # The samples of the median trick, or of patches, are dense float64 rows in the driver.
-    fitting = 8 * SAMPLE_ROWS * n_features if params["features"] in (*RANDOM, *MASKS) else 0
+    fitting = 8 * SAMPLE_ROWS * n_features if params["features"] in (*BUILT_IN, *MASKS) else 0
     if params["features"] in MASKS:
         n_filter_features = (
             params["stages"]

@@ -39,6 +39,7 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_ro
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import Design, Projection, blocks
 from distls.workers.features.fit_task import CountTask, MomentsTask, RowMoments, SampleTask, shares
+from distls.workers.features.generator_registry import registered_generator
 from distls.workers.features.kmeans_filters import kmeans, random_filters, sample_patches, whitening_of
 from distls.workers.linear_algebra.packed_triangle import diagonal, unpacked
 from distls.workers.rounds.lanes import Lane
@@ -68,6 +69,8 @@ def design_for(params: Mapping[str, Any], reader: BlockReader, executor: Executo
     plain = Design(n_features=n_features)
     if params.get("pca") is not None:
         plain = replace(plain, projection=principal_components(reader, executor, params["pca"]))
+    if registered_generator(kind) is not None:
+        return replace(plain, kind=kind, size=size, seed=seed)
     s, degree = params.get("bandwidth"), given_or_default(params, "degree")
     if s is None or s == "median":
         fitted = unit_scale if s is None and kind == "polynomials" else median_distance

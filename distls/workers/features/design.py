@@ -20,6 +20,7 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.features.convolution import Convolution, convolve
 from distls.workers.features.feature_kernels import cosines, logits, times_shifted
+from distls.workers.features.generator_registry import BUILT_IN, drawn_by, registered_generator
 from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram_kernels import fill_dense
 from distls.workers.linear_algebra.score_kernels import scores
@@ -30,7 +31,7 @@ from distls.workers.runtime.rng import Purpose, rng
 # a thousand features of them stay in a core's own cache until they are multiplied.
 PIECE_ROWS = 512
 
-RANDOM = ("fourier", "logits", "polynomials")
+GIVEN = ("all", "columns", "masks")  # kinds that draw nothing
 
 # Variance of the offsets within the logistic function, and of those of a polynomial's factors.
 _LOGIT_OFFSET = 1.0
@@ -57,7 +58,7 @@ class Projection:
 class Design:
     """A feature map for one block: `convolution` and `projection`, if any, then the map named by `kind`."""
 
-    # one of "all" (the rows as given), "columns", "masks" (filters of a stage), "fourier", "logits", "polynomials"
+    # one of "all" (the rows as given), "columns", "masks" (filters of a stage), or of `generator_names`
     kind: str = "all"
     size: int = 0  # features of the block; not used by "all"
     seed: int = 0  # random features are drawn from (FEATURES, stage)
@@ -117,7 +118,7 @@ class Design:
         if self.expand and own is not None:
             values += PIECE_ROWS * self.expand
             return values * size + convolved + _drawn_bytes(self.degree, own.width, self.expand, size)
-        if self.kind not in RANDOM:
+        if self.kind in GIVEN:
             return values * size + convolved
         factors = self.degree if self.kind == "polynomials" else 1
         return values * size + convolved + _drawn_bytes(factors, inputs, width, size)
@@ -133,7 +134,7 @@ def can_pad(design: Design, x: Rows) -> bool:
     """Return whether `blocks` can append padding columns to the features."""
     # random features are in memory of `blocks`; others may be views of the rows
     mapped = design.convolution is not None or design.projection is not None
-    return design.kind in RANDOM and (mapped or isinstance(x, DenseRows))
+    return design.kind in BUILT_IN and (mapped or isinstance(x, DenseRows))
 
 
 def blocks(design: Design, x: Rows, dtype: np.dtype[Any], padding: int = 0) -> Iterator[tuple[slice, Rows]]:
@@ -215,6 +216,11 @@ class _FeatureMaker:
             # "clip" skips the bounds check; columns have been checked before.
             return np.take(chosen, design.columns, axis=1, out=out, mode="clip")
         inputs = design.inputs(self._n_features)
+        if (own := registered_generator(design.kind)) is not None:
+            drawn = drawn_by(design.kind, design.seed, design.stage, inputs, design.size)
+            out = self._take("features", n, design.size)
+            out[:] = own.features(self._dense(rows) if values is None else values, *drawn)
+            return out
         factors = _drawn(design, inputs, self._dtype)
         out = self._times(values, rows, factors[0][0], "features", self._padding)
         if design.kind != "polynomials":

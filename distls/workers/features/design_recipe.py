@@ -13,7 +13,8 @@ from distls.storage.dataset.metadata import Amount, Positive, Width
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import convert_json
 from distls.workers.features.convolution import Convolution
-from distls.workers.features.design import Design, Projection
+from distls.workers.features.design import GIVEN, Design, Projection
+from distls.workers.features.generator_registry import generator_names
 
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 # Stages, factors: far more than in any real model, and few enough to be created one by one.
@@ -32,7 +33,7 @@ class _ConvolutionRecipe(msgspec.Struct, forbid_unknown_fields=True):
 class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
     """JSON values of the designs of consecutive stages."""
 
-    kind: Literal["all", "columns", "masks", "fourier", "logits", "polynomials"]
+    kind: str
     size: Width
     seed: Annotated[int, msgspec.Meta(ge=0)]
     bandwidth: Positive
@@ -82,6 +83,10 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
         own = convert_json(recipe, _Recipe)
     except ValueError as error:
         raise _foreign(str(error)) from None
+    if own.kind not in (*GIVEN, *generator_names()):
+        raise FormatError(
+            f"this model's features are {own.kind!r:.80}, which no program here has made known: call register_generator"
+        )
     first = Design(
         **{name: recipe[name] for name in _SCALARS},
         stage=own.first_stage,

@@ -14,6 +14,7 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, ingest
+from distls.reporting.progress_plots import progress_plots
 from distls.reporting.run_record import fit_command, read_run
 from distls.reporting.run_report import make_report, write_report
 from distls.storage.errors import BadInputError, FormatError, MismatchError, StorageError
@@ -169,6 +170,17 @@ def test_a_fit_of_numbers(tmp_path: Path) -> None:
     page = _page(tmp_path / "run")
     assert "mean squared error" in page
     assert "the number" in page
+
+
+@pytest.mark.parametrize(
+    ("numbers", "drawn"), [((9, 40, 12), True), ((None, None, None), False), ((7,), False)]
+)
+def test_features_used_are_drawn_where_rounds_tell_them(numbers: tuple[int | None, ...], drawn: bool) -> None:
+    events = [
+        {"passes": float(at), "details": number and {"non_zero_rows": number}}
+        for at, number in enumerate(numbers)
+    ]
+    assert any(plot is not None and plot.title == "Features used" for plot in progress_plots(events)) is drawn
 
 
 def test_a_run_without_a_model(place: Path) -> None:
