@@ -14,7 +14,7 @@ from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import convert_json
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import GIVEN, Design, Projection
-from distls.workers.features.generator_registry import generator_names
+from distls.workers.features.generator_registry import NAME, generator_names
 
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 # Stages, factors: far more than in any real model, and few enough to be created one by one.
@@ -33,7 +33,7 @@ class _ConvolutionRecipe(msgspec.Struct, forbid_unknown_fields=True):
 class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
     """JSON values of the designs of consecutive stages."""
 
-    kind: str
+    kind: Annotated[str, msgspec.Meta(pattern=NAME)]
     size: Width
     seed: Annotated[int, msgspec.Meta(ge=0)]
     bandwidth: Positive
@@ -85,7 +85,7 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
         raise _foreign(str(error)) from None
     if own.kind not in (*GIVEN, *generator_names()):
         raise FormatError(
-            f"this model's features are {own.kind!r:.80}, which no program here has made known: call register_generator"
+            f"this model's features are {own.kind!r}, which no program here has made known: call register_generator"
         )
     first = Design(
         **{name: recipe[name] for name in _SCALARS},

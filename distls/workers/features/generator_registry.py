@@ -17,7 +17,7 @@ from distls.workers.runtime.rng import Purpose, rng
 
 BUILT_IN = ("fourier", "logits", "polynomials")
 _TAKEN = ("all", "none", "original", "columns", "masks", "random-masks", "kmeans-masks", *BUILT_IN)
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+NAME = r"^[a-z][a-z0-9_-]{0,63}\Z"
 _CHECKED = np.random.default_rng(0).standard_normal((16, 5))
 
 
@@ -61,7 +61,7 @@ def register_generator(name: str, generator: Generator) -> None:
     ValueError
         Another generator has the name, or this one is not of that form.
     """
-    if _NAME.fullmatch(name) is None:
+    if re.match(NAME, name) is None:
         raise ValueError(
             f"generator {name!r}: a name has lower-case letters, digits, - and _, a letter first"
         )
