@@ -36,6 +36,8 @@ _HOMES = {
     "MultiTaskLasso": "distls.estimators.sparse",
     "ParquetOptions": "distls.ingestion.formats.parquet",
     "SGDQNClassifier": "distls.estimators.stochastic",
+    "SparseLinearSVC": "distls.estimators.sparse",
+    "SparseLogisticRegression": "distls.estimators.sparse",
     "SparseMulticlassClassifier": "distls.estimators.sparse",
     "StagewiseClassifier": "distls.estimators.least_squares",
     "StochasticClassifier": "distls.estimators.stochastic",
@@ -84,6 +86,8 @@ if TYPE_CHECKING:
     from distls.estimators.sparse import ElasticNet as ElasticNet
     from distls.estimators.sparse import Lasso as Lasso
     from distls.estimators.sparse import MultiTaskLasso as MultiTaskLasso
+    from distls.estimators.sparse import SparseLinearSVC as SparseLinearSVC
+    from distls.estimators.sparse import SparseLogisticRegression as SparseLogisticRegression
     from distls.estimators.sparse import SparseMulticlassClassifier as SparseMulticlassClassifier
     from distls.estimators.stochastic import AdalineClassifier as AdalineClassifier
     from distls.estimators.stochastic import MCIDClassifier as MCIDClassifier

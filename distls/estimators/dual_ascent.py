@@ -66,16 +66,59 @@ class _DualAscent(DatasetEstimator):
         return getattr(self, "_gap", None)
 
 
-class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
+class OfCost(DatasetEstimator):
     """A classifier that takes the strength of its penalty as scikit-learn's do."""
 
-    _probabilities: ClassVar[bool]  # whether its losses have them
+    def _loss_of(self) -> str:
+        """Return the full name of the loss."""
+        return str(self.loss)
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         weights = class_weights(params["class_weight"], dataset)
         total = float(weights @ np.asarray(dataset.meta.label_weights))
         chosen = {"loss": self._loss_of(), "alpha": self._strength(total, params)}
         return super()._run(dataset, {**params, **chosen})
+
+    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+        try:
+            self._loss_of()
+        except ValueError as error:
+            raise ParameterError(f"loss={self.loss!r}: {error}") from None
+        if self.alpha is not None and self.C is not None:
+            raise ParameterError(
+                f"alpha={self.alpha} and C={self.C}: they say the same, C = 1/(alpha n); give one of them"
+            )
+        if self.C is not None and not (self.C > 0.0 and np.isfinite(self.C)):
+            raise ParameterError(f"C={self.C}: must be greater than 0 and finite")
+        return super()._params(labels)
+
+    def _strength(self, total: float, params: dict[str, Any]) -> float:
+        """Return alpha; from C by the sum of the rows' weights, as if weights were numbers of equal rows."""
+        if self.alpha is not None:
+            return self.alpha
+        return 1.0 / ((1.0 if self.C is None else self.C) * total) if total > 0.0 else params["alpha"]
+
+
+STRENGTH = (
+    Parameter(
+        "alpha",
+        None,
+        number(above=0.0),
+        "strength of the penalty, relative to the mean loss; default: from C",
+    ),
+    Parameter(
+        "C",
+        None,
+        number(above=0.0),
+        "strength of the losses, 1/(alpha n); default: from alpha; of neither: 1",
+    ),
+)
+
+
+class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier):
+    """A classifier of dual ascent."""
+
+    _probabilities: ClassVar[bool]  # whether its losses have them
 
     def _loss_of(self) -> str:
         """Return the full name of the loss."""
@@ -120,46 +163,13 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         if warning is not None:
             warn_caller(warning)
 
-    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
-        try:
-            self._loss_of()
-        except ValueError as error:
-            raise ParameterError(f"loss={self.loss!r}: {error}") from None
-        if self.alpha is not None and self.C is not None:
-            raise ParameterError(
-                f"alpha={self.alpha} and C={self.C}: they say the same, C = 1/(alpha n); give one of them"
-            )
-        if self.C is not None and not (self.C > 0.0 and np.isfinite(self.C)):
-            raise ParameterError(f"C={self.C}: must be greater than 0 and finite")
-        return super()._params(labels)
 
-    def _strength(self, total: float, params: dict[str, Any]) -> float:
-        """Return alpha; from C by the sum of the rows' weights, as if weights were numbers of equal rows."""
-        if self.alpha is not None:
-            return self.alpha
-        return 1.0 / ((1.0 if self.C is None else self.C) * total) if total > 0.0 else params["alpha"]
-
-
-_STRENGTH = (
-    Parameter(
-        "alpha",
-        None,
-        number(above=0.0),
-        "strength of the penalty, relative to the mean loss; default: from C",
-    ),
-    Parameter(
-        "C",
-        None,
-        number(above=0.0),
-        "strength of the losses, 1/(alpha n); default: from alpha; of neither: 1",
-    ),
-)
 _OPTIMUM: dict[str, Any] = {
     "l1_ratio": 0.0, "fit_intercept": True, "dtype": "float64", "passes": 1000, "tol": 1e-6,
 }  # fmt: skip
 
 
-@estimator("sdca", "loss", *_STRENGTH, without=("penalty",), loss="log", **_OPTIMUM)
+@estimator("sdca", "loss", *STRENGTH, without=("penalty",), loss="log", **_OPTIMUM)
 class DualLogisticRegression(_DualClassifier):
     """Logistic regression at its optimum, as ``LogisticRegression`` of scikit-learn has it.
 
@@ -171,7 +181,7 @@ class DualLogisticRegression(_DualClassifier):
     _probabilities = True
 
 
-@estimator("sdca", "loss", *_STRENGTH, without=("penalty",), loss="squared_hinge", **_OPTIMUM)
+@estimator("sdca", "loss", *STRENGTH, without=("penalty",), loss="squared_hinge", **_OPTIMUM)
 class DualLinearSVC(_DualClassifier):
     """Linear SVM at its optimum, as ``LinearSVC`` of scikit-learn has it, whose intercept is always penalised.
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from distls.estimators.constructor import estimator
+from distls.estimators.dual_ascent import STRENGTH, OfCost
 from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
 from distls.methods.default_losses import OF_NUMBERS
@@ -46,6 +47,46 @@ class SparseMulticlassClassifier(LinearCoefficients, _SparseEstimator, DatasetCl
         if not has_probabilities(loss_of(super()._params(None))):
             raise ParameterError(f"loss={self.loss!r} has no probabilities; use loss='log'")
         return True
+
+
+def _classifier(cls: type[T]) -> type[T]:
+    """Give a class the parameters of a classifier at the optimum of an l1 penalty."""
+    given = ("loss", "penalty", "l1_ratio", "as_published")
+    return estimator("bcd", "C", *STRENGTH, without=given, fit_intercept=True, tol=1e-6)(cls)
+
+
+class _SparseClassifier(OfCost, LinearCoefficients, _SparseEstimator, DatasetClassifier):
+    """A classifier with an l1 penalty, shaped like scikit-learn's."""
+
+    _relative_tol = True
+    penalty = l1.L1.name
+
+
+@_classifier
+class SparseLogisticRegression(_SparseClassifier):
+    """Logistic regression with few features: scikit-learn's ``LogisticRegression`` with l1, from column shards.
+
+    Minimises ``(1/n) sum_i s_i loss_i + alpha |W|_1`` with n the sum of the weights s_i: sample weight times class
+    weight, to a duality gap of `tol` times the objective. That is scikit-learn's objective over ``C n``, with
+    ``C = 1/(alpha n)``. More than two classes have the multinomial loss.
+    """
+
+    loss = "softmax"
+
+
+@_classifier
+class SparseLinearSVC(_SparseClassifier):
+    """Linear SVM with few features: scikit-learn's ``LinearSVC`` with ``penalty="l1"``, from column shards.
+
+    Minimises ``(1/n) sum_i s_i loss_i + alpha |W|_1`` with n the sum of the weights s_i: sample weight times class
+    weight, to a duality gap of `tol` times the objective. That is scikit-learn's objective over ``C n``, with
+    ``C = 1/(alpha n)``. The loss is the squared hinge, of more than two classes the sum of each against the rest.
+    """
+
+    loss = "multitask_squared_hinge"
+
+    def _check_probabilities(self) -> bool:
+        raise ParameterError("the squared hinge has no probabilities; use SparseLogisticRegression")
 
 
 class _SparseRegressor(_SparseEstimator, DatasetRegressor):
