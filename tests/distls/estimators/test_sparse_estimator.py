@@ -43,7 +43,7 @@ _ON_THE_MARGIN = (
 # What scores of repeated rows differ by from those of weights, beyond the checks' 1e-7.
 _UNEQUAL = {
     SparseMulticlassClassifier: _ON_THE_MARGIN,
-    SparseLogisticRegression: "working sets end at a gap, at which scores agree to six digits; sweeps are checked below",
+    SparseLogisticRegression: "working sets end at a gap, at which scores agree to six digits",
 }
 _WEIGHT_CHECKS = {
     "check_sample_weight_equivalence_on_dense_data": check_sample_weight_equivalence_on_dense_data,
