@@ -17,7 +17,7 @@ from distls.methods.default_losses import OF_NUMBERS
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
-from distls.workers.losses.loss_registry import has_probabilities
+from distls.workers.losses.loss_registry import has_probabilities, losses_with
 from distls.workers.penalties import elasticnet, l1, l1l2
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class SparseLogisticRegression(_SparseClassifier):
     ``C = 1/(alpha n)``. More than two classes have the multinomial loss.
     """
 
-    loss = "softmax"
+    loss = losses_with(coordinate_descent=True, probabilities=True)[0]
 
 
 @_classifier
@@ -83,7 +83,7 @@ class SparseLinearSVC(_SparseClassifier):
     ``C = 1/(alpha n)``. The loss is the squared hinge, of more than two classes the sum of each against the rest.
     """
 
-    loss = "multitask_squared_hinge"
+    loss = losses_with(coordinate_descent=True, separable=True, quadratic=False)[0]
 
     def _check_probabilities(self) -> bool:
         raise ParameterError("the squared hinge has no probabilities; use SparseLogisticRegression")

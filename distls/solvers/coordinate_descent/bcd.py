@@ -168,7 +168,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 per_row=PerRowCost(
                     columns=self._shards,
                     thread_bytes=row_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
-                    worker_bytes=target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
+                    worker_bytes=target_bytes(dataset.meta) + 8 * dataset.meta.weighted + self._kept(),
                     reads=reads,
                     exchanged_bytes=exchanged,
                 ),
@@ -177,6 +177,11 @@ class BlockCoordinateDescent(Solver[BcdState]):
             budget=memory,
             reductions=reductions,
         )
+
+    def _kept(self) -> int:
+        """Return the bytes of the last slopes and their products with all columns, which a worker has once."""
+        n_features, k = self.problem.shape
+        return 8 * k * (1 + -(-n_features // self.problem.dataset.meta.n_rows)) * self.proves
 
     def _most_active(self) -> int:
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""

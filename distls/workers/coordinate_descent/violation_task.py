@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from distls.workers.coordinate_descent.sweep_task import Shard, given_weights, t
 from distls.workers.coordinate_descent.working_set_kernels import add_products
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
-from distls.workers.rounds.block_stream import open_ref, stream_columns
+from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream_columns
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.task import Task
 
@@ -75,6 +75,34 @@ class OnAllScores(Task):
         self.ledger.blocks.append(index)
 
 
+class _Products(NamedTuple):
+    """The newest products of columns, (columns, k) of each shard, with the slopes of all rows."""
+
+    data: DatasetRef | None
+    slopes: Array
+    found: dict[int, Array]
+
+
+_newest = _Products(None, np.empty(0), {})
+
+
+def _products_of(data: DatasetRef, slopes: Array) -> dict[int, Array]:
+    """Return the products with these slopes that are known already, to which others are added.
+
+    The next strength of a path begins with the slopes at which the last one has ended: its first read computes nothing.
+    Equal slopes have equal products, to the last bit, so that no result depends on what is known.
+    """
+    global _newest
+    # What is tried on one row before a fit replaces nothing.
+    if data.one_row:
+        return {}
+    # One at a time: lanes that begin together may replace each other's, which costs a product and no more.
+    kept, own = _newest, data.whole.uncached()
+    if kept.data != own or not np.array_equal(kept.slopes, slopes):
+        kept = _newest = _Products(own, slopes, {})
+    return kept.found
+
+
 @dataclass(eq=False)
 class ViolationTask(OnAllScores):
     """Looks for violations in a lane's columns, given the weights as `SparseWeights`."""
@@ -86,6 +114,7 @@ class ViolationTask(OnAllScores):
         """See `Task.start`."""
         k = len(self.shared.intercept)
         self._slopes, self._none = read_slopes(self.scores, k), np.zeros(k)
+        self._products = _products_of(self.data, self._slopes)
         self.total = Violations()
         self._kept: list[tuple[Active, Array]] = []
         self._floor = 0.0  # what a column has to be ranked above to be kept
@@ -94,8 +123,7 @@ class ViolationTask(OnAllScores):
         """Judge the columns of a shard, and keep some."""
         step, total = self.step, self.total
         given, w = given_weights(self.shared, shard)
-        with self.ledger.in_kernels():
-            gradient = np.asarray(scores(shard.x, self._slopes, self._none, np.empty(w.shape)), np.float64)
+        gradient = self._gradient(index, shard)
         # The dual point is feasible if it is for every column: the least factor counts.
         factor, conjugated = penalty_named(self.penalty).conjugate(-gradient, step.alpha, step.rho)
         total.factor, total.conjugated = min(total.factor, factor), total.conjugated + conjugated
@@ -111,6 +139,16 @@ class ViolationTask(OnAllScores):
         )
         rank[given] = np.inf
         self._keep(shard, rank)
+
+    def _gradient(self, index: int, shard: Shard) -> Array:
+        """Return the products of a shard's columns with the slopes, computed anew only where they are not known."""
+        found = self._products.get(index)
+        if found is None:
+            out = np.empty((n_rows_of(shard.x), len(self._none)))
+            with self.ledger.in_kernels():
+                found = np.asarray(scores(shard.x, self._slopes, self._none, out), np.float64)
+            self._products[index] = found
+        return found
 
     def _keep(self, shard: Shard, rank: Array) -> None:
         """Copy the columns of a shard that are ranked high enough."""

@@ -476,8 +476,9 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
         problem, dataset=replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=rows))
     )
     plan = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(800 * MIB)).plan
-    # scores, slopes, a change of scores and ten second derivatives; targets
-    assert plan.worker_parts["rows"] == rows * (3 * 8 * 4 + 4 * 10 + 4)
+    # scores, slopes, a change of scores and ten second derivatives; targets; the last slopes, and their products, which
+    # are fewer than rows
+    assert plan.worker_parts["rows"] == rows * (3 * 8 * 4 + 4 * 10 + 4 + 2 * 8 * 4)
     assert plan.network_bytes_per_round >= rows * 16 * 3
     assert plan.worker_bytes <= 800 * MIB
     # too little for any row

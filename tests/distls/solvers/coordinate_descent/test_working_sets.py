@@ -17,9 +17,10 @@ from distls.columns.sharding import add_columns
 from distls.solvers.events import SilentCallback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
-from distls.workers.coordinate_descent import all_rows, prox_newton
+from distls.workers.coordinate_descent import all_rows, prox_newton, violation_task
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
 
@@ -178,6 +179,29 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
         monkeypatch.setattr(prox_newton, "THREADS", threads)
         found.append(records_of(dataset, loss="softmax", alpha=1e-3, fit_intercept=True)[0].model.sha256)
     assert found[0] == found[1] == found[2]
+
+
+def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path, monkeypatch):
+    products, multiply = [], violation_task.scores
+
+    def multiplied(x, slopes, *rest):
+        # not of the one row on which tasks are tried
+        products.append((len(slopes) > 1) * len(rest[-1]))
+        return multiply(x, slopes, *rest)
+
+    monkeypatch.setattr(violation_task, "scores", multiplied)
+    strengths = {"alpha": "path", "alphas": "1e-2:8e-3:6e-3"}
+
+    def path(name: str) -> tuple[list[str], int]:
+        products.clear()
+        fit("bcd", small, tmp_path / name, params=strengths, rtol=1e-6)
+        children = sorted((tmp_path / name / "children").iterdir())
+        return [load_model(child / "model").sha256 for child in children], sum(products)
+
+    models, columns = path("once")
+    monkeypatch.setattr(violation_task, "_products_of", lambda *a: {})
+    # Each strength but the first begins where the one before it has ended.
+    assert path("anew") == (models, columns + 2 * small.meta.n_features)
 
 
 def test_a_tolerance_counts_alone(small, tmp_path):
