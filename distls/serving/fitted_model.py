@@ -34,8 +34,8 @@ class FittedModel(LinearModel):
 
     X, in each method, is one of
 
-    - a pandas, polars or Arrow data frame, a dict of columns, or a list of dicts (rows): columns are found by name;
-      those of the label and of the weight may be there too;
+    - a pandas, polars or Arrow data frame, a dict of columns, a dict of values (one row), or a list of dicts (rows):
+      columns are found by name; those of the label and of the weight may be there too;
     - a list, array or Series of strings, for a model of raw text; or a frame with its column of documents;
     - a NumPy array or SciPy sparse matrix of shape (n_rows, n_features_in): features before transforms, in the order of
       the training data; categories of a table as indicators, text hashed.

@@ -129,6 +129,8 @@ class RowEncoder:
             raise BadInputError("X is a lazy frame; give X.collect()")
         if hasattr(x, "tocsr"):
             return self._sparse_blocks(x)
+        if isinstance(x, Mapping) and any(map(_is_value, x.values())):
+            x = [x]
         if isinstance(x, Sequence) and x and isinstance(x[0], Mapping):
             x = _columns_of(x)
         if is_frame(x):
@@ -263,6 +265,11 @@ class RowEncoder:
             if name not in names:
                 raise MismatchError(f'X: no column "{name}", which is a feature of {self.name}')
         return TableOptions(columns=tuple(names), features=self.features, float64=self.pack.float64)
+
+
+def _is_value(value: Any) -> bool:
+    """Return whether this is one value, not a column."""
+    return isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
 
 
 def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -304,6 +304,32 @@ def test_threads_share_a_model(text):
             assert np.array_equal(found, expected)
 
 
+def test_a_dict_of_values_is_one_row(text, table):
+    model = distls.load_model(table / "run")
+    for row in ({"age": 30, "job": "12", "size": 1.5}, {"age": np.int64(30), "job": None, "size": 2}):
+        assert np.array_equal(model.predict_proba(row), model.predict_proba([row]))
+    assert len(model.predict({"age": [30, 31], "job": ["12", "0"], "size": [1.5, 2]})) == 2
+    model = distls.load_model(text / "run")
+    assert np.array_equal(model.predict_proba({"text": "wo ist"}), model.predict_proba(["wo ist"]))
+
+
+def test_no_answer_of_1000_concurrent_requests_is_lost_or_crossed(table):
+    frame = pd.read_csv(table / "test.csv")[["age", "job", "size"]].iloc[4:]
+    rows = frame.to_dict("records")
+    alone = distls.load_model(table / "run")
+    expected = [alone.predict_proba([row]) for row in rows]
+    assert len({values.tobytes() for values in expected}) > len(rows) // 2  # crossed answers would be seen
+    model = distls.load_model(table / "run")  # what it makes on first use is made by all threads at once
+
+    def answer(request):
+        place = request % len(rows)
+        return model.predict_proba(rows[place] if request % 2 else frame.iloc[[place]])
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        found = list(pool.map(answer, range(1000)))
+    assert all(np.array_equal(found[request], expected[request % len(rows)]) for request in range(1000))
+
+
 def test_it_travels_by_pickle_without_what_it_caches(text):
     model = distls.load_model(text / "run")
     before = len(pickle.dumps(model))
