@@ -35,6 +35,7 @@ import distls
 from distls.evaluation.scores import score
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
+from distls.problem import loss_form
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State
 from distls.solvers.status import Status
@@ -156,8 +157,10 @@ class Watch(Callback):
             return
         state: Any = event.state
         predictor = LinearPredictor(*state.lane[:2])
-        # the loss does not matter: errors are counted
-        work = score(self._test, predictor, "crammer_singer", self._codes, cache_bytes=2**31)
+        k = len(self._codes)
+        # the loss does not matter, errors are counted; but its number of outputs
+        loss = loss_form("crammer_singer", "class", k)
+        work = score(self._test, predictor, loss, self._codes, k, cache_bytes=2**31)
         total = run_alone(work, SerialExecutor())
         self.iterations.append(self._done)
         self.accuracy.append(100 * (1 - total.errors / total.ledger.n_rows))

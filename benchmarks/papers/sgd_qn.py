@@ -291,8 +291,7 @@ def _point(
         fitted = distls.fit(method.method, train, params=params, passes=n_passes, eval_every=0, seed=seed)
         if fitted.model is None:
             return {"passes": n_passes, "excess": None, "error": None, "seconds": None}
-        # of the two outputs, each other's negative where one is enough
-        w = (fitted.model.weights[:, 1] - fitted.model.weights[:, 0]) / 2
+        w = fitted.model.weights[:, 0]
         found.append((*scale.of(w), round_seconds(fitted.record)))
     return _mean_point(n_passes, found[-lab.seeds :])
 

@@ -189,8 +189,8 @@ async def _round(
     await _evaluate(evaluate, fitted, following.record, progress)
     if limits.patience is None or not _is_best(following.record, progress):
         return following
-    # later rounds replace what these need
-    return replace(following, best=replace(fitted, duals=None, improved_weights=None))
+    # later rounds replace what these need, and checkpoints do not have them
+    return replace(following, best=replace(fitted, duals=None, improved_weights=None, known=None))
 
 
 def _event(done: Standing[Any], what: str) -> RoundEvent:

@@ -15,8 +15,9 @@ from target_helpers import write_targets
 
 from distls.solvers.status import Status
 from distls.storage.errors import ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
-from distls.training.fitting import fit
+from distls.training.fitting import fit, resume
 from distls.workers.losses.loss_registry import loss_named, losses_with
 from reference.dual_ascent import Primal
 
@@ -239,3 +240,19 @@ def test_other_losses_are_refused(tmp_path: Path, loss: str) -> None:
     data = write_dataset(tmp_path / "d", x, y)
     with pytest.raises(ParameterError, match="expected one of"):
         fit("newton", data, params={"loss": loss})
+
+
+def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path: Path) -> None:
+    """What the best round's reads had proven is no part of a checkpoint."""
+    x, y = labelled_rows(90, 12, 3)
+    data = write_dataset(tmp_path / "d", x, y)
+    held = write_dataset(tmp_path / "h", x, (y + 1) % 3)  # no round is better than the first
+    options: dict[str, Any] = {
+        "params": {"alpha": 1e-2}, "passes": 5, "eval_data": held, "patience": 1, "eval_every": 1
+    }  # fmt: skip
+    whole = fit("newton", data, tmp_path / "whole", **options).record
+    with interrupted():
+        fit("newton", data, tmp_path / "run", callbacks=[StopAfter(2)], **options)
+    again = resume(tmp_path / "run").record
+    assert (again["objective"], again["certificate"]) == (whole["objective"], whole["certificate"])
+    assert whole["best"]["misses"] > 0
