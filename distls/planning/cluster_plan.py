@@ -208,10 +208,12 @@ def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
 
 
 def _advice(limit: str | None, plan: Plan, method: Method, cluster: Cluster, n_blocks: int) -> str | None:
-    """Return advice on how to shorten a round, or how to give idle threads work."""
-    if limit != "lanes":
-        return _ADVICE.get(limit or "")
+    """Return advice on how to shorten a round, or how to give idle threads work; threads that are idle are named."""
     idle = f"{cluster.slots - plan.lanes} of {cluster.slots} threads are idle"
+    if limit != "lanes":
+        advice = _ADVICE.get(limit or "")
+        # More lanes would make such a round longer still.
+        return f"{advice}; {idle}" if advice and plan.lanes < cluster.slots else advice
     if _default_lanes(method) in ({}, {"lanes": 1}):
         return f"{idle}: {method.name} runs in one lane"
     best = min(cluster.slots, n_blocks, MOST_LANES)

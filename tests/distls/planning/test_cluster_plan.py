@@ -275,6 +275,10 @@ def test_idle_threads_are_told_of(wide: Path) -> None:
     assert (
         many.advice == f"{8000 - MOST_LANES} of 8000 threads are idle: there are {MOST_LANES} lanes at most"
     )
+    # also where something else takes the longest
+    slow = _plan(wide, "100x8", 8, bandwidth=1e5)
+    assert slow.limited_by != "lanes"
+    assert slow.advice.endswith("; 792 of 800 threads are idle")
 
 
 def test_most_lanes_are_what_methods_accept() -> None:
