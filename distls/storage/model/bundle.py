@@ -13,7 +13,7 @@ import re
 import threading
 import tokenize
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -123,10 +123,22 @@ def read_arrays(folder: Place, kind: str, names: set[str]) -> tuple[dict[str, An
     return _read(folder, kind, folder, names, None)
 
 
+def array_reader(folder: Place, kind: str) -> Callable[[set[str]], dict[str, NDArray[Any]]]:
+    """Return what reads arrays of a bundle by their names, as `read_arrays` does; its description is read now, once."""
+    found = _read_description(folder, kind, folder)
+    return lambda names: _read_described(found, folder, folder, names, None)
+
+
 def _read(
     folder: Place, kind: str, within: Place, wanted: set[str] | None, leave: str | None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     found = _read_description(folder, kind, within)
+    return found.attributes, _read_described(found, folder, within, wanted, leave)
+
+
+def _read_described(
+    found: _Description, folder: Place, within: Place, wanted: set[str] | None, leave: str | None
+) -> dict[str, NDArray[Any]]:
     # A name from a file must not lead out of the bundle.
     if found.folder and not _FOLDER.fullmatch(found.folder):
         raise FormatError(f"{folder}: illegal folder of arrays {found.folder!r}")
@@ -135,7 +147,7 @@ def _read(
     missing = names - found.arrays.keys()
     if missing:
         raise FormatError(f"{folder}: no array {min(missing)}")
-    return found.attributes, {
+    return {
         name: _read_array(inside, name, item, within)
         for name, item in found.arrays.items()
         if name in names and not (leave and name.startswith(leave))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from distls.storage.errors import FormatError, MemoryPlanError
 from distls.storage.filesystem.paths import place_of
 from distls.storage.machine import available_memory
-from distls.storage.model.bundle import read_arrays
+from distls.storage.model.bundle import array_reader
 
 ARRAYS = ("indptr", "indices", "values")
+
+Reader = Callable[[set[str]], dict[str, NDArray[Any]]]  # of arrays by their names
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +71,13 @@ class BlockPlace:
     stop: int
     prefix: str = ""  # of the names of its arrays
 
-    def load(self) -> ClassBlock:
+    def reader(self) -> Reader:
+        """Return what reads the arrays of the bundle, in which other blocks may be too."""
+        return array_reader(place_of(self.folder), self.kind)
+
+    def load(self, read: Reader | None = None) -> ClassBlock:
         """Read the block; its arrays match their checksums, and nothing else is known of them."""
-        names = {f"{self.prefix}{name}" for name in ARRAYS}
-        _, arrays = read_arrays(place_of(self.folder), self.kind, names)
+        arrays = (read or self.reader())({f"{self.prefix}{name}" for name in ARRAYS})
         return ClassBlock(self.first, *(arrays[f"{self.prefix}{name}"] for name in ARRAYS))
 
 
@@ -90,10 +95,11 @@ class ClassBlocks:
     ) -> None:
         self.shape, self.dtype, self.blocks = shape, np.dtype(dtype), blocks
         self._last: ClassBlock | None = None
+        self._open: tuple[str, Reader] | None = None  # the bundle that was read last
 
     def __getstate__(self) -> dict[str, Any]:
         # The cached block is not sent to workers, which read their own.
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "_last": None, "_open": None}
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -123,7 +129,11 @@ class ClassBlocks:
             return block
         # One block at a time: all together may not fit into memory.
         if self._last is None or self._last.first != block.first:
-            found = block.load()
+            opened = self._open
+            # The classes of a model are many: its description takes longer to read than a block.
+            if opened is None or opened[0] != block.folder:
+                opened = self._open = block.folder, block.reader()
+            found = block.load(opened[1])
             found.check(block.stop, self.shape[0], self.dtype, block.folder)
             self._last = found
         return self._last
