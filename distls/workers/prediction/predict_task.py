@@ -100,7 +100,20 @@ def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:
 def top_classes(values: NDArray[Any], top: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Return the codes and values of the `top` largest of each row of (n_rows, k) values, ties to the lower code."""
     codes = values.argmax(axis=1)[:, None]
-    # The maximum alone needs no sorting; both give ties to the lower code.
+    # The maximum alone needs no sorting; all give ties to the lower code.
     if top > 1:
-        codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
+        codes = _sorted_codes(-values, top)
     return codes.astype(np.int32), np.take_along_axis(values, codes, axis=1)
+
+
+def _sorted_codes(values: NDArray[Any], top: int) -> NDArray[Any]:
+    """Return the places of the `top` smallest of each row, in their order."""
+    n, k = values.shape
+    if n and top < k:
+        last = np.partition(values, top - 1, axis=1)[:, top - 1 : top]
+        rows, codes = np.nonzero(values <= last)  # more than `top` of a row with ties, fewer of one with NaN
+        starts = np.searchsorted(rows, np.arange(n + 1))
+        if np.diff(starts).min() >= top:
+            order = np.lexsort((values[rows, codes], rows))  # stable, as the sort of whole rows
+            return np.asarray(codes[order[starts[:-1, None] + np.arange(top)]])
+    return np.argsort(values, axis=1, kind="stable")[:, :top]

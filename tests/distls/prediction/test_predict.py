@@ -134,6 +134,16 @@ def test_ties_go_to_the_lower_class(top: int) -> None:
     assert np.array_equal(best, np.take_along_axis(values, codes, axis=1))
 
 
+@pytest.mark.parametrize("k", [3, 40])
+def test_the_top_classes_are_those_of_whole_sorted_rows(k: int) -> None:
+    rng = np.random.default_rng(k)
+    for values in (rng.standard_normal((50, k)), rng.integers(0, 4, (50, k)).astype(float)):
+        for changed in (values, np.where(rng.random((50, k)) < 0.02, np.nan, values), values[:0]):
+            for top in (2, 3):
+                whole = np.argsort(-changed, axis=1, kind="stable")[:, :top]
+                assert np.array_equal(top_classes(changed, top)[0], whole)
+
+
 def test_equal_classes_tie_in_the_file(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:
     same = replace(
         model, weights=np.repeat(model.weights[:, :1], K, axis=1), intercept=np.zeros(K, np.float32)
