@@ -142,21 +142,21 @@ def plan(
         raise ParameterError(f"--{option} needs --cluster, such as --cluster 100x8")
     else:
         made = real = plan_fit(method, dataset, cluster=cluster_of(options, debug), **common)
-        lines = [*_reason_lines(method, dataset, common["params"]), *plan_lines(real)]
+        lines = [*_reason_lines(method, dataset, common), *plan_lines(real)]
     if as_json:
         print_json(made.to_json())
     else:
         show(lines)
 
 
-def _reason_lines(method: str, dataset: Place, params: dict[str, Any]) -> list[str]:
+def _reason_lines(method: str, dataset: Place, asked: dict[str, Any]) -> list[str]:
     """Return which method is recommended and why, if none was asked for."""
     from distls.methods.recommendation import AUTO, recommended
     from distls.storage.dataset.dataset import open_dataset
 
     if method != AUTO:
         return []
-    found = recommended(open_dataset(dataset), params)
+    found = recommended(open_dataset(dataset), asked["params"], limited=asked["passes"] is not None)
     return [f"method             {found.method}: {found.reason}"]
 
 

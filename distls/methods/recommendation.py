@@ -18,6 +18,7 @@ _FEW_WEIGHTS = 100_000  # of features times outputs, of which `gls` fits alphas 
 _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred passes take minutes
 _MANY_WEIGHTS = 10_000_000, 200_000_000  # which sixty fits, or even seven, would add and write for minutes
 _MANY_CLASSES = 100  # whose blocks keep all threads at work
+_MOST_DUALS = 8_000_000  # rows: the smallest block has 16 duals of each, then half a GiB
 # One strength for very many classes, and weights too small to be stored, both for rows of norm one (DiSMEC's Delta)
 _CLASSES_C, _CLASSES_PRUNE = 10.0, 1e-2
 _ONE_LANE_BYTES = 32 * 2**20
@@ -46,14 +47,14 @@ class Recommendation:
 
 
 def recommended(
-    data: Dataset, given: Mapping[str, Any] | None = None, *, judged: bool = False
+    data: Dataset, given: Mapping[str, Any] | None = None, *, judged: bool = False, limited: bool = False
 ) -> Recommendation:
     """Return what to fit to a data set, from its metadata alone.
 
     Parameters that were `given` replace those recommended. Where other data choose among the settings (`judged`), no
-    folds are needed.
+    folds are needed. A fit that is `limited` takes a method that can be stopped.
     """
-    found = _for_shape(data)
+    found = _for_shape(data, limited)
     method = method_named(found.method)
     params = {**found.params, **(given or {})}
     if judged and method.path and params.get("alpha") == "path":
@@ -65,7 +66,7 @@ def recommended(
     return replace(found, params=params)
 
 
-def _for_shape(data: Dataset) -> Recommendation:
+def _for_shape(data: Dataset, limited: bool) -> Recommendation:
     meta = data.meta
     outputs = max(len(meta.classes), meta.n_targets, 1)
     numbers = meta.target == "continuous"
@@ -89,6 +90,8 @@ def _for_shape(data: Dataset) -> Recommendation:
         }
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
+    if _are_very_many(data, outputs) and not limited:
+        return _for_very_many_classes(data, outputs)
     return _for_wide_classes(data, outputs, folds)
 
 
@@ -118,19 +121,29 @@ def _for_few_rows(data: Dataset, folds: int) -> Recommendation:
     return Recommendation("newton", params, reason, _NEWTON_PASSES, _NEWTON_GAP)
 
 
+def _are_very_many(data: Dataset, outputs: int) -> bool:
+    """Return whether classes are so many that their weights had better be sparse."""
+    meta = data.meta
+    many = outputs >= _MANY_CLASSES and meta.n_features * outputs > _MANY_WEIGHTS[0]
+    return many and meta.layout == "csr" and meta.mean_square_norm > 0.0 and meta.n_rows <= _MOST_DUALS
+
+
+def _for_very_many_classes(data: Dataset, outputs: int) -> Recommendation:
+    meta = data.meta
+    params: Params = {
+        "alpha": float(f"{meta.mean_square_norm / (_CLASSES_C * meta.n_rows):.6g}"),
+        "prune": float(f"{_CLASSES_PRUNE / meta.mean_square_norm**0.5:.6g}"),
+    }
+    reason = f"{outputs:,} classes x {meta.n_features:,} features: one against the rest, a sparse model"
+    return Recommendation("ovr-sdca", params, reason)
+
+
 def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation:
     meta = data.meta
-    weights, square = meta.n_features * outputs, meta.mean_square_norm
-    if weights > _MANY_WEIGHTS[0] and outputs >= _MANY_CLASSES and meta.layout == "csr" and square > 0.0:
-        params: Params = {
-            "alpha": float(f"{square / (_CLASSES_C * meta.n_rows):.6g}"),
-            "prune": float(f"{_CLASSES_PRUNE / square**0.5:.6g}"),
-        }
-        reason = f"{outputs:,} classes x {meta.n_features:,} features: one against the rest, a sparse model"
-        return Recommendation("ovr-sdca", params, reason)
+    weights = meta.n_features * outputs
     if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[0]:
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
-        params = {
+        params: Params = {
             "loss": [OF_CLASSES, OF_SUPPORT_VECTORS],
             "fit_intercept": True,
             "intercept_scaling": 1.0,
@@ -142,11 +155,11 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
             f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
         )
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
-    if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and square > 0.0:
+    if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and meta.mean_square_norm > 0.0:
         params = {
             "loss": OF_SUPPORT_VECTORS,
             "alpha": "path",
-            "alphas": ":".join(f"{square * each:.6g}" for each in _COARSE),
+            "alphas": ":".join(f"{meta.mean_square_norm * each:.6g}" for each in _COARSE),
             **_search(data, 2),
         }
         reason = f"{weights:,} weights are many: a support vector machine, {_found(2)}"

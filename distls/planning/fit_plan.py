@@ -40,7 +40,7 @@ def plan_fit(
     """
     data, alike = open_dataset(dataset), 1
     if method == AUTO:
-        found = recommended(data, params)
+        found = recommended(data, params, limited=passes is not None)
         # settings differ in the loss, which needs the same memory
         grid = expand_grid(found.params)
         method, params, alike = found.method, grid[0], len(grid)

@@ -105,8 +105,10 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         given.check_bounds()
         data = _opened(dataset)
         # Everything is checked before any worker starts or file is written.
-        found = recommended(data, params, judged=given.select is not None) if method == AUTO else None
-        if found is not None:
+        found = None
+        if method == AUTO:
+            limited = any(option.is_limit for option in given.asked)
+            found = recommended(data, params, judged=given.select is not None, limited=limited)
             method, params = found.method, found.params
         chosen = method_named(method)
         departures = None

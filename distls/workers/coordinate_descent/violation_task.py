@@ -28,6 +28,7 @@ from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream_columns
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.task import Task
+from distls.workers.runtime.buffers import job_memory
 
 Array = NDArray[np.float64]
 
@@ -78,12 +79,9 @@ class OnAllScores(Task):
 class _Products(NamedTuple):
     """The newest products of columns, (columns, k) of each shard, with the slopes of all rows."""
 
-    data: DatasetRef | None
+    data: DatasetRef
     slopes: Array
     found: dict[int, Array]
-
-
-_newest = _Products(None, np.empty(0), {})
 
 
 def _products_of(data: DatasetRef, slopes: Array) -> dict[int, Array]:
@@ -92,15 +90,14 @@ def _products_of(data: DatasetRef, slopes: Array) -> dict[int, Array]:
     The next strength of a path begins with the slopes at which the last one has ended: its first read computes nothing.
     Equal slopes have equal products, to the last bit, so that no result depends on what is known.
     """
-    global _newest
     # What is tried on one row before a fit replaces nothing.
     if data.one_row:
         return {}
     # One at a time: lanes that begin together may replace each other's, which costs a product and no more.
-    kept, own = _newest, data.whole.uncached()
-    if kept.data != own or not np.array_equal(kept.slopes, slopes):
-        kept = _newest = _Products(own, slopes, {})
-    return kept.found
+    newest, own = job_memory.get("products"), data.whole.uncached()
+    if newest is None or newest.data != own or not np.array_equal(newest.slopes, slopes):
+        newest = job_memory["products"] = _Products(own, slopes, {})
+    return newest.found
 
 
 @dataclass(eq=False)

@@ -120,6 +120,8 @@ class Design:
             return values * size + convolved + _drawn_bytes(self.degree, own.width, self.expand, size)
         if self.kind in GIVEN:
             return values * size + convolved
+        if self.kind not in BUILT_IN:
+            size = 8  # of NumPy's own choice: what is drawn, and the features before they are stored
         factors = self.degree if self.kind == "polynomials" else 1
         return values * size + convolved + _drawn_bytes(factors, inputs, width, size)
 

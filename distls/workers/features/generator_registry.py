@@ -21,6 +21,12 @@ NAME = r"^[a-z][a-z0-9_-]{0,63}\Z"
 _CHECKED = np.random.default_rng(0).standard_normal((16, 5))
 
 
+def check_name(kind: str, name: str) -> None:
+    """Raise ValueError unless something that is registered may have this name."""
+    if re.match(NAME, name) is None:
+        raise ValueError(f"{kind} {name!r}: a name has lower-case letters, digits, - and _, a letter first")
+
+
 class Generator(Protocol):
     """Makes a block of features of each row by itself."""
 
@@ -54,21 +60,22 @@ def register_generator(name: str, generator: Generator) -> None:
     name : str
         Lower-case letters, digits, ``-`` and ``_``, a letter first.
     generator : Generator
-        Its features must be finite, each row's its own, and depend on what is drawn alone.
+        Its features must be finite, each row's its own, and depend on what is drawn alone; rows are left as they are.
 
     Raises
     ------
     ValueError
         Another generator has the name, or this one is not of that form.
     """
-    if re.match(NAME, name) is None:
-        raise ValueError(
-            f"generator {name!r}: a name has lower-case letters, digits, - and _, a letter first"
-        )
+    check_name("generator", name)
     if name in _TAKEN or _generators.get(name, generator) is not generator:
         raise ValueError(f"there are features {name} already")
     first, again = (generator.draw(np.random.default_rng(1), _CHECKED.shape[1], 3) for _ in range(2))
-    found = generator.features(_CHECKED.copy(), *first)
+    given = _CHECKED.copy()
+    found = generator.features(given, *first)
+    if not np.array_equal(given, _CHECKED):
+        # they may be those of the cache
+        raise ValueError(f"generator {name}: it changes the rows that it is given")
     if np.shape(found) != (len(_CHECKED), 3) or not np.isfinite(found).all():
         raise ValueError(f"generator {name}: expected a finite array of shape (n_rows, size)")
     if not np.array_equal(found, generator.features(_CHECKED.copy(), *again)):

@@ -7,7 +7,6 @@ asks that G spans the inverse of the link; those of the links that distls has ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logit, ndtri, tandg, xlogy
 
 from distls.storage.errors import ParameterError
+from distls.workers.features.generator_registry import check_name
 
 Array = NDArray[np.float64]
 BasisFunction = Callable[[Array], Array]
@@ -26,7 +26,6 @@ BasisFunction = Callable[[Array], Array]
 _MARGIN = 1e-3
 # Predictions of three outputs at which a function is checked before it is registered.
 _CHECKED = np.random.default_rng(0).uniform(-3.0, 4.0, (64, 3))
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def _inside(values: Array) -> Array:
@@ -63,10 +62,7 @@ def register_basis_function(name: str, function: BasisFunction) -> None:
     ValueError
         Another function has the name, or this one is not of that form.
     """
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(
-            f"basis function {name!r}: a name has lower-case letters, digits, - and _, a letter first"
-        )
+    check_name("basis function", name)
     if _functions.get(name, function) is not function:
         raise ValueError(f"there is a basis function {name} already")
     given = _CHECKED.copy()

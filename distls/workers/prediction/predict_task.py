@@ -110,10 +110,12 @@ def _sorted_codes(values: NDArray[Any], top: int) -> NDArray[Any]:
     """Return the places of the `top` smallest of each row, in their order."""
     n, k = values.shape
     if n and top < k:
-        last = np.partition(values, top - 1, axis=1)[:, top - 1 : top]
-        rows, codes = np.nonzero(values <= last)  # more than `top` of a row with ties, fewer of one with NaN
-        starts = np.searchsorted(rows, np.arange(n + 1))
-        if np.diff(starts).min() >= top:
+        inside = values <= np.partition(values, top - 1, axis=1)[:, top - 1 : top]
+        counts = np.count_nonzero(inside, axis=1)  # more than `top` of a row with ties, fewer of one with NaN
+        # where nearly all are equal, sorting takes no more memory
+        if counts.min() >= top and counts.sum() <= max(2 * top * n, n * k // 4):
+            rows, codes = np.nonzero(inside)
+            starts = np.cumsum(counts) - counts
             order = np.lexsort((values[rows, codes], rows))  # stable, as the sort of whole rows
-            return np.asarray(codes[order[starts[:-1, None] + np.arange(top)]])
+            return np.asarray(codes[order[starts[:, None] + np.arange(top)]])
     return np.argsort(values, axis=1, kind="stable")[:, :top]

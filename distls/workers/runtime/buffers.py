@@ -14,6 +14,7 @@ from distls.storage.dataset.chunks import BufferPool
 
 # Tasks of one process may run in several threads; list.append and list.pop are atomic.
 _idle: defaultdict[str, list[BufferPool]] = defaultdict(list)
+job_memory: dict[str, Any] = {}  # what the tasks of a job leave for later ones, by its name
 
 
 @contextlib.contextmanager
@@ -31,8 +32,9 @@ def borrowed_buffers(kind: str = "") -> Iterator[BufferPool]:
 
 
 def release_buffers(_: None = None) -> None:
-    """Release the memory of this process's idle pools."""
+    """Release the memory of this process's idle pools, and what the tasks of a job have kept."""
     _idle.clear()
+    job_memory.clear()
 
 
 def take(buffers: BufferPool, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

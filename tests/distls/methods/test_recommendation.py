@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from click.testing import CliRunner, Result
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
@@ -14,6 +15,7 @@ from distls.cli import cli
 from distls.methods.recommendation import recommended
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.training.configuration import FitRequest
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
 
@@ -99,9 +101,21 @@ def test_very_many_classes_take_one_against_the_rest(wide: Dataset) -> None:
         "ovr-sdca", {"alpha": 4e-5, "prune": 5e-3, "class_tol": 0.2},
     )  # fmt: skip
     assert recommended(replace(wide, meta=meta), {"prune": 0.1}, judged=True).params["prune"] == 0.1
+    # they cannot be stopped half-way, and the duals of all rows are in memory
+    assert recommended(replace(wide, meta=meta), limited=True).method == "sgd"
+    long = msgspec.structs.replace(meta, n_rows=10**7)
+    assert recommended(replace(wide, meta=long)).method == "sgd"
     # few classes have too few blocks for all threads
     few = msgspec.structs.replace(meta, n_features=400_000, classes=classes[:50])
     assert recommended(replace(wide, meta=few)).method == "sdca"
+
+
+def test_a_limit_that_is_asked_for_takes_a_method_that_can_be_stopped(tmp_path: Path) -> None:
+    x = sp.random(300, 100_001, density=1e-4, format="csr", random_state=0, dtype=np.float32)
+    data = write_dataset(tmp_path / "d", x, np.arange(300) % 100)
+    assert FitRequest.of("auto", data).method.name == "ovr-sdca"
+    for limit in ({"passes": 2}, {"max_seconds": 9.0}, {"rtol": 0.1}):
+        assert FitRequest.of("auto", data, **limit).method.name == "sdca"
 
 
 @pytest.mark.slow_cases("multilabel")

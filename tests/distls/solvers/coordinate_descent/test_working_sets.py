@@ -23,6 +23,7 @@ from distls.training.fitting import fit, resume
 from distls.workers.coordinate_descent import all_rows, prox_newton, violation_task
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
+from distls.workers.runtime.buffers import job_memory
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "elasticnet", "l1linf", "sparse-group"]
@@ -202,6 +203,13 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
     monkeypatch.setattr(violation_task, "_products_of", lambda *a: {})
     # Each strength but the first begins where the one before it has ended.
     assert path("anew") == (models, columns + 2 * small.meta.n_features)
+
+
+def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):
+    fit("bcd", small, params={"alpha": 1e-2})
+    assert job_memory
+    fit("sgd", small, tmp_path / "run", passes=1)
+    assert not job_memory
 
 
 def test_a_tolerance_counts_alone(small, tmp_path):

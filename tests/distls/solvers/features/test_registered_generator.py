@@ -74,6 +74,9 @@ class _Wrong(Rectified):
         self.change = change
 
     def features(self, x: np.ndarray, *drawn: np.ndarray) -> np.ndarray:
+        if self.change is None:
+            x *= 2.0
+            return super().features(x, *drawn)
         return self.change(super().features(x, *drawn))
 
 
@@ -86,6 +89,7 @@ class _Wrong(Rectified):
         ("own", lambda z: z / 0.0, "finite"),
         ("own", lambda z: z + np.random.default_rng().random(z.shape), "what is drawn"),
         ("own", lambda z: z - z.mean(axis=0), "other rows"),
+        ("own", None, "changes the rows"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
