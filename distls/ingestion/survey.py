@@ -52,7 +52,7 @@ def surveyed_options(
     if not features:
         raise BadInputError(f'no column is left for features: "{found.ids[0]}" has another value in each row')
     read = replace(survey.read, features=ordered(_with_width(features, n_features)))
-    label_words = bool(read.label) and found.place[read.label] in found.words
+    label_words = len(read.labels) == 1 and found.place[read.label] in found.words
     ids = read.id_column or next(iter(found.ids), "")
     return replace(read, label_words=label_words, id_column=ids), found.notices(features)
 
@@ -97,7 +97,7 @@ class _Survey:
         features = [(self.place[f.name], f) for f in self.read.features]
         limits = {c: self._limit(f.name) for c, f in features if f.categories is not None}
         numbers = [c for c, f in features if f.categories is None]
-        label = [self.place[self.read.label]] if self.read.label else []
+        label = [self.place[self.read.label]] if len(self.read.labels) == 1 else []
         self._add(run("survey", limits, (*numbers, *label)), limits)
         # words after many numbers: the values before them were not collected
         late = {c: MOST_GUESSED for c in numbers if c in self.words}

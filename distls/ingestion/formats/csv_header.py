@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from msgspec import structs
 
 from distls.ingestion.formats.column_kinds import Samples
-from distls.ingestion.formats.tables import LABEL_NAMES, named_columns, position_of
+from distls.ingestion.formats.tables import LABEL_NAMES, listed, named_columns, position_of
+from distls.ingestion.request.format_options import label_names
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
@@ -24,7 +26,7 @@ from distls.workers.ingestion.formats.table_columns import (
     is_number,
 )
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.messages import CONVERT
+from distls.workers.ingestion.records.messages import ENCODED
 
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
@@ -52,8 +54,9 @@ class Expected:
     @classmethod
     def of(cls, read: Any, others: Iterable[Any], unlabelled: bool, like: Like | None) -> Expected:
         """Return what the options say, which are `read` and columns they name besides, and the dialect of `like`."""
-        label = None if read.label_column is None else position_of(read.label_column)
-        named = named_columns((read.label_column, read.weight_column, read.id_column, *others))
+        labels = label_names(read.label_column)
+        label = position_of(labels[0]) if labels else None
+        named = named_columns((*labels, read.weight_column, read.id_column, *others))
         widths = frozenset({1} if unlabelled else ())
         missing = missing_values(read.na_values, like, typed=False)
         return cls(read, label, named, dialect=known_dialect(like), widths=widths, missing=missing)
@@ -146,8 +149,8 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
     if named:  # Excel's first line, which is no row
         start, expected = start.split(b"\n", 1)[1], replace(expected, separator=named)
     lines = _lines(start)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (lines and "\0" in lines[0]):
-        raise BadInputError(f"{path}: not UTF-8 text; convert it first")
+    if lines and "\0" in lines[0]:
+        raise BadInputError(f"{path}: not UTF-8 text; {ENCODED}")
     if not lines:
         raise BadInputError(f"{path}: no rows")
     separator, rows = _separated(lines, path, expected)
@@ -323,11 +326,9 @@ def _names(fields: list[str], path: str) -> tuple[str, ...]:
     """Return the column names; a column without a name gets its position, or if that is a name one as of pandas."""
     taken = {*fields}
     names = tuple(f or (str(c) if str(c) not in taken else f"Unnamed: {c}") for c, f in enumerate(fields))
-    known: set[str] = set()  # a linear search would take a minute for 100,000 columns
     for c, name in enumerate(names):
         if any("\ud800" <= character <= "\udfff" for character in name):
-            raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; {CONVERT}")
-        if name in known:
-            raise BadInputError(f'{path}: two columns are named "{name}"; rename one of them')
-        known.add(name)
+            raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; {ENCODED}")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise BadInputError(f"{path}: two columns are named {listed(twice)}; rename one of them")
     return names

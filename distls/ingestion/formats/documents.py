@@ -28,6 +28,7 @@ from distls.ingestion.request.format_options import (
     HashedWords,
     LabelColumn,
     OptionInfo,
+    TextFile,
     option,
 )
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
@@ -67,7 +68,7 @@ _REFUSES = {
 
 
 @dataclass(frozen=True)
-class DocumentOptions(LabelColumn, HashedWords):
+class DocumentOptions(LabelColumn, HashedWords, TextFile):
     """Options of raw text, which is hashed as scikit-learn's HashingVectorizer does it, without a norm.
 
     Attributes
@@ -91,7 +92,7 @@ class DocumentOptions(LabelColumn, HashedWords):
         Ones instead of counts. Default: false.
     keep_words : bool, optional
         Keep the most frequent word of each column as its name, for reports and coefficients. Default: false.
-    separator, header, decimal, na_values : optional
+    separator, header, decimal, na_values, encoding : optional
         Of documents in CSV, as `CsvOptions` has them; `na_values` also of labels in plain lines.
     """
 
@@ -216,7 +217,13 @@ def _table(
 ) -> DocumentTable | None:
     """Return the tables that the files are, None for lines of text."""
     parquet, lines = start.startswith(b"PAR1"), _looks_like_json_lines(start)
-    asked = {"text_column", "separator", "header", "decimal"} & read.given().keys()
+    asked = {
+        "text_column",
+        "separator",
+        "header",
+        "decimal",
+        *(("encoding",) * parquet),
+    } & read.given().keys()
     if (parquet or lines) and asked - {"text_column"}:
         what = "Parquet" if parquet else "JSON lines"
         raise ParameterError(f"{min(asked - {'text_column'})} is for CSV; {files[0].path} is {what}")

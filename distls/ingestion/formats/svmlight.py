@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import ID_COLUMN, FormatOptions, OptionInfo, option, yes_or_no
+from distls.ingestion.request.format_options import ID_COLUMN, OptionInfo, TextFile, option, yes_or_no
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
@@ -24,7 +24,7 @@ _REFUSES = {"labels": "labels is for array sources; svmlight text has its own"}
 
 
 @dataclass(frozen=True)
-class SvmlightOptions(FormatOptions):
+class SvmlightOptions(TextFile):
     """Options of svmlight text.
 
     Attributes

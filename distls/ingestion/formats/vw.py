@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import ID_COLUMN, FormatOptions, OptionInfo, option
+from distls.ingestion.request.format_options import ID_COLUMN, OptionInfo, TextFile, option
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
@@ -25,7 +25,7 @@ _REFUSES = {
 
 
 @dataclass(frozen=True)
-class VwOptions(FormatOptions):
+class VwOptions(TextFile):
     """Options of Vowpal Wabbit text.
 
     Attributes

@@ -35,7 +35,7 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.line_ids import LineIds, fields_of
-from distls.workers.ingestion.records.messages import CONVERT, number_rule, quoted
+from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
@@ -170,7 +170,7 @@ class RowReader:
             # A label that is no UTF-8 text has no name in the model.
             values, words = value_labels(map(self.table.text, entries))
         except UnicodeDecodeError:
-            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {CONVERT}")
+            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {ENCODED}")
             return
         self.table.words.values[entries] = values
         self.label_words |= words
@@ -224,7 +224,7 @@ class RowReader:
         if column == self.options.weight:
             return "a sample weight must be a number that is finite and not negative"
         if missing:
-            return "the value is missing; --na VALUE says what to read in its place"
+            return MISSING_VALUE
         token = self.dialect.plain(token.decode("latin-1")).encode("latin-1")
         if _is_plain(token):
             return f"the value does not fit into {'float64' if self.options.float64 else 'float32'}"

@@ -20,7 +20,7 @@ from distls.workers.ingestion.formats.document_records import (
 from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
-from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.messages import ENCODED, quoted
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
 from distls.workers.ingestion.records.record_batch import RecordBatch
 
@@ -145,7 +145,7 @@ def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Re
         # Surrogates stand for the bytes that were not UTF-8.
         if any("\ud800" <= character <= "\udfff" for character in text):
             shown = quoted(text.encode("utf-8", "surrogateescape"))
-            return Refused(f'column "{name}": {shown} is not UTF-8; {CONVERT}')
+            return Refused(f'column "{name}": {shown} is not UTF-8; {ENCODED}')
         fields[name] = text if name == options.text_column else text.strip()
     if options.label_column:
         label = fields[options.label_column]

@@ -125,6 +125,7 @@ class TableOptions(ReadOptions):
 
     columns: tuple[str, ...] = ()  # all names, in the order of the source
     label: str = ""  # column name, empty if there is none
+    more_labels: tuple[str, ...] = ()  # of several targets, which are numbers, those after the first
     weight: str = ""  # likewise
     label_words: bool = False  # some labels are not numbers
     features: tuple[Feature, ...] = ()  # categories=() before the survey: values are to be collected
@@ -138,9 +139,19 @@ class TableOptions(ReadOptions):
         return all(feature.is_dense for feature in self.features)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of labels."""
+        return (self.label, *self.more_labels) if self.label else ()
+
+    @property
     def mixed(self) -> bool:
         """Whether some columns are neither numbers nor categories."""
         return any(feature.kind for feature in self.features)
+
+    @property
+    def by_records(self) -> bool:
+        """Whether separated text is read by records, not by the kernel of numbers, categories and one label."""
+        return self.mixed or bool(self.more_labels)
 
     @property
     def gaps(self) -> bool:

@@ -25,7 +25,7 @@ from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
 from distls.workers.ingestion.records.labels import is_encodable
-from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.messages import ENCODED, quoted
 
 _CHUNK_ROWS = 2**14  # of text, whose fields are objects of Python
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -93,7 +93,7 @@ def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str]) ->
         wrong = next((name for name, text in fields.items() if not is_encodable(text)), None)
         if wrong is not None:
             shown = quoted(fields[wrong].encode("utf-8", "surrogateescape"))
-            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {CONVERT}')
+            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {ENCODED}')
         else:
             yield line, fields
 

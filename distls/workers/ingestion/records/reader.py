@@ -5,12 +5,14 @@ A line-oriented text format has a parser of blocks of whole lines, any other a f
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.line_ids import BlockLines, LineIds
 from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
@@ -55,6 +57,23 @@ class Reader(ABC, Generic[ItemT, OptionsT]):
     @abstractmethod
     def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
         """Yield the item's records from ``run.progress`` on."""
+
+
+@contextlib.contextmanager
+def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Iterator[None]:
+    """Raise BadInputError at the end for all refused rows of an item together, unless they are to be skipped."""
+    try:
+        yield
+    except BadInputError:
+        if skip or not progress.skipped:
+            raise
+    if progress.skipped and not skip:
+        lines = isinstance(item, TextItem)
+        locate = line_locator(item) if isinstance(item, TextItem) else item.where
+        line, reason = progress.skipped_first[0]
+        every = ", ".join(f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in progress.refused.items())
+        more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused: {every}"
+        raise BadInputError(f"{locate(line)}: {reason}{more if progress.skipped > 1 else ''}") from None
 
 
 class TextParser(Protocol):
