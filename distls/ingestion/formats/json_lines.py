@@ -56,7 +56,7 @@ class JsonLinesFormat(Format[ParquetOptions]):
         self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose the columns by the first records; an item is a file."""
-        head = json_head(files[0].path, first_records(files[0]))
+        head = json_head(files[0].path, first_records(files))
         if like is None and not options.unlabelled and not any(k.endswith("=label") for k in read.kind):
             label = next((name for name in LABEL_NAMES if name in head.kinds), None)
             read = replace(read, label_column=label if read.label_column is None else read.label_column)

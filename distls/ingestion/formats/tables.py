@@ -270,14 +270,7 @@ def like_columns(
     find = ColumnFinder(names, path)
     features = msgspec.convert(known["features"], tuple[Feature, ...])
     # the label and the weight of `like` may be missing from data to be scored
-    labels = known_labels(known)
-    if read.label_column is not None or options.unlabelled or not labels:
-        labels = labels_of(read.label_column, options.unlabelled, find)
-    elif lacking := [name for name in labels if name not in names]:
-        raise MismatchError(
-            f"{path}: no column {listed(lacking)}, the labels of {like.path}; --label-column names another one, "
-            f"and predict takes rows without labels; there are {listed(names)}"
-        )
+    labels = _labels_like(find, read, options, like)
     weight = known["weight"] if known["weight"] in names else ""
     if read.weight_column is not None:
         weight = find("weight_column", read.weight_column)
@@ -301,6 +294,19 @@ def like_columns(
     na = str(read.na or known["na"])
     table = _table_options(names, labels, weight, features, na, options, dialect)
     return replace(table, id_column=ids)
+
+
+def _labels_like(find: ColumnFinder, read: TableColumns, options: IngestOptions, like: Like) -> list[str]:
+    """Return the columns of labels: those of `like`, unless others are asked for."""
+    labels = known_labels(description_of(like))
+    if read.label_column is not None or options.unlabelled or not labels:
+        return labels_of(read.label_column, options.unlabelled, find)
+    if lacking := [name for name in labels if name not in find.names]:
+        raise MismatchError(
+            f"{find.path}: no column {listed(lacking)}, the labels of {like.path}; --label-column names another one, "
+            f"and predict takes rows without labels; there are {listed(find.names)}"
+        )
+    return labels
 
 
 def known_labels(known: Mapping[str, Any]) -> list[str]:

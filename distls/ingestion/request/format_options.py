@@ -178,6 +178,10 @@ class TextFile(FormatOptions):
 ID_COLUMN = OptionInfo("The id of a row, for predictions; vw: tag, svmlight: comment.", "COLUMN")
 
 
+# in svmlight text, the weight stands behind the label
+WEIGHT_COLUMN = OptionInfo("The sample weight; svmlight: label, in LABEL:WEIGHT.", "COLUMN")
+
+
 @dataclass(frozen=True)
 class LabelColumn(FormatOptions):
     """Options of sources with named columns or fields."""
@@ -185,7 +189,7 @@ class LabelColumn(FormatOptions):
     label_column: str | int | Sequence[str | int] | None = option(
         None, OptionInfo("Name, position or last, A,B: several targets; JSON: default label, ...", "COLUMN")
     )
-    weight_column: str | int | None = option(None, OptionInfo("The sample weight.", "COLUMN"))
+    weight_column: str | int | None = option(None, WEIGHT_COLUMN)
 
 
 def _hashed(text: str, **facts: Any) -> OptionInfo:

@@ -253,6 +253,7 @@ class _Text(msgspec.Struct):
 
 class _Svmlight(msgspec.Struct):
     id_column: str = ""
+    weight_column: str = ""
 
 
 class _AnnData(msgspec.Struct):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Generic, TypeVar
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.document_records import (
     Document,
     DocumentPacker,
@@ -105,6 +106,8 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
                 break
             except csv.Error as error:
                 yield line, Refused(_csv_rule(error))
+                continue
+            if line == 0 and separator_line(f"{dialect.separator.join(row)}\n".encode(errors="replace")):
                 continue
             # the first line that is not blank
             if row and not expects_header:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from distls.storage.errors import BadInputError
@@ -27,10 +28,12 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, d
 from distls.workers.ingestion.records.labels import is_encodable
 from distls.workers.ingestion.records.messages import ENCODED, quoted
 
-_CHUNK_ROWS = 2**14  # of text, whose fields are objects of Python
+# Of text, whose fields are objects of Python: in a batch, the size of each without its text.
+_CHUNK_ROWS, _CHUNK_BYTES, _OBJECT_BYTES = 2**14, 16 * 2**20, 64
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# The 0-based line of a record, and its fields by name, or why it cannot be read.
-_Record = tuple[int, dict[str, Any] | Refused]
+_RECORD = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# The 0-based line of a record, its fields by name, or why it cannot be read, and its size in memory.
+_Record = tuple[int, dict[str, Any] | Refused, int]
 
 
 class TableBatch(NamedTuple):
@@ -49,14 +52,28 @@ def table_batches(
         yield from (TableBatch(batch, None, {}) for batch in parquet_batches(item, names, n_rows))
         return
     records = (_csv_records if options.source == "csv" else _json_records)(item, options, names)
-    while chunk := list(itertools.islice(records, min(n_rows, _CHUNK_ROWS))):
+    for chunk in _chunks(records, min(n_rows, _CHUNK_ROWS)):
         yield _batch_of(chunk, options, names, item.file.path)
+
+
+def _chunks(records: Iterator[_Record], n_rows: int) -> Iterator[list[_Record]]:
+    """Yield records by `n_rows` at most, fewer where they are long: a batch has bounded memory, or one row."""
+    chunk: list[_Record] = []
+    size = 0
+    for record in records:
+        if chunk and (len(chunk) == n_rows or size + record[2] > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(record)
+        size += record[2]
+    if chunk:
+        yield chunk
 
 
 def _batch_of(chunk: Sequence[_Record], options: TableOptions, names: list[str], path: str) -> TableBatch:
     # a row that cannot be read stays, without values, so that the others keep their numbers
-    faults = {row: str(record) for row, (_, record) in enumerate(chunk) if isinstance(record, Refused)}
-    fields: list[dict[str, Any]] = [{} if isinstance(record, Refused) else record for _, record in chunk]
+    faults = {row: str(record) for row, (_, record, _) in enumerate(chunk) if isinstance(record, Refused)}
+    fields: list[dict[str, Any]] = [{} if isinstance(record, Refused) else record for _, record, _ in chunk]
     arrow = load_arrow(path)
     numbers = {f.name for f in options.features if f.is_dense and not f.kind} | {options.weight}
     arrays = []
@@ -65,7 +82,7 @@ def _batch_of(chunk: Sequence[_Record], options: TableOptions, names: list[str],
         if arrow.types.is_null(array.type):  # of a chunk without a value
             array = array.cast(arrow.float64() if name in numbers else arrow.string())
         arrays.append(array)
-    lines = np.array([line for line, _ in chunk], dtype=np.int64)
+    lines = np.array([line for line, *_ in chunk], dtype=np.int64)
     return TableBatch(arrow.RecordBatch.from_arrays(arrays, names=names), lines, faults)
 
 
@@ -87,15 +104,16 @@ def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str]) ->
     documents = {feature.name for feature in options.features if feature.kind == "text"}
     for line, row in csv_rows(item, options.dialect, len(options.columns)):
         if isinstance(row, Refused):
-            yield line, row
+            yield line, row, _OBJECT_BYTES
             continue
+        size = sum(map(len, row)) + _OBJECT_BYTES * len(row)
         fields = {name: row[c] if name in documents else row[c].strip() for name, c in place.items()}
         wrong = next((name for name, text in fields.items() if not is_encodable(text)), None)
         if wrong is not None:
             shown = quoted(fields[wrong].encode("utf-8", "surrogateescape"))
-            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {ENCODED}')
+            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {ENCODED}'), size
         else:
-            yield line, fields
+            yield line, fields, size
 
 
 # -- JSON lines ------------------------------------------------------------------------------------------
@@ -105,7 +123,9 @@ def _json_records(item: TextItem, options: TableOptions, names: Sequence[str]) -
     with damage_described(item.file), item.file.open() as file:
         for line, raw in enumerate(_lines(file)):
             if raw.strip():
-                yield line, json_record(raw)
+                record = json_record(raw)
+                n_fields = 1 if isinstance(record, Refused) else len(record)
+                yield line, record, len(raw) + _OBJECT_BYTES * n_fields
         # After the last row: what changed meanwhile is not one source.
         item.file.check()
 
@@ -135,12 +155,32 @@ def json_record(raw: bytes) -> dict[str, Any] | Refused:
     return record
 
 
-def first_records(file: SourceFile) -> list[dict[str, Any]]:
-    """Return the first records of a file that can be read."""
-    with damage_described(file), file.open() as opened:
-        lines = (raw for raw in _lines(opened) if raw.strip())
-        found = map(json_record, itertools.islice(lines, SAMPLED))
-        return [record for record in found if isinstance(record, dict)]
+def first_records(files: Sequence[SourceFile]) -> list[dict[str, Any]]:
+    """Return the first records of files that can be read, and in one record the fields that only later ones have."""
+    records: list[dict[str, Any]] = []
+    fields: set[str] = set()
+    later: dict[str, Any] = {}
+    for file in files:
+        with damage_described(file), file.open() as opened:
+            for raw in filter(bytes.strip, _lines(opened)):
+                # most lines have no new field, which is seen before their values are parsed
+                if len(records) >= SAMPLED and fields.issuperset(_fields_of(raw)):
+                    continue
+                record = json_record(raw)
+                if isinstance(record, dict) and len(records) < SAMPLED:
+                    records.append(record)
+                elif isinstance(record, dict):
+                    later |= {name: value for name, value in record.items() if name not in fields}
+                fields.update(record if isinstance(record, dict) else ())
+    return [*records, later] if later else records
+
+
+def _fields_of(raw: bytes) -> Iterable[str]:
+    try:
+        return _RECORD.decode(raw)
+    except msgspec.DecodeError:
+        record = json_record(raw)  # a number such as NaN, or no record
+        return record if isinstance(record, dict) else ()
 
 
 def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:

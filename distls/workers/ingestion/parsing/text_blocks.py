@@ -10,11 +10,12 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
@@ -148,6 +149,7 @@ class TextItem:
     file: SourceFile
     start: int
     stop: int
+    weights: NDArray[np.float32] | None = None  # of its lines, where a file has them
 
     def where(self, line: int, lines_before: int = 0) -> str:
         """Format the position of a 0-based line of the item, which has `lines_before` in its file."""
@@ -195,6 +197,19 @@ def lines_before(path: str, offset: int) -> int:
             n_lines += chunk.count(b"\n")
             left -= len(chunk)
     return n_lines
+
+
+def line_starts(file: SourceFile, offsets: Sequence[int]) -> list[int]:
+    """Count the lines of a file that start before each of increasing offsets into its text."""
+    counts, position = [], 0
+    n_lines, last = 0, ord("\n")  # the first byte starts a line as one behind a line end does
+    with damage_described(file), file.open() as opened:
+        for offset in offsets:
+            while position < offset and (chunk := opened.read(min(offset - position, 2**22))):
+                n_lines += (last == ord("\n")) + chunk.count(b"\n") - (chunk[-1] == ord("\n"))
+                position, last = position + len(chunk), chunk[-1]
+            counts.append(n_lines)
+    return counts
 
 
 def starts_line(path: str, offset: int) -> bool:

@@ -71,8 +71,9 @@ def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Itera
         lines = isinstance(item, TextItem)
         locate = line_locator(item) if isinstance(item, TextItem) else item.where
         line, reason = progress.skipped_first[0]
-        every = ", ".join(f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in progress.refused.items())
-        more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused: {every}"
+        kinds = [f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in progress.refused.items()]
+        more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused"
+        more += f": {', '.join(kinds)}" if len(kinds) > 1 else " for this"
         raise BadInputError(f"{locate(line)}: {reason}{more if progress.skipped > 1 else ''}") from None
 
 
@@ -97,14 +98,16 @@ class TextReader(Reader[TextItem, OptionsT]):
         progress = run.progress
         parser = self.parser(run.options, run.n_extra, progress, line_locator(item), run.pool)
         for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
+            lines = None
             if run.options.id_column and self.line_ids is not None:
                 # Before parsing, which moves the progress to the end of the block.
-                lines = BlockLines(block, progress.lines)
-                ids_of, locate = self.line_ids(run.options), line_locator(item)
-                for batch in parser.parse(block):
-                    yield replace(batch, ids=lines.ids(batch.row_line, ids_of, locate))
-            else:
-                yield from parser.parse(block)
+                lines, ids_of = BlockLines(block, progress.lines), self.line_ids(run.options)
+            for batch in parser.parse(block):
+                if lines is not None:
+                    batch = replace(batch, ids=lines.ids(batch.row_line, ids_of, line_locator(item)))
+                if item.weights is not None:
+                    batch = replace(batch, weights=item.weights[batch.row_line])
+                yield batch
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class ReadOptions:
     float64: bool = False
     continuous: bool = False  # labels are numbers; else those that float64 does not keep are names of classes
     skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
+    weighted: bool = False  # labels of svmlight text may have weights
     id_column: str = ""  # column or field with the id of a row; empty if there is none
 
     @property
@@ -42,6 +43,7 @@ class ReadOptions:
             Mode.MULTILABEL: self.multilabel,
             Mode.ONE_BASED: self.one_based,
             Mode.FLOAT64: self.float64,
+            Mode.WEIGHTED: self.weighted,
         }
         return sum(int(bit) for bit, given in bits.items() if given)
 
