@@ -31,6 +31,7 @@ from distls.workers.ingestion.records.messages import ENCODED
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
+_FEW_SAMPLES = 20  # of each of many files
 _QUOTED = re.compile('"[^"]*"')
 _FEW_ROWS = 10  # too few to tell that labels recur
 _COMMAS = Dialect(decimal=",")
@@ -74,13 +75,13 @@ class Head:
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
-    unnamed: bool = False  # the first field of the header is empty
+    unnamed: bool = False  # the first field of the header is empty, and those below it number the rows
 
     @property
     def index(self) -> str:
         """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
         # of two columns it may be the only feature
-        return self.columns[0] if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
+        return self.columns[0] if self.unnamed and len(self.columns) > 2 else ""
 
     @property
     def samples(self) -> Samples:
@@ -158,7 +159,7 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
     dialect = Dialect(separator, False, decimal, expected.missing)
     headed, certain = _is_headed(rows, dialect, expected)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
-    rest, unnamed = rows[1:] if headed else rows, headed and not rows[0][0]
+    rest, unnamed = rows[1:] if headed else rows, headed and not rows[0][0] and _numbers_rows(rows[1:])
     return Head(structs.replace(dialect, header=headed), certain, columns, rest, unnamed)
 
 
@@ -166,6 +167,9 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
     """Return the head that all files have, as `read_head` does, and notices of what may be otherwise."""
     path = files[0].path
     head = read_head(first_lines(files[0]), path, expected)
+    # values of all files, so that their order does not matter
+    share = max(_SAMPLED_LINES // len(files), _FEW_SAMPLES)
+    rows = head.rows[:share]
     if head.dialect.header:
         # what names columns in one file does so in all
         expected = replace(expected, features=frozenset(head.columns))
@@ -175,8 +179,10 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
             raise BadInputError(
                 f"{file.path}: its first line is not like that of {path}; one of them may be a header"
             )
+        rows += other.rows[:share]
         if other.dialect.decimal == ",":  # the others may have whole numbers only
             head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
+    head = replace(head, rows=rows)
     notices = []
     if not head.certain:
         taken, opposite = ("names of columns", "no") if head.dialect.header else ("a row", "yes")

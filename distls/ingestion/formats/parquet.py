@@ -24,7 +24,12 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
-from distls.workers.ingestion.formats.parquet_files import ParquetHead, ParquetItem, read_parquet_head
+from distls.workers.ingestion.formats.parquet_files import (
+    SAMPLED,
+    ParquetHead,
+    ParquetItem,
+    read_parquet_head,
+)
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions, text_ranges
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_records
@@ -33,6 +38,7 @@ _PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
 _PANDAS_INDEX = "__index_level_"
 _SHOWN = 10  # columns in a message
+_FEW_SAMPLES = 20  # values of each of many files
 
 
 def _name_pair(given: str | Sequence[str | int]) -> tuple[str, str]:
@@ -128,7 +134,10 @@ def table_reading(
         words = [name for name in names if kinds[name] == "text"]
         documents = next((name for name in TEXT_NAMES if name in words), "")
         dialect = Dialect(missing=missing_values(read.na_values, None, typed=True))
-        samples = Samples(heads[0].sample, dialect)
+        # of all files, so that their order does not matter
+        share = max(SAMPLED // len(heads), _FEW_SAMPLES)
+        sample = {n: [v for h in heads for v in h.sample.get(n, ())[:share]] for n in heads[0].sample}
+        samples = Samples(sample, dialect)
         reading, notices = choose_columns(names, words, path, read, options, samples, documents)
         reading = replace(reading, features=ordered(_features(reading, heads[0], path, read, options)))
     else:

@@ -56,6 +56,8 @@ class SvmlightOptions(TextFile):
         Labels may have sample weights, as in ``1:0.5``; those without one count 1.
     weights : path, optional
         File of sample weights: a number for each line of the sources, in their order.
+    encoding : str, optional
+        As `CsvOptions` has it.
     zero_based : {"auto", "yes", "no"} or bool
         Base of the indices; auto: zero when index 0 occurs anywhere in the input.
     """

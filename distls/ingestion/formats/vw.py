@@ -32,6 +32,8 @@ class VwOptions(TextFile):
     ----------
     id_column : {"tag"}, optional
         Keep the tags as ids of the rows.
+    encoding : str, optional
+        As `CsvOptions` has it.
     hash_bits : int, optional
         The names of features are hashed into ``2**hash_bits`` columns as vw does it. Default: when in the first 64 KiB
         all names are whole numbers, of one namespace, they are the columns, and a later name that is none is refused;

@@ -97,20 +97,25 @@ def label_names(given: str | int | Sequence[str | int] | None) -> tuple[str | in
     return (given, *several) if isinstance(given, str) and len(several) > 1 else several
 
 
-def pair_list(given: str | Mapping[str, str] | Sequence[str]) -> tuple[str, ...]:
-    """Turn a line of CSV such as ``"a=text,b=date"``, several of them, or a mapping into texts ``NAME=VALUE``."""
+class Pairs(tuple[str, ...]):
+    """Texts ``NAME=VALUE``, whose names may have commas."""
+
+
+def pair_list(given: str | Mapping[str, str] | Sequence[str]) -> Pairs:
+    """Turn a line of CSV such as ``"a=text,b=date"``, several of them, or a mapping into pairs."""
     if isinstance(given, Mapping):
-        return tuple(f"{name}={value}" for name, value in given.items())
-    return tuple(
-        str(part) for line in ([given] if isinstance(given, str) else given) for part in column_list(line)
-    )
+        return Pairs(f"{name}={value}" for name, value in given.items())
+    if isinstance(given, Pairs):
+        return given
+    lines = [given] if isinstance(given, str) else given
+    return Pairs(str(part) for line in lines for part in column_list(line))
 
 
 def encoding_name(given: str) -> str:
     """Return Python's name of an encoding of text."""
     try:
         found = codecs.lookup(given)
-        b"".decode(given)  # raises for those that are of bytes
+        "a".encode(given)  # raises for those that are of bytes
     except (LookupError, ValueError):
         raise ParameterError(
             f"encoding must be one that Python knows, such as utf-8, cp1252, latin-1 or utf-16, not {given!r}"

@@ -17,6 +17,7 @@ from distls.ingestion.request.format_options import encoding_name
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS
 from distls.storage.dataset.metadata import DatasetMeta, Positive, Width
+from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel, load_model
@@ -271,7 +272,10 @@ def check_source(source: Mapping[str, Any]) -> None:
     """Raise ValueError for a description of source files that does not suffice to read others."""
     own = convert_json(source, _Source, "its source")
     if own.recipe.get("encoding"):
-        encoding_name(convert_json(own.recipe["encoding"], str, "its encoding"))
+        try:
+            encoding_name(convert_json(own.recipe["encoding"], str, "its encoding"))
+        except ParameterError as error:
+            raise ValueError(str(error)) from None
     # a recipe with features is read as that of a table, whatever its format says
     kind = _Table if "features" in own.recipe else _RECIPES.get(own.format)
     if kind is not None:

@@ -199,7 +199,7 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
     second = f'{tmp_path}/a.jsonl:121: "oops": not JSON (Expecting value: line 1 column 1 (char 0))'
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.jsonl", tmp_path / "d")
-    assert str(caught.value) == first
+    assert str(caught.value).startswith(first)
     assert not (tmp_path / "d").exists()
     report = ingest(tmp_path / "a.jsonl", tmp_path / "d", on_error="skip")
     assert (report.rows, report.skipped_lines) == (148, (first, second))
