@@ -154,6 +154,10 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
         raise BadInputError(f"{path}: not UTF-8 text; {ENCODED}")
     if not lines:
         raise BadInputError(f"{path}: no rows")
+    if lines[0].count('"') % 2:
+        raise BadInputError(
+            f"{path}: a quote in its first line is never closed; names of columns cannot have line breaks"
+        )
     separator, rows = _separated(lines, path, expected)
     decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
     dialect = Dialect(separator, False, decimal, expected.missing)
@@ -202,7 +206,8 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
     possible = [separator for separator in rows if len(rows[separator][0]) > 1 or given is not None]
     if not possible and len(rows) < len(marks):
         raise too_many_columns(max(_count_fields(lines[0], mark) for mark in marks), f"{path}: ")
-    if not possible and 1 in expected.widths:
+    # of several columns only one may be there: which are not is said where columns are matched
+    if not possible and (1 in expected.widths or lines[0].strip().strip('"') in expected.features):
         unused = (separator for separator in rows if not any(separator in line for line in lines))
         separator = next(unused, _SEPARATORS[0])
         return separator, rows[separator]

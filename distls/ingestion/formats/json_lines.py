@@ -64,9 +64,12 @@ class JsonLinesFormat(Format[ParquetOptions]):
         # unlike fields of separated text, values have types
         reading = replace(reading, source="json")
         survey = None
-        if like is None and any(f.categories == () or f.indices for f in reading.features):
+        unknown = any(f.categories == () or f.indices or f.name in head.empty for f in reading.features)
+        if like is None and unknown:
             declared = declared_columns(reading, read)
-            survey = ColumnSurvey(reading, declared, typed=True, task=survey_records, facts=table_facts)
+            survey = ColumnSurvey(
+                reading, declared, typed=True, task=survey_records, facts=table_facts, empty=head.empty
+            )
         plan = text_plan(
             self.name,
             cast(Reader[TextItem, TableOptions], PARQUET_READER),

@@ -61,6 +61,7 @@ class ColumnSurvey:
     task: Callable[[Any, SurveySpec], dict[str, Any]]  # surveys an item, on a worker
     # fields of `SourcePlan` that follow from the completed `read`
     facts: Callable[[TableOptions], Mapping[str, Any]]
+    empty: frozenset[str] = frozenset()  # columns whose type no value has shown
 
 
 @dataclass(frozen=True)

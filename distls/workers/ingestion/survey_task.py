@@ -55,7 +55,7 @@ def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
 
 def survey_records(item: ParquetItem | TextItem, spec: SurveySpec) -> dict[str, Any]:
     """Survey the columns of a Parquet row group, or of records of text; see `survey_item`."""
-    return survey_columns(item, spec.read, spec.limits, () if spec.read.source != "csv" else spec.checked)
+    return survey_columns(item, spec.read, spec.limits, spec.checked)
 
 
 def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:

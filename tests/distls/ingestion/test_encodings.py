@@ -31,10 +31,11 @@ def rows_of(folder, written, /, text=TABLE, name="a.csv", pack=bytes, **options)
     return read_all(data)[0], data.feature_names(), data
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.slow_cases("compress-", "bytes-(utf-32|latin|mac|gb)")
 @pytest.mark.parametrize(
     "encoding", ["utf-8", *MARKED, "utf-16-le", "cp1252", "latin-1", "mac_roman", "gb18030"]
 )
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_the_rows_are_those_of_utf_8(tmp_path, encoding, pack):
     marked = encoding == "utf-8" or encoding in MARKED
     options = {"label_column": "y"} | ({} if marked else {"encoding": encoding})

@@ -16,6 +16,7 @@ from distls.workers.ingestion.formats.table_columns import (
     TableOptions,
     first_columns,
     missing_category,
+    whole_twins,
 )
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import (
@@ -291,8 +292,9 @@ class DelimitedParser(RowReader):
         place = {name: c for c, name in enumerate(self.options.columns)}
         for feature, start in zip(self.options.features, starts, strict=False):
             if feature.categories is not None:
-                numbers = range(start, start + len(feature.categories))
-                self.table.add(place[feature.name], feature.categories, numbers)
+                twins = whole_twins(feature.categories)
+                numbers = [start + k for k in (*range(len(feature.categories)), *twins.values())]
+                self.table.add(place[feature.name], (*feature.categories, *twins), numbers)
                 # a missing value is read as what stands for it: its category if there is one
                 stand_in = missing_category(feature, self.options.na)
                 if stand_in in feature.categories:

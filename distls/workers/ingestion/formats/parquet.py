@@ -33,6 +33,7 @@ from distls.workers.ingestion.formats.table_columns import (
     first_columns,
     missing_category,
     spelled_truths,
+    whole_twins,
 )
 from distls.workers.ingestion.formats.table_records import table_batches
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
@@ -252,13 +253,15 @@ class _Block:
         else:
             for row in np.flatnonzero(missing).tolist():
                 self._fault(row, feature.name, MISSING_VALUE)
-        known = self.arrow.array(feature.categories, self.arrow.string())
+        twins = whole_twins(feature.categories)
+        known = self.arrow.array([*feature.categories, *twins], self.arrow.string())
         # A value that no category has gives no feature.
         found = self.arrow.compute.index_in(column, value_set=known)
         codes = self.arrow.compute.fill_null(found, -1).to_numpy(zero_copy_only=False)
         self._note_unseen(feature.name, column, (codes < 0) & ~(missing & (stand_in is None)), first_row)
         seen = codes >= 0
-        return np.concatenate([[0], np.cumsum(seen)]), codes[seen].astype(np.int64), np.ones(int(seen.sum()))
+        places = np.array([*range(len(feature.categories)), *twins.values()], dtype=np.int64)
+        return np.concatenate([[0], np.cumsum(seen)]), places[codes[seen]], np.ones(int(seen.sum()))
 
     def _note_unseen(self, name: str, column: Any, unseen: NDArray[np.bool_], first_row: int) -> None:
         rows = np.flatnonzero(unseen)

@@ -191,7 +191,8 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
     names = dict.fromkeys(itertools.chain.from_iterable(records))
     # a field that a record lacks is a missing value
     columns = [arrow_values([record.get(name) for record in records], arrow) for name in names]
-    # a column without a value so far may have numbers
+    # a column without a value so far may have numbers, or be found a category by a survey
+    empty = frozenset(n for n, c in zip(names, columns, strict=True) if arrow.types.is_null(c.type))
     columns = [c.cast(arrow.float64()) if arrow.types.is_null(c.type) else c for c in columns]
     table = arrow.table(columns, names=list(names))
     kinds = {column.name: kind_of_column(arrow.types, column.type) for column in table.schema}
@@ -201,4 +202,4 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
         for name in names
         if kinds[name] == "list"
     }
-    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow))
+    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow), empty=empty)

@@ -196,6 +196,7 @@ def _skip_qid(text: Bytes, p: int, row: Ints) -> Any:
 @helper
 def _parse_long_value(text: Bytes, start: int, wide: int, at: int, row: Ints, slow: Ints) -> Any:
     """Return (code, end, value) of the number at `start` in any notation, to be stored at word `at`."""
+    start = _skip_blanks(text, start)  # some writers pad values
     end, value, exact = scan_number(text, start)
     if end < 0 or not _ends_token(text[end]):
         return Code.PAIR, start, 0.0
