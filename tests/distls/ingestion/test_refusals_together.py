@@ -14,7 +14,7 @@ from distls.ingestion.request.source_start import source_file
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.formats import table_records
+from distls.workers.ingestion.formats import plain_csv, table_records
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 
@@ -103,6 +103,7 @@ def test_fields_of_late_records_are_columns(tmp_path, several):
 
 def test_batches_of_text_have_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(table_records, "_CHUNK_BYTES", 4000)
+    monkeypatch.setattr(plain_csv, "_PIECE_BYTES", 3000)
     rows = [{"a": k, "text": "long " * (200 if k % 7 == 0 else 3)} for k in range(300)]
     write_json(tmp_path / "a.jsonl", rows)
     pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)

@@ -22,6 +22,7 @@ from distls.workers.ingestion.formats.parquet_files import (
     load_arrow,
     parquet_batches,
 )
+from distls.workers.ingestion.formats.plain_csv import plain_batches
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
@@ -51,7 +52,14 @@ def table_batches(
     if isinstance(item, ParquetItem):
         yield from (TableBatch(batch, None, {}) for batch in parquet_batches(item, names, n_rows))
         return
-    records = (_csv_records if options.source == "csv" else _json_records)(item, options, names)
+    done = -1  # the last line of those that are plain
+    if options.source == "csv":
+        for first, batch in plain_batches(item, options, names, n_rows):
+            if batch is None:
+                return
+            yield TableBatch(batch, np.arange(first, first + batch.num_rows), {})
+            done = first + batch.num_rows - 1
+    records = (_csv_records if options.source == "csv" else _json_records)(item, options, names, done)
     for chunk in _chunks(records, min(n_rows, _CHUNK_ROWS)):
         yield _batch_of(chunk, options, names, item.file.path)
 
@@ -98,11 +106,14 @@ def arrow_values(values: list[Any], arrow: Any) -> Any:
 # -- separated text --------------------------------------------------------------------------------------
 
 
-def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str]) -> Iterator[_Record]:
+def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str], done: int) -> Iterator[_Record]:
+    """Yield the records behind the line `done`."""
     place = {name: options.columns.index(name) for name in names}
     # blanks around a value are no part of it; in documents they may count, as characters
     documents = {feature.name for feature in options.features if feature.kind == "text"}
     for line, row in csv_rows(item, options.dialect, len(options.columns)):
+        if line <= done:
+            continue
         if isinstance(row, Refused):
             yield line, row, _OBJECT_BYTES
             continue
@@ -119,7 +130,7 @@ def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str]) ->
 # -- JSON lines ------------------------------------------------------------------------------------------
 
 
-def _json_records(item: TextItem, options: TableOptions, names: Sequence[str]) -> Iterator[_Record]:
+def _json_records(item: TextItem, *_: Any) -> Iterator[_Record]:
     with damage_described(item.file), item.file.open() as file:
         for line, raw in enumerate(_lines(file)):
             if raw.strip():
