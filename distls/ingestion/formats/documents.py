@@ -34,7 +34,7 @@ from distls.ingestion.request.format_options import (
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options, text_plan
-from distls.ingestion.request.source_start import start_of
+from distls.ingestion.request.source_start import first_lines, start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
@@ -134,6 +134,8 @@ class DocumentFormat(Format[DocumentOptions]):
     ) -> SourcePlan:
         """Choose columns and hashing, which must be the hashing of `like`."""
         path, start = files[0].path, start_of(files[0])
+        if _looks_like_json_lines(start) and b"\n" not in start:
+            start = first_lines(files[0])  # a record of more than that
         if like is not None and not _is_hashed_text(like):
             kind = like.meta.source.get("format", "other")
             raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")

@@ -128,7 +128,8 @@ def _weighted(read: SvmlightOptions, options: IngestOptions, like: Like | None, 
     """Return whether labels may have weights, as asked for or as those of `like` have."""
     if read.weight_column not in (None, "label"):
         raise ParameterError(
-            f"weight_column: the weights of rows in {path} are in its labels: --weight-column label"
+            f"weight_column: rows of {path} have weights behind their labels, --weight-column label, or in a file, "
+            "--weights FILE"
         )
     if read.weight_column and (options.multilabel or options.unlabelled or read.weights):
         other = next(

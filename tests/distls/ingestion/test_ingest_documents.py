@@ -250,3 +250,9 @@ def test_memory_arrays_have_no_recipe(tmp_path):
         str(caught.value)
         == "binary is for sources of format text or csv or parquet or jsonl, these are arrays in memory"
     )
+
+
+def test_a_first_record_of_more_than_64_kib_is_read(tmp_path):
+    rows = [{"text": "w " * 40_000, "label": "a"}, {"text": "short one", "label": "b"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert ingest(tmp_path / "a.jsonl", tmp_path / "d").rows == 2
