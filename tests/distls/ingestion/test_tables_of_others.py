@@ -107,3 +107,25 @@ def test_a_model_of_numbered_categories_predicts_frames_with_gaps(tmp_path):
     model = distls.load_model(tmp_path / "m")
     new = pd.DataFrame({"c": [1, 2, 3], "b": [0, 1, 2]})
     assert np.array_equal(model.predict(new), model.predict(new.astype({"c": float})))
+
+
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_values_of_several_types_are_those_of_their_csv_file(tmp_path, dtype):
+    values = pd.Series(["a", "b", 1, None, 2.5, True] * 3, dtype=object).astype(dtype)
+    frame = pd.DataFrame({"c": values, "y": [0, 1] * 9})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    expected = columns_of(tmp_path / "a.csv", tmp_path / "a", impute="category")
+    assert columns_of(frame, tmp_path / "b", impute="category")[:2] == expected[:2]
+    with pytest.raises(BadInputError, match='"c"'):
+        ingest(frame.assign(c=[{1}, "a"] * 9), tmp_path / "c", label_column="y")
+
+
+def test_numbers_with_leading_zeros_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "zip,n,y\n" + "".join(f"{k * 37:05},{k}.05,{k % 2}\n" for k in range(1, 30))
+    )
+    notices = columns_of(tmp_path / "a.csv", tmp_path / "a")[2]
+    assert [n for n in notices if "begin with zeros" in n and '"zip"' in n and '"n"' not in n]
+    _, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "b", kind="zip=category")
+    assert "zip=00037" in names
+    assert not any("begin with zeros" in notice for notice in notices)
