@@ -16,7 +16,7 @@ from distls.ingestion.formats.tables import (
     is_table,
     known_labels,
     like_columns,
-    table_facts,
+    text_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
@@ -30,7 +30,7 @@ from distls.ingestion.request.format_options import (
 )
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, record_facts, text_plan
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.csv import CSV_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions, text_ranges
@@ -106,7 +106,7 @@ class CsvFormat(Format[CsvOptions]):
         reading, notices = _reading(files, read, options, like)
         if options.n_features is not None and not text_ranges(reading.features):
             raise ParameterError("n_features is not for tables of text, whose columns are the features")
-        facts = partial(_facts, files)
+        facts = partial(text_facts, files)
         survey = None
         if like is None:
             task = survey_records if reading.by_records else survey_delimited
@@ -117,19 +117,10 @@ class CsvFormat(Format[CsvOptions]):
             CSV_READER,
             files,
             reading,
-            labelled=bool(reading.label),
-            weighted=bool(reading.weight),
             survey=survey,
             notices=notices,
         )
         return replace(plan, **facts(reading))
-
-
-def _facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
-    """Return the facts of a table; a mixed one is read by records, not by the kernel of numbers and categories."""
-    # the kernel knows neither line breaks within fields nor other kinds; it is several times as fast
-    own = record_facts(files, replace(read, source="csv")) if read.by_records else {}
-    return {**table_facts(read), **own}
 
 
 def _reading(

@@ -133,9 +133,7 @@ class DocumentFormat(Format[DocumentOptions]):
         self, files: Sequence[SourceFile], read: DocumentOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose columns and hashing, which must be the hashing of `like`."""
-        path, start = files[0].path, start_of(files[0])
-        if _looks_like_json_lines(start) and b"\n" not in start:
-            start = first_lines(files[0])  # a record of more than that
+        path, start = files[0].path, _first_record_of(files[0])
         if like is not None and not _is_hashed_text(like):
             kind = like.meta.source.get("format", "other")
             raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
@@ -273,6 +271,12 @@ def _table_columns(
 
 def _looks_like_json_lines(start: bytes) -> bool:
     return start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
+
+
+def _first_record_of(file: SourceFile) -> bytes:
+    """Return the first bytes of a file, of JSON lines at least the first record."""
+    start = start_of(file)
+    return first_lines(file) if _looks_like_json_lines(start) and b"\n" not in start else start
 
 
 def _is_hashed_text(like: Like) -> bool:

@@ -97,8 +97,6 @@ class ParquetFormat(Format[ParquetOptions]):
             items,
             tuple(item.n_bytes for item in items),
             reading,
-            labelled=bool(reading.label),
-            weighted=bool(reading.weight),
             estimate=sum(item.n_bytes for item in items) * 2.0,
             survey=survey,
             notices=tuple(

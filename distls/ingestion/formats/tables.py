@@ -12,7 +12,7 @@ from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, declare
 from distls.ingestion.request.format_options import TableColumns, label_names
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import check_columns, shared_options
+from distls.ingestion.request.source_plan import check_columns, record_facts, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
@@ -21,6 +21,7 @@ from distls.workers.ingestion.formats.table_columns import (
     feature_names,
     first_columns,
 )
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 # Names of columns and fields with documents, and with labels, in the order in which they are tried.
@@ -51,7 +52,16 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
             **({"dialect": msgspec.to_builtins(read.dialect)} if written else {}),
         },
         "feature_names": feature_names(read.features),
+        "labelled": bool(read.label),
+        "weighted": bool(read.weight),
     }
+
+
+def text_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
+    """Return the facts of a table as text; some are read by records, not by the kernel of numbers and categories."""
+    # the kernel knows neither line breaks within fields nor other kinds; it is several times as fast
+    own = record_facts(files, replace(read, source=read.source or "csv")) if read.by_records else {}
+    return {**table_facts(read), **own}
 
 
 # -- from the options ------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 
 import pandas as pd
 import pytest
@@ -14,11 +17,15 @@ from distls.ingestion.request.source_start import source_file
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.formats import plain_csv, table_records
+from distls.workers.ingestion.formats import document_tables, plain_csv, table_records
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 
-pytest.importorskip("pyarrow")
+pyarrow = pytest.importorskip("pyarrow")
+
+
+def zstd(data):
+    return pyarrow.compress(data, "zstd", asbytes=True)
 
 
 def gapped(suffix=""):
@@ -162,3 +169,14 @@ def test_predictions_say_all_columns_that_lack(tmp_path):
     distls.train(frame, tmp_path / "m", label_column="y", method="gls", passes=1, notify=lambda _: None)
     with pytest.raises(MismatchError, match='"a", "b"'):
         distls.load_model(tmp_path / "m").predict(frame[["c"]])
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstd])
+def test_packed_records_are_read_by_lines(tmp_path, monkeypatch, pack):
+    rows = [{"a": k, "w": "uv"[k % 2], "y": k % 2} for k in range(40)]
+    (tmp_path / "a").write_bytes(pack("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    ingest(tmp_path / "a", tmp_path / "d", label_column="y", kind="a=number")
+    assert open_dataset(tmp_path / "d").feature_names() == ["a", "w=u", "w=v"]
+    monkeypatch.setattr(document_tables, "MAX_LINE", 20)
+    with pytest.raises(BadInputError, match="a line of more than"):
+        ingest(tmp_path / "a", tmp_path / "e", label_column="y", kind="a=number")

@@ -7,7 +7,7 @@ import io
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, AnyStr, Generic, TypeVar
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
@@ -90,7 +90,7 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
         # a wrong byte is found in its record, which has a line
         text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
         rows = csv.reader(
-            _lines(text, item.file.path),
+            short_lines(text, item.file.path),
             delimiter=dialect.separator,
             skipinitialspace=dialect.separator != " ",
             # Strict: a quote in the middle of a field is refused instead of guessed at.
@@ -117,7 +117,8 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
         item.file.check()
 
 
-def _lines(text: IO[str], path: str) -> Iterator[str]:
+def short_lines(text: IO[AnyStr], path: str) -> Iterator[AnyStr]:
+    """Yield the lines of text or bytes; raise BadInputError for one that is too long."""
     while line := text.readline(MAX_LINE):
         # A binary file has no line ends, and would be read whole.
         if len(line) == MAX_LINE:

@@ -152,7 +152,7 @@ class TableOptions(ReadOptions):
     @property
     def by_records(self) -> bool:
         """Whether separated text is read by records, not by the kernel of numbers, categories and one label."""
-        return self.mixed or bool(self.more_labels)
+        return self.source == "json" or self.mixed or bool(self.more_labels)
 
     @property
     def gaps(self) -> bool:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.document_records import Refused
-from distls.workers.ingestion.formats.document_tables import csv_rows
+from distls.workers.ingestion.formats.document_tables import csv_rows, short_lines
 from distls.workers.ingestion.formats.parquet_files import (
     SAMPLED,
     ParquetHead,
@@ -132,7 +133,7 @@ def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str], do
 
 def _json_records(item: TextItem, *_: Any) -> Iterator[_Record]:
     with damage_described(item.file), item.file.open() as file:
-        for line, raw in enumerate(_lines(file)):
+        for line, raw in enumerate(_lines(file, item.file.path)):
             if raw.strip():
                 record = json_record(raw)
                 n_fields = 1 if isinstance(record, Refused) else len(record)
@@ -141,14 +142,9 @@ def _json_records(item: TextItem, *_: Any) -> Iterator[_Record]:
         item.file.check()
 
 
-def _lines(file: Any) -> Iterator[bytes]:
-    """Yield the lines of a file that is read as it comes, in pieces."""
-    rest = b""
-    while piece := file.read(2**20):
-        # what is behind the last line end goes on in the next piece
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from lines
-    yield rest
+def _lines(file: IO[bytes], path: str) -> Iterator[bytes]:
+    # a plain file is read as it comes
+    return short_lines(cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, file))), path)
 
 
 def json_record(raw: bytes) -> dict[str, Any] | Refused:
@@ -173,7 +169,7 @@ def first_records(files: Sequence[SourceFile]) -> list[dict[str, Any]]:
     later: dict[str, Any] = {}
     for file in files:
         with damage_described(file), file.open() as opened:
-            for raw in filter(bytes.strip, _lines(opened)):
+            for raw in filter(bytes.strip, _lines(opened, file.path)):
                 # most lines have no new field, which is seen before their values are parsed
                 if len(records) >= SAMPLED and fields.issuperset(_fields_of(raw)):
                     continue
