@@ -43,6 +43,8 @@ def _source(plan: SourcePlan, options: IngestOptions, imputed: bool) -> dict[str
         # nothing was missing, so that nobody knows what would stand for it
         plain = [{name: value for name, value in f.items() if name != "impute"} for f in recipe["features"]]
         recipe = {**recipe, "features": plain}
+    if plan.encoding:
+        recipe = {**recipe, "encoding": plan.encoding}
     described: dict[str, Any] = {"recipe": recipe} if recipe else {}
     files = [Path(file.path).name for file in plan.files]
     if options.float64:

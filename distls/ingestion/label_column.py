@@ -12,7 +12,7 @@ from distls.ingestion.formats.format_registry import ReadRequest, folder_format,
 from distls.ingestion.formats.frames import frame_columns
 from distls.ingestion.formats.tables import LABEL_NAMES
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_start import first_lines, source_file
+from distls.ingestion.request.source_start import encoded, first_lines, source_file
 from distls.workers.ingestion.formats.data_frames import is_frame
 from distls.workers.ingestion.formats.parquet_files import read_parquet_head
 
@@ -40,7 +40,9 @@ def found_label_column(sources: Sequence[Any], format: str, named: dict[str, Any
     if kind == "parquet":
         columns = tuple(read_parquet_head(file).kinds)
     else:
-        given = CsvOptions(separator=named.get("separator"), header=named.get("header"))
+        reading: dict[str, Any] = {name: named.get(name) for name in ("separator", "header", "encoding")}
+        given = CsvOptions(**reading)
+        file = encoded(file, given.encoding or "")
         columns = read_head(first_lines(file), file.path, Expected(given)).columns
     return _first_label(columns)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of, option_defaults
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format_options import FormatOptions
-from distls.ingestion.request.like import Like
+from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
-from distls.ingestion.request.source_start import source_file
+from distls.ingestion.request.source_start import encoded, source_file
 from distls.storage.dataset.dataset import STAGING, is_dataset
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import remove_tree
@@ -44,7 +44,12 @@ def plan_files(
                 f"{file.path}: {other.name}, but {files[0].path} is {format.name}; ingest one format at a time"
             )
     read = request.options_of(format, options.multilabel)
-    return format.plan(files, read, options, like), read
+    encoding = ""
+    if "encoding" in vars(read):
+        # asked for, or as that of the data that these are like; recorded for the next
+        encoding = vars(read)["encoding"] or description_of(like).get("encoding", "")
+        files = tuple(encoded(file, encoding) for file in files)
+    return replace(format.plan(files, read, options, like), encoding=encoding), read
 
 
 # -- resuming --------------------------------------------------------------------------------------------

@@ -302,7 +302,8 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
     if like is None or like.meta.target == "none":
         word = survey.first("first_word")
         # formats whose values stand for none at the word of an option
-        if word is not None and len(words) == 1 < len(seen) - 1 and hasattr(survey.plan.read, "dialect"):
+        alone = word is not None and len(words) == 1 < len(seen) - 1 and not word[0].lstrip("+-").isdecimal()
+        if word is not None and alone and hasattr(survey.plan.read, "dialect"):
             notices.append(
                 f'labels are numbers but for "{word[0]}" ({word[1]}), so that all are words; '
                 f'--na-values "{word[0]}" if it stands for no label'

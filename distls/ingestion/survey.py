@@ -19,6 +19,7 @@ from distls.workers.ingestion.formats.table_columns import (
     is_date,
     is_number,
     text_ranges,
+    whole_twins,
 )
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
@@ -46,13 +47,13 @@ def surveyed_options(
     Return the completed options, and notices for the user. Raises BadInputError if a column has too many categories,
     or a row too many features.
     """
-    found = _Survey(survey.read, survey.declared, survey.typed, where)
+    found = _Survey(survey.read, survey.declared, survey.typed, where, survey.empty)
     found.collect(run)
     features = tuple(f for f in map(found.feature, survey.read.features) if f is not None)
     if not features:
         raise BadInputError(f'no column is left for features: "{found.ids[0]}" has another value in each row')
     read = replace(survey.read, features=ordered(_with_width(features, n_features)))
-    label_words = bool(read.label) and found.place[read.label] in found.words
+    label_words = len(read.labels) == 1 and found.place[read.label] in found.words
     ids = read.id_column or next(iter(found.ids), "")
     return replace(read, label_words=label_words, id_column=ids), found.notices(features)
 
@@ -80,6 +81,7 @@ class _Survey:
     declared: Sequence[str]
     typed: bool
     where: Where
+    empty: frozenset[str]  # typed columns whose type is not known
     # first value that is not a number, as (item, line, text)
     words: dict[int, tuple[int, int, str]] = field(default_factory=dict)
     values: dict[int, set[str] | None] = field(default_factory=dict)  # distinct values; None: too many
@@ -96,8 +98,10 @@ class _Survey:
         """Survey all columns, and again those that turn out to be categories."""
         features = [(self.place[f.name], f) for f in self.read.features]
         limits = {c: self._limit(f.name) for c, f in features if f.categories is not None}
-        numbers = [c for c, f in features if f.categories is None]
-        label = [self.place[self.read.label]] if self.read.label else []
+        numbers = [
+            c for c, f in features if f.categories is None and (not self.typed or f.name in self.empty)
+        ]
+        label = [self.place[self.read.label]] if len(self.read.labels) == 1 and not self.typed else []
         self._add(run("survey", limits, (*numbers, *label)), limits)
         # words after many numbers: the values before them were not collected
         late = {c: MOST_GUESSED for c in numbers if c in self.words}
@@ -174,6 +178,12 @@ class _Survey:
             return None
         # missing values were collected as empty texts
         impute, own = guess.impute, {*values}
+        # 1 and 1.0 are one category
+        own -= {
+            twin
+            for twin in own
+            if twin.endswith(".0") and twin.removesuffix(".0") in own & {*whole_twins((twin,))}
+        }
         if not impute or impute.startswith("constant:"):
             own -= {""} if self.read.gaps else set()
             own |= {impute.removeprefix("constant:")} if impute else set()

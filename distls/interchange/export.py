@@ -55,7 +55,7 @@ def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Ex
     fitted = _fitted(model)
     target = place_of(out)
     if target.exists():
-        raise MismatchError(f"{target} exists already; remove it or choose another name")
+        raise MismatchError(f"{target} exists already; choose another name")
     if isinstance(target, Path) and not target.parent.is_dir():
         raise StorageError(f"{target}: there is no folder {target.parent}; make it first")
     check_expressible(fitted, EXPORT_FORMATS[to])

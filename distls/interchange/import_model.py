@@ -50,7 +50,7 @@ def import_model(file: str | Path, out: str | Place, *, source: str = "liblinear
         raise ParameterError(f"--from must be one of {', '.join(SOURCES)}, not {source!r}")
     target = place_of(out)
     if target.exists():
-        raise MismatchError(f"{target} exists already; remove it or choose another name")
+        raise MismatchError(f"{target} exists already; choose another name")
     with os_errors_described(f"cannot read {file}", "check its name"):
         if Path(file).stat().st_size > _LARGEST:
             raise BadInputError(f"{file}: more than {_LARGEST} bytes")

@@ -193,9 +193,9 @@ def _check_new(out: Place, overwrite: bool, data: Scorable) -> None:
     if not out.exists():
         return
     if not overwrite:
-        raise MismatchError(
-            f"{out} exists already; remove it, choose another name, or give --overwrite (overwrite=True)"
-        )
+        # of a file of anybody's nothing is proposed but to leave it alone
+        replaced = ", or give --overwrite (overwrite=True)" if are_predictions(out) else ""
+        raise MismatchError(f"{out} exists already; choose another name{replaced}")
     there = [source for source in sources_of(data) if isinstance(source, Path) and source.exists()]
     if isinstance(out, Path) and any(map(out.samefile, there)):  # through links too
         raise MismatchError(f"{out}: the data that are predicted, which are only read; choose another name")

@@ -261,9 +261,9 @@ class RowEncoder:
         if is_table(self.like):
             table = like_columns(names, True, "X", TableColumns(), options, self.like, remedy="leave it out")
             return replace(table, weight="", id_column="")
-        for name in self.columns:
-            if name not in names:
-                raise MismatchError(f'X: no column "{name}", which is a feature of {self.name}')
+        if lacking := [name for name in self.columns if name not in names]:
+            what = "which is a feature" if len(lacking) == 1 else "which are features"
+            raise MismatchError(f"X: no column {listed(lacking)}, {what} of {self.name}")
         return TableOptions(columns=tuple(names), features=self.features, float64=self.pack.float64)
 
 

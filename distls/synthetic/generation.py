@@ -104,7 +104,7 @@ def generate(
     # both are checked before either is written
     for path, _, _ in targets:
         if path.exists():
-            raise MismatchError(f"{path} exists already; remove it or choose another name")
+            raise MismatchError(f"{path} exists already; choose another name")
     remedy = f"{root} is incomplete: make room, remove it and generate again"
     with os_errors_described(f"cannot write {root}", remedy):
         train, test = (

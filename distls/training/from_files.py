@@ -235,7 +235,7 @@ def _one_answer(run: Place, data: Place, executor: Executor | None) -> list[str]
 
 def _with_label(files: Sequence[Any], options: Mapping[str, Any], notify: Notify | None) -> dict[str, Any]:
     """Return the options of the ingest, with the column of labels if it is found by its name."""
-    known = {"separator", "header", "text_column", "label_column"}
+    known = {"separator", "header", "encoding", "text_column", "label_column"}
     named = {name: value for name, value in options.items() if name in known and value is not None}
     found = None
     # what cannot be read is explained by the ingest

@@ -35,6 +35,7 @@ _FEW = 20  # rows that are too few to tell that all values differ
 _MANY = 100  # rows in which whole numbers that all differ may be ids
 _SET_MARKS = ("|", ";", ",")
 _ID_NAME = re.compile(r"(?i:(.*[_\-. ])?(id|ids|uuid|guid|key|index|row|rownum))|.*[a-z](Id|ID|Key)")
+_CODE = re.compile(r"0[0-9]+")
 _STRATEGIES = ("median", "mean", "most_frequent", "category", "refuse")
 _WHAT = {
     "text": "documents",
@@ -144,6 +145,7 @@ class FeatureMaker:
     declared: Mapping[str, tuple[str, str]]
     found: dict[str, list[str]] = field(default_factory=dict)  # kind -> columns that nobody declared
     doubtful: list[str] = field(default_factory=list)  # columns that may be ids
+    codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -154,6 +156,8 @@ class FeatureMaker:
                 self.found.setdefault(kind, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
+            elif not is_category and any(map(_CODE.fullmatch, map(str, self.samples.present(name)))):
+                self.codes.append(name)
         if kind == "id":
             return None
         return self._of_kind(name, kind or ("category" if is_category else "number"), style)
@@ -191,6 +195,11 @@ class FeatureMaker:
             [f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"] if parts else []
         )
         notices += [id_notice(name) for name in self.found.get("id", ())]
+        if self.codes:
+            shown = ", ".join(map(_quoted, self.codes[:5])) + (", ..." if len(self.codes) > 5 else "")
+            notices.append(
+                f'numbers in {shown} begin with zeros, as codes do: "--kind NAME=category" keeps them as they are'
+            )
         if self.doubtful:
             shown = ", ".join(map(_quoted, self.doubtful[:5])) + (", ..." if len(self.doubtful) > 5 else "")
             notices.append(

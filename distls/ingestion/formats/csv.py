@@ -14,14 +14,23 @@ from distls.ingestion.formats.tables import (
     declared_columns,
     has_positions,
     is_table,
+    known_labels,
     like_columns,
-    table_facts,
+    text_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import DECIMAL, HEADER, SEPARATOR, TableColumns, option
+from distls.ingestion.request.format_options import (
+    DECIMAL,
+    HEADER,
+    SEPARATOR,
+    TableColumns,
+    TextFile,
+    label_names,
+    option,
+)
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, record_facts, text_plan
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.csv import CSV_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions, text_ranges
@@ -32,13 +41,14 @@ _NAMES = (".csv", ".tsv")
 
 
 @dataclass(frozen=True)
-class CsvOptions(TableColumns):
+class CsvOptions(TableColumns, TextFile):
     """Options of separated text.
 
     Attributes
     ----------
     label_column, weight_column : str or int, optional
-        By name, by position from 0, from -1 backwards, or ``"last"``; the label has no default.
+        By name, by position from 0, from -1 backwards, or ``"last"``; the label has no default. Several columns,
+        ``["a", "b"]`` or ``"a,b"``, are the targets of a regression.
     id_column : str or int, optional
         The id of a row, which is no feature: kept for predictions, not learned from.
     ignore_columns, categorical : str or sequence
@@ -52,6 +62,8 @@ class CsvOptions(TableColumns):
         Between the fields: a character, ``tab`` or ``space``. Default: detected.
     header : bool, optional
         Whether the first line names the columns. Default: detected.
+    encoding : str, optional
+        Of the text, by Python's name, such as ``cp1252``. Default: UTF-8, or what its byte order mark says.
     decimal : {".", ","}, optional
         Decimal mark; with a comma, points may stand between thousands. Default: detected.
     kind : mapping or sequence of str, optional
@@ -94,30 +106,21 @@ class CsvFormat(Format[CsvOptions]):
         reading, notices = _reading(files, read, options, like)
         if options.n_features is not None and not text_ranges(reading.features):
             raise ParameterError("n_features is not for tables of text, whose columns are the features")
-        facts = partial(_facts, files)
+        facts = partial(text_facts, files)
         survey = None
         if like is None:
-            task = survey_records if reading.mixed else survey_delimited
-            own = replace(reading, source="csv" if reading.mixed else "")
+            task = survey_records if reading.by_records else survey_delimited
+            own = replace(reading, source="csv" if reading.by_records else "")
             survey = ColumnSurvey(own, declared_columns(reading, read), typed=False, task=task, facts=facts)
         plan = text_plan(
             self.name,
             CSV_READER,
             files,
             reading,
-            labelled=bool(reading.label),
-            weighted=bool(reading.weight),
             survey=survey,
             notices=notices,
         )
         return replace(plan, **facts(reading))
-
-
-def _facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
-    """Return the facts of a table; a mixed one is read by records, not by the kernel of numbers and categories."""
-    # the kernel knows neither line breaks within fields nor other kinds; it is several times as fast
-    own = record_facts(files, replace(read, source="csv")) if read.mixed else {}
-    return {**table_facts(read), **own}
 
 
 def _reading(
@@ -146,22 +149,28 @@ def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Ex
     known = description_of(like)
     if like is None or not is_table(like):
         return expected
-    columns, label = known["columns"], known["label"]
+    columns, labels = known["columns"], known_labels(known)
     headless = has_positions(like) and like.meta.source.get("format") == "csv"
-    if headless and label and not options.unlabelled and read.label_column is None:
-        expected = replace(expected, label=columns.index(label))
-    n_needed = len(known["features"]) + bool(label and not options.unlabelled)
+    if headless and labels and not options.unlabelled and read.label_column is None:
+        expected = replace(expected, label=columns.index(labels[0]))
+    n_needed = len(known["features"]) + len(labels) * (not options.unlabelled)
     return replace(
         expected,
         features=frozenset(() if headless else (feature["name"] for feature in known["features"])),
         headless=headless,
-        widths=frozenset({len(columns), len(columns) - bool(options.unlabelled and label), n_needed}),
+        widths=frozenset({len(columns), len(columns) - len(labels) * options.unlabelled, n_needed}),
     )
 
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:
     """Leave out the numbers of rows that pandas writes first, unless they have a role; and say so."""
-    named = {read.label_column, read.weight_column, read.id_column, *read.categorical, *read.ignore_columns}
+    named = {
+        *label_names(read.label_column),
+        read.weight_column,
+        read.id_column,
+        *read.categorical,
+        *read.ignore_columns,
+    }
     if not head.index or named & {head.index, 0} or head.index in known:
         return read, ()
     notice = "the first column has no name and numbers the rows, as an index of pandas: it is left out"

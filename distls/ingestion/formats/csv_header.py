@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from msgspec import structs
 
 from distls.ingestion.formats.column_kinds import Samples
-from distls.ingestion.formats.tables import LABEL_NAMES, named_columns, position_of
+from distls.ingestion.formats.tables import LABEL_NAMES, listed, named_columns, position_of
+from distls.ingestion.request.format_options import label_names
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
@@ -24,11 +26,12 @@ from distls.workers.ingestion.formats.table_columns import (
     is_number,
 )
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.messages import CONVERT
+from distls.workers.ingestion.records.messages import ENCODED
 
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
+_FEW_SAMPLES = 20  # of each of many files
 _QUOTED = re.compile('"[^"]*"')
 _FEW_ROWS = 10  # too few to tell that labels recur
 _COMMAS = Dialect(decimal=",")
@@ -52,8 +55,9 @@ class Expected:
     @classmethod
     def of(cls, read: Any, others: Iterable[Any], unlabelled: bool, like: Like | None) -> Expected:
         """Return what the options say, which are `read` and columns they name besides, and the dialect of `like`."""
-        label = None if read.label_column is None else position_of(read.label_column)
-        named = named_columns((read.label_column, read.weight_column, read.id_column, *others))
+        labels = label_names(read.label_column)
+        label = position_of(labels[0]) if labels else None
+        named = named_columns((*labels, read.weight_column, read.id_column, *others))
         widths = frozenset({1} if unlabelled else ())
         missing = missing_values(read.na_values, like, typed=False)
         return cls(read, label, named, dialect=known_dialect(like), widths=widths, missing=missing)
@@ -71,13 +75,13 @@ class Head:
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
-    unnamed: bool = False  # the first field of the header is empty
+    unnamed: bool = False  # the first field of the header is empty, and those below it number the rows
 
     @property
     def index(self) -> str:
         """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
         # of two columns it may be the only feature
-        return self.columns[0] if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
+        return self.columns[0] if self.unnamed and len(self.columns) > 2 else ""
 
     @property
     def samples(self) -> Samples:
@@ -146,16 +150,20 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
     if named:  # Excel's first line, which is no row
         start, expected = start.split(b"\n", 1)[1], replace(expected, separator=named)
     lines = _lines(start)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (lines and "\0" in lines[0]):
-        raise BadInputError(f"{path}: not UTF-8 text; convert it first")
+    if lines and "\0" in lines[0]:
+        raise BadInputError(f"{path}: not UTF-8 text; {ENCODED}")
     if not lines:
         raise BadInputError(f"{path}: no rows")
+    if lines[0].count('"') % 2:
+        raise BadInputError(
+            f"{path}: a quote in its first line is never closed; names of columns cannot have line breaks"
+        )
     separator, rows = _separated(lines, path, expected)
     decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
     dialect = Dialect(separator, False, decimal, expected.missing)
     headed, certain = _is_headed(rows, dialect, expected)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
-    rest, unnamed = rows[1:] if headed else rows, headed and not rows[0][0]
+    rest, unnamed = rows[1:] if headed else rows, headed and not rows[0][0] and _numbers_rows(rows[1:])
     return Head(structs.replace(dialect, header=headed), certain, columns, rest, unnamed)
 
 
@@ -163,6 +171,9 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
     """Return the head that all files have, as `read_head` does, and notices of what may be otherwise."""
     path = files[0].path
     head = read_head(first_lines(files[0]), path, expected)
+    # values of all files, so that their order does not matter
+    share = max(_SAMPLED_LINES // len(files), _FEW_SAMPLES)
+    rows = head.rows[:share]
     if head.dialect.header:
         # what names columns in one file does so in all
         expected = replace(expected, features=frozenset(head.columns))
@@ -172,8 +183,10 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
             raise BadInputError(
                 f"{file.path}: its first line is not like that of {path}; one of them may be a header"
             )
+        rows += other.rows[:share]
         if other.dialect.decimal == ",":  # the others may have whole numbers only
             head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
+    head = replace(head, rows=rows)
     notices = []
     if not head.certain:
         taken, opposite = ("names of columns", "no") if head.dialect.header else ("a row", "yes")
@@ -193,7 +206,8 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
     possible = [separator for separator in rows if len(rows[separator][0]) > 1 or given is not None]
     if not possible and len(rows) < len(marks):
         raise too_many_columns(max(_count_fields(lines[0], mark) for mark in marks), f"{path}: ")
-    if not possible and 1 in expected.widths:
+    # of several columns only one may be there: which are not is said where columns are matched
+    if not possible and (1 in expected.widths or lines[0].strip().strip('"') in expected.features):
         unused = (separator for separator in rows if not any(separator in line for line in lines))
         separator = next(unused, _SEPARATORS[0])
         return separator, rows[separator]
@@ -323,11 +337,9 @@ def _names(fields: list[str], path: str) -> tuple[str, ...]:
     """Return the column names; a column without a name gets its position, or if that is a name one as of pandas."""
     taken = {*fields}
     names = tuple(f or (str(c) if str(c) not in taken else f"Unnamed: {c}") for c, f in enumerate(fields))
-    known: set[str] = set()  # a linear search would take a minute for 100,000 columns
     for c, name in enumerate(names):
         if any("\ud800" <= character <= "\udfff" for character in name):
-            raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; {CONVERT}")
-        if name in known:
-            raise BadInputError(f'{path}: two columns are named "{name}"; rename one of them')
-        known.add(name)
+            raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; {ENCODED}")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise BadInputError(f"{path}: two columns are named {listed(twice)}; rename one of them")
     return names

@@ -36,7 +36,7 @@ class DocumentTable:
     reading: Mapping[str, Any] = field(default_factory=dict)  # options of the reader
     notices: tuple[str, ...] = ()
 
-    def find(self, option: str, wanted: str | int | None, known: str, names: Sequence[str]) -> str:
+    def find(self, option: str, wanted: Any, known: str, names: Sequence[str]) -> str:
         """Return the column of `option`: as given, as known from other data, or the first of `names`."""
         if wanted is not None:
             return ColumnFinder(self.columns, self.path)(option, wanted)

@@ -28,12 +28,13 @@ from distls.ingestion.request.format_options import (
     HashedWords,
     LabelColumn,
     OptionInfo,
+    TextFile,
     option,
 )
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options, text_plan
-from distls.ingestion.request.source_start import start_of
+from distls.ingestion.request.source_start import first_lines, start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
@@ -67,7 +68,7 @@ _REFUSES = {
 
 
 @dataclass(frozen=True)
-class DocumentOptions(LabelColumn, HashedWords):
+class DocumentOptions(LabelColumn, HashedWords, TextFile):
     """Options of raw text, which is hashed as scikit-learn's HashingVectorizer does it, without a norm.
 
     Attributes
@@ -91,7 +92,7 @@ class DocumentOptions(LabelColumn, HashedWords):
         Ones instead of counts. Default: false.
     keep_words : bool, optional
         Keep the most frequent word of each column as its name, for reports and coefficients. Default: false.
-    separator, header, decimal, na_values : optional
+    separator, header, decimal, na_values, encoding : optional
         Of documents in CSV, as `CsvOptions` has them; `na_values` also of labels in plain lines.
     """
 
@@ -132,7 +133,7 @@ class DocumentFormat(Format[DocumentOptions]):
         self, files: Sequence[SourceFile], read: DocumentOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose columns and hashing, which must be the hashing of `like`."""
-        path, start = files[0].path, start_of(files[0])
+        path, start = files[0].path, _first_record_of(files[0])
         if like is not None and not _is_hashed_text(like):
             kind = like.meta.source.get("format", "other")
             raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
@@ -216,7 +217,13 @@ def _table(
 ) -> DocumentTable | None:
     """Return the tables that the files are, None for lines of text."""
     parquet, lines = start.startswith(b"PAR1"), _looks_like_json_lines(start)
-    asked = {"text_column", "separator", "header", "decimal"} & read.given().keys()
+    asked = {
+        "text_column",
+        "separator",
+        "header",
+        "decimal",
+        *(("encoding",) * parquet),
+    } & read.given().keys()
     if (parquet or lines) and asked - {"text_column"}:
         what = "Parquet" if parquet else "JSON lines"
         raise ParameterError(f"{min(asked - {'text_column'})} is for CSV; {files[0].path} is {what}")
@@ -264,6 +271,12 @@ def _table_columns(
 
 def _looks_like_json_lines(start: bytes) -> bool:
     return start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
+
+
+def _first_record_of(file: SourceFile) -> bytes:
+    """Return the first bytes of a file, of JSON lines at least the first record."""
+    start = start_of(file)
+    return first_lines(file) if _looks_like_json_lines(start) and b"\n" not in start else start
 
 
 def _is_hashed_text(like: Like) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from functools import partial
 
 from distls.ingestion.formats.column_kinds import Samples, asks_for_choice
 from distls.ingestion.formats.parquet import ParquetOptions, table_reading
@@ -15,17 +15,15 @@ from distls.ingestion.formats.tables import (
     TEXT_NAMES,
     declared_columns,
     is_table,
-    table_facts,
+    text_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, record_facts, text_plan
-from distls.workers.ingestion.formats.parquet import PARQUET_READER
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
+from distls.workers.ingestion.formats.csv import CSV_READER
 from distls.workers.ingestion.formats.table_records import first_records, json_head, json_record
-from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
-from distls.workers.ingestion.records.reader import Reader
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_records
 
 _TABLE_OPTIONS = {"kind", "impute", "categorical", "ignore_columns", "na"}
@@ -56,28 +54,21 @@ class JsonLinesFormat(Format[ParquetOptions]):
         self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose the columns by the first records; an item is a file."""
-        head = json_head(files[0].path, first_records(files[0]))
+        head = json_head(files[0].path, first_records(files))
         if like is None and not options.unlabelled and not any(k.endswith("=label") for k in read.kind):
             label = next((name for name in LABEL_NAMES if name in head.kinds), None)
             read = replace(read, label_column=label if read.label_column is None else read.label_column)
         reading, notices = table_reading(files, [head], read, options, like)
         # unlike fields of separated text, values have types
         reading = replace(reading, source="json")
-        survey = None
-        if like is None and any(f.categories == () or f.indices for f in reading.features):
+        facts, survey = partial(text_facts, files), None
+        unknown = any(f.categories == () or f.indices or f.name in head.empty for f in reading.features)
+        if like is None and unknown:
             declared = declared_columns(reading, read)
-            survey = ColumnSurvey(reading, declared, typed=True, task=survey_records, facts=table_facts)
-        plan = text_plan(
-            self.name,
-            cast(Reader[TextItem, TableOptions], PARQUET_READER),
-            files,
-            reading,
-            labelled=bool(reading.label),
-            weighted=bool(reading.weight),
-            survey=survey,
-            notices=notices,
-        )
-        return replace(plan, **table_facts(reading), **record_facts(files, reading))
+            task = survey_records
+            survey = ColumnSurvey(reading, declared, typed=True, task=task, facts=facts, empty=head.empty)
+        plan = text_plan(self.name, CSV_READER, files, reading, survey=survey, notices=notices)
+        return replace(plan, **facts(reading))
 
 
 def _has_more_than_documents(content: bytes, unlabelled: bool) -> bool:

@@ -14,16 +14,22 @@ from distls.ingestion.formats.tables import (
     choose_columns,
     declared_columns,
     like_columns,
+    listed,
     table_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
+from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, label_names, option
 from distls.ingestion.request.like import Like, description_of, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
-from distls.workers.ingestion.formats.parquet_files import ParquetHead, ParquetItem, read_parquet_head
+from distls.workers.ingestion.formats.parquet_files import (
+    SAMPLED,
+    ParquetHead,
+    ParquetItem,
+    read_parquet_head,
+)
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions, text_ranges
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_records
@@ -31,6 +37,8 @@ from distls.workers.ingestion.survey_task import survey_records
 _PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
 _PANDAS_INDEX = "__index_level_"
+_SHOWN = 10  # columns in a message
+_FEW_SAMPLES = 20  # values of each of many files
 
 
 def _name_pair(given: str | Sequence[str | int]) -> tuple[str, str]:
@@ -89,8 +97,6 @@ class ParquetFormat(Format[ParquetOptions]):
             items,
             tuple(item.n_bytes for item in items),
             reading,
-            labelled=bool(reading.label),
-            weighted=bool(reading.weight),
             estimate=sum(item.n_bytes for item in items) * 2.0,
             survey=survey,
             notices=tuple(
@@ -113,14 +119,23 @@ def table_reading(
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Return the options of the reader, and notices."""
     path, kinds = files[0].path, heads[0].kinds
-    named = {read.label_column, read.weight_column, read.id_column, *read.ignore_columns, *read.categorical}
+    named = {
+        *label_names(read.label_column),
+        read.weight_column,
+        read.id_column,
+        *read.ignore_columns,
+        *read.categorical,
+    }
     index = heads[0].index - named - {*description_of(like).get("columns", ())}
     names = [name for name in kinds if name not in index and not _is_unnamed(name)]
     if like is None:
         words = [name for name in names if kinds[name] == "text"]
         documents = next((name for name in TEXT_NAMES if name in words), "")
         dialect = Dialect(missing=missing_values(read.na_values, None, typed=True))
-        samples = Samples(heads[0].sample, dialect)
+        # of all files, so that their order does not matter
+        share = max(SAMPLED // len(heads), _FEW_SAMPLES)
+        sample = {n: [v for h in heads for v in h.sample.get(n, ())[:share]] for n in heads[0].sample}
+        samples = Samples(sample, dialect)
         reading, notices = choose_columns(names, words, path, read, options, samples, documents)
         reading = replace(reading, features=ordered(_features(reading, heads[0], path, read, options)))
     else:
@@ -166,6 +181,7 @@ def _renamed(table: TableOptions, names: Sequence[str]) -> TableOptions:
         for feature in table.features
     )
     label, weight, ids = (own.get(name, "") for name in (table.label, table.weight, table.id_column))
+    table = replace(table, more_labels=tuple(own[name] for name in table.more_labels))
     return replace(table, columns=tuple(names), label=label, weight=weight, features=features, id_column=ids)
 
 
@@ -214,17 +230,20 @@ def _list_length(name: str, head: ParquetHead, path: str) -> int:
 
 def check_like_kinds(table: TableOptions, kinds: Mapping[str, str], path: str, like: Like) -> None:
     """Refuse columns of another kind than those of `like`."""
+    wrong = []
     for feature in table.features:
-        listed = bool(feature.indices or (feature.width and not feature.kind))
-        expected = "list" if listed else "number" if feature.categories is None else "text"
+        has_lists = bool(feature.indices or (feature.width and not feature.kind))
+        expected = "list" if has_lists else "number" if feature.categories is None else "text"
         found = kinds[feature.name]
         # values of the other kinds are read as text, numbers serve as categories: they are compared as text
         if feature.kind:
             expected, found = "text", found if found == "list" and feature.kind != "set" else "text"
         if found != expected and (found, expected) != ("number", "text"):
-            raise MismatchError(
-                f'{path}: column "{feature.name}" is of kind {found}, but that of {like.path} of kind {expected}'
+            wrong.append(
+                f'column "{feature.name}" is of kind {found}, but that of {like.path} of kind {expected}'
             )
+    if wrong:
+        raise MismatchError(f"{path}: {'; '.join(wrong[:_SHOWN])}")
 
 
 def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> None:
@@ -232,10 +251,16 @@ def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> No
     allowed: dict[str, tuple[str, ...]]
     allowed = {f.name: ("number", "text", "list") for f in table.features if not f.kind}
     allowed |= {f.name: (kinds[f.name],) for f in table.features if f.kind}  # whatever is read as text
-    allowed |= {table.label: ("number", "text"), table.weight: ("number",)}
+    allowed |= dict.fromkeys(table.labels, ("number", "text") if len(table.labels) == 1 else ("number",))
+    allowed[table.weight] = ("number",)
     allowed[table.id_column] = ("number", "text")
-    for name, fitting in allowed.items():
-        if name and kinds[name] not in fitting:
-            remedy = f'; --ignore-columns "{name}" leaves it out' if len(fitting) == 3 else ""
-            needed = " or ".join(fitting).replace("list", "list of numbers")
-            raise BadInputError(f'{path}: column "{name}" is of type {kinds[name]}, not {needed}{remedy}')
+    wrong = [name for name, fitting in allowed.items() if name and kinds[name] not in fitting]
+    if wrong:
+        parts = [
+            f'column "{name}" is of type {kinds[name]}, not '
+            + " or ".join(allowed[name]).replace("list", "list of numbers")
+            for name in wrong[:_SHOWN]
+        ]
+        left_out = [name for name in wrong if len(allowed[name]) == 3]
+        remedy = f"; --ignore-columns {listed(left_out).replace(', ', ',')} leaves it out" if left_out else ""
+        raise BadInputError(f"{path}: {'; '.join(parts)}{remedy}")

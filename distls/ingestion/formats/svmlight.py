@@ -2,40 +2,74 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import ID_COLUMN, FormatOptions, OptionInfo, option, yes_or_no
+from distls.ingestion.request.format_options import (
+    ID_COLUMN,
+    WEIGHT_COLUMN,
+    OptionInfo,
+    TextFile,
+    absolute_path,
+    option,
+    yes_or_no,
+)
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
-from distls.ingestion.request.source_start import start_of
+from distls.ingestion.request.source_plan import (
+    SourcePlan,
+    file_identity,
+    shared_options,
+    text_ids,
+    text_plan,
+)
+from distls.ingestion.request.source_start import source_file, start_of
+from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER, xmc_header
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, line_starts
 from distls.workers.ingestion.records.record_batch import ReadOptions
 
 _NAMES = (".svm", ".svmlight", ".libsvm")
 _LABEL = rb"[+-]?[0-9.]+([eE][+-]?[0-9]+)?(,[+-]?[0-9.]+)*"
-_LINE = re.compile(rb"\s*(" + _LABEL + rb")?(\s+qid:[0-9]+)?(\s*[0-9]+:[^\s:]+)*\s*")
+_LINE = re.compile(rb"\s*(" + _LABEL + rb"(:[0-9.eE+-]+)?)?(\s+qid:[0-9]+)?(\s*[0-9]+:[^\s:]+)*\s*")
 _REFUSES = {"labels": "labels is for array sources; svmlight text has its own"}
 
 
 @dataclass(frozen=True)
-class SvmlightOptions(FormatOptions):
+class SvmlightOptions(TextFile):
     """Options of svmlight text.
 
     Attributes
     ----------
     id_column : {"comment"}, optional
         Keep what comes after ``#`` as ids of the rows.
+    weight_column : {"label"}, optional
+        Labels may have sample weights, as in ``1:0.5``; those without one count 1.
+    weights : path, optional
+        File of sample weights: a number for each line of the sources, in their order.
+    encoding : str, optional
+        As `CsvOptions` has it.
     zero_based : {"auto", "yes", "no"} or bool
         Base of the indices; auto: zero when index 0 occurs anywhere in the input.
     """
 
     id_column: str | int | None = option(None, ID_COLUMN)
+    weight_column: str | int | None = option(None, WEIGHT_COLUMN)
+    weights: str | Path | None = option(  # noqa: RUF009 - a call that returns a field
+        None,
+        OptionInfo(
+            "File of sample weights of svmlight text, a number for each line.", "PATH", parse=absolute_path
+        ),
+    )
     zero_based: str | bool = option(
         "auto",
         OptionInfo(
@@ -74,10 +108,67 @@ class SvmlightFormat(Format[SvmlightOptions]):
     ) -> SourcePlan:
         """Cut files into ranges of lines."""
         ids = text_ids(read.id_column, "comment", files[0].path, like)
-        reading = ReadOptions(one_based=read.zero_based == "no", id_column=ids, **shared_options(options))
-        facts: dict[str, Any] = {"description": {"id_column": ids}} if ids else {}
+        weighted = _weighted(read, options, like, files[0].path)
+        one_based = read.zero_based == "no"
+        reading = ReadOptions(
+            one_based=one_based, id_column=ids, weighted=weighted, **shared_options(options)
+        )
+        recipe = {"id_column": ids, "weight_column": "label" if weighted else ""}
+        facts: dict[str, Any] = {"description": {name: place for name, place in recipe.items() if place}}
         if headed := [file.path for file in files if xmc_header(start_of(file, 4096))]:
             facts["notices"] = (
                 f"{headed[0]}: line 1 has the numbers of rows, features and labels, and is no row",
             )
-        return text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based), **facts)
+        facts["weighted"] = weighted or read.weights is not None
+        plan = text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based), **facts)
+        return plan if read.weights is None else _with_weights(plan, source_file(read.weights))
+
+
+def _weighted(read: SvmlightOptions, options: IngestOptions, like: Like | None, path: str) -> bool:
+    """Return whether labels may have weights, as asked for or as those of `like` have."""
+    if read.weight_column not in (None, "label"):
+        raise ParameterError(
+            f"weight_column: rows of {path} have weights behind their labels, --weight-column label, or in a file, "
+            "--weights FILE"
+        )
+    if read.weight_column and (options.multilabel or options.unlabelled or read.weights):
+        other = next(
+            o for o in ("weights", "multilabel", "unlabelled") if vars(read).get(o, vars(options).get(o))
+        )
+        raise ParameterError(f"weight_column and {other} exclude each other")
+    known = description_of(like).get("weight_column") == "label" and not read.weights
+    return bool(read.weight_column) or (known and not options.unlabelled)
+
+
+def _read_weights(file: SourceFile) -> NDArray[np.float32]:
+    parts = [np.empty(0, np.float32)]
+    try:
+        with file.open() as opened:
+            # in pieces: numbers as objects take several times their text
+            lines = io.BufferedReader(cast(io.RawIOBase, opened))
+            while some := lines.readlines(2**24):
+                parts.append(np.array(b" ".join(some).split(), dtype=np.float64).astype(np.float32))
+    except ValueError as error:
+        raise BadInputError(f"{file.path}: weights are numbers, one a line ({error})") from None
+    weights = np.concatenate(parts)
+    if not np.all(np.isfinite(weights) & (weights >= 0)):
+        raise BadInputError(f"{file.path}: sample weights must be finite and not negative")
+    return weights
+
+
+def _with_weights(plan: SourcePlan, file: SourceFile) -> SourcePlan:
+    """Return the plan with the weights of a file, cut up as its items are."""
+    weights = _read_weights(file)
+    items = cast(tuple[TextItem, ...], plan.items)
+    first, starts = 0, []
+    for source in plan.files:
+        own = [item for item in items if item.file == source]
+        counts = line_starts(source, [item.start for item in own] + [sys.maxsize])
+        starts += [first + n for n in counts[:-1]]
+        first += counts[-1]
+    if first != len(weights):
+        raise BadInputError(f"{file.path}: {len(weights)} weights, but the sources have {first} lines")
+    stops = [*starts[1:], first]
+    cuts = zip(items, starts, stops, strict=True)
+    items = tuple(replace(item, weights=weights[start:stop]) for item, start, stop in cuts)
+    return replace(plan, items=items, identity=[*plan.identity, file_identity(file)])

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, declared_kinds, imputed, ordered
-from distls.ingestion.request.format_options import TableColumns
+from distls.ingestion.request.format_options import TableColumns, label_names
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import check_columns, shared_options
+from distls.ingestion.request.source_plan import check_columns, record_facts, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
@@ -21,6 +21,7 @@ from distls.workers.ingestion.formats.table_columns import (
     feature_names,
     first_columns,
 )
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 # Names of columns and fields with documents, and with labels, in the order in which they are tried.
@@ -42,6 +43,7 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
         "description": {
             "columns": list(read.columns),
             "label": read.label,
+            **({"labels": list(read.labels)} if read.more_labels else {}),
             "weight": read.weight,
             "na": read.na,
             "features": msgspec.to_builtins(read.features),
@@ -50,7 +52,16 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
             **({"dialect": msgspec.to_builtins(read.dialect)} if written else {}),
         },
         "feature_names": feature_names(read.features),
+        "labelled": bool(read.label),
+        "weighted": bool(read.weight),
     }
+
+
+def text_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
+    """Return the facts of a table as text; some are read by records, not by the kernel of numbers and categories."""
+    # the kernel knows neither line breaks within fields nor other kinds; it is several times as fast
+    own = record_facts(files, replace(read, source=read.source or "csv")) if read.by_records else {}
+    return {**table_facts(read), **own}
 
 
 # -- from the options ------------------------------------------------------------------------------------
@@ -74,14 +85,14 @@ def choose_columns(
     find = ColumnFinder(names, path, documents)
     kinds = declared_kinds(read.kind, find)
     read = _with_roles(read, kinds)
-    label = label_of(read.label_column, options.unlabelled, find)
+    labels = labels_of(read.label_column, options.unlabelled, find)
     weight = "" if read.weight_column is None else find("weight_column", read.weight_column)
     ignored = [find("ignore_columns", name) for name in read.ignore_columns]
     declared = [find("categorical", name) for name in read.categorical]
     ids = "" if read.id_column is None else find("id_column", read.id_column)
-    purposes = {"label_column": [label], "weight_column": [weight], "id_column": [ids]}
+    purposes = {"label_column": labels, "weight_column": [weight], "id_column": [ids]}
     _check_purposes({**purposes, "ignore_columns": ignored})
-    no_features = {label, weight, ids, *ignored}
+    no_features = {*labels, weight, ids, *ignored}
     others = [name for name in names if name not in no_features]
     for name in declared:
         if name in no_features:
@@ -95,7 +106,7 @@ def choose_columns(
         raise ParameterError(f"{path}: no column is left for features")
     ids = ids or next((name for name, each in zip(others, found, strict=True) if each is None), "")
     table = _table_options(
-        names, label, weight, ordered(features), str(read.na or ""), options, samples.dialect
+        names, labels, weight, ordered(features), str(read.na or ""), options, samples.dialect
     )
     return replace(table, id_column=ids), maker.notices()
 
@@ -107,15 +118,16 @@ def _with_roles(read: TableColumns, kinds: Mapping[str, tuple[str, str]]) -> Tab
         by_kind.setdefault(kind, []).append(name)
     for kind in ("label", "weight", "id"):
         option, own = f"{kind}_column", by_kind.get(kind, [])
-        if own and (len(own) > 1 or vars(read)[option] not in (None, own[0])):
+        if own and ((len(own) > 1 and kind != "label") or vars(read)[option] not in (None, own[0])):
             raise ParameterError(f"kind: only one column can be the {kind}, as {option} says too")
-        read = replace(read, **({option: own[0]} if own else {}))
+        given: dict[str, Any] = {option: own[0] if len(own) == 1 else tuple(own)} if own else {}
+        read = replace(read, **given)
     return replace(read, ignore_columns=(*read.ignore_columns, *by_kind.get("ignore", ())))
 
 
 def _table_options(
     names: Sequence[str],
-    label: str,
+    labels: Sequence[str],
     weight: str,
     features: tuple[Feature, ...],
     na: str,
@@ -123,7 +135,8 @@ def _table_options(
     dialect: Dialect,
 ) -> TableOptions:
     own: dict[str, Any] = {"features": features, "na": na, "dialect": dialect, **shared_options(options)}
-    return TableOptions(columns=tuple(names), label=label, weight=weight, **own)
+    own["label"], own["more_labels"] = next(iter(labels), ""), tuple(labels[1:])
+    return TableOptions(columns=tuple(names), weight=weight, **own)
 
 
 def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ...]:
@@ -174,7 +187,7 @@ def position_of(wanted: str | int) -> int | None:
     """Return the position by which an option may name a column, None for a name."""
     try:
         return -1 if wanted == "last" else int(wanted)
-    except ValueError:
+    except (TypeError, ValueError):
         return None
 
 
@@ -184,7 +197,7 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _SHOWN else f"{shown}, ... ({len(names)} columns)"
 
 
-def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinder) -> str:
+def label_of(label_column: Any, unlabelled: bool, find: ColumnFinder) -> str:
     """Return the label column, empty for unlabelled rows; raise BadInputError if none is named."""
     if unlabelled:
         if label_column is not None:
@@ -201,6 +214,19 @@ def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinde
             )
         )
     return find("label_column", label_column)
+
+
+def labels_of(given: Any, unlabelled: bool, find: ColumnFinder) -> list[str]:
+    """Return the columns of labels, several for several targets; raises as `label_of`."""
+    names = label_names(given)
+    # a name may have a comma
+    if len(names) < 2 or (isinstance(given, str) and given in find.names):
+        found = label_of(names[0] if names else None, unlabelled, find)
+        return [found] if found else []
+    several = [label_of(name, unlabelled, find) for name in names if name != given]
+    if len({*several}) < len(several):
+        raise ParameterError(f"label_column: {given} names a column twice")
+    return several
 
 
 def _as_text(find: ColumnFinder) -> str:
@@ -254,13 +280,7 @@ def like_columns(
     find = ColumnFinder(names, path)
     features = msgspec.convert(known["features"], tuple[Feature, ...])
     # the label and the weight of `like` may be missing from data to be scored
-    asked = read.label_column is None and not options.unlabelled and known["label"]
-    if asked and known["label"] not in names:
-        raise MismatchError(
-            f'{path}: no column "{known["label"]}", the labels of {like.path}; --label-column names another one, '
-            f"and predict takes rows without labels; there are {listed(names)}"
-        )
-    label = known["label"] if asked else label_of(read.label_column, options.unlabelled, find)
+    labels = _labels_like(find, read, options, like)
     weight = known["weight"] if known["weight"] in names else ""
     if read.weight_column is not None:
         weight = find("weight_column", read.weight_column)
@@ -269,19 +289,39 @@ def like_columns(
         ids = find("id_column", read.id_column)
     ignored = {find("ignore_columns", name) for name in read.ignore_columns}
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
-    for name in needed - {*names} or needed & ignored:
+    if lacking := [name for name in sorted(needed) if name not in names or name in ignored]:
+        what = "which is a feature" if len(lacking) == 1 else "which are features"
         raise MismatchError(
-            f'{path}: no column "{name}", which is a feature of {like.path}; there are {listed(names)}'
+            f"{path}: no column {listed(lacking)}, {what} of {like.path}; there are {listed(names)}"
         )
     # columns of `like` that are no features, such as its label, may be there too
-    taken = {*needed, *ignored, label, weight, ids, *known["columns"]}
+    taken = {*needed, *ignored, *labels, weight, ids, *known["columns"]}
     extra = [name for name in names if name not in taken]
     if extra and options.unknown_features == "error":
-        raise MismatchError(f'{path}: column "{extra[0]}" is none of {like.path}; {remedy}')
+        what = f"column {listed(extra)} is" if len(extra) == 1 else f"columns {listed(extra)} are"
+        raise MismatchError(f"{path}: {what} none of {like.path}; {remedy}")
     dialect = dialect or Dialect(missing=missing_values(read.na_values, like, typed=True))
     na = str(read.na or known["na"])
-    table = _table_options(names, label, weight, features, na, options, dialect)
+    table = _table_options(names, labels, weight, features, na, options, dialect)
     return replace(table, id_column=ids)
+
+
+def _labels_like(find: ColumnFinder, read: TableColumns, options: IngestOptions, like: Like) -> list[str]:
+    """Return the columns of labels: those of `like`, unless others are asked for."""
+    labels = known_labels(description_of(like))
+    if read.label_column is not None or options.unlabelled or not labels:
+        return labels_of(read.label_column, options.unlabelled, find)
+    if lacking := [name for name in labels if name not in find.names]:
+        raise MismatchError(
+            f"{find.path}: no column {listed(lacking)}, the labels of {like.path}; --label-column names another one, "
+            f"and predict takes rows without labels; there are {listed(find.names)}"
+        )
+    return labels
+
+
+def known_labels(known: Mapping[str, Any]) -> list[str]:
+    """Return the columns of labels of a recorded description."""
+    return list(known.get("labels") or filter(None, [known["label"]]))
 
 
 def known_id(known: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -295,14 +335,14 @@ def _known_names(
 ) -> Sequence[str]:
     """Return the column names, those of `like` if either side is unnamed."""
     description = description_of(like)
-    known, label = description["columns"], description["label"]
+    known, labels = description["columns"], known_labels(description)
     named = {feature["name"] for feature in description["features"]} <= set(names)
     if headed and (named or not has_positions(like)):
         return names
     if len(names) == len(known):
         return list(known)
-    if unlabelled and label and len(names) == len(known) - 1:
-        return [name for name in known if name != label]
+    if unlabelled and labels and len(names) == len(known) - len(labels):
+        return [name for name in known if name not in labels]
     raise MismatchError(
         f"{path}: {len(names)} columns, but {like.path} was made from {len(known)}; there are {listed(names)}"
     )

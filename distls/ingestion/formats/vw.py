@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import ID_COLUMN, FormatOptions, OptionInfo, option
+from distls.ingestion.request.format_options import ID_COLUMN, OptionInfo, TextFile, option
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
@@ -25,13 +25,15 @@ _REFUSES = {
 
 
 @dataclass(frozen=True)
-class VwOptions(FormatOptions):
+class VwOptions(TextFile):
     """Options of Vowpal Wabbit text.
 
     Attributes
     ----------
     id_column : {"tag"}, optional
         Keep the tags as ids of the rows.
+    encoding : str, optional
+        As `CsvOptions` has it.
     hash_bits : int, optional
         The names of features are hashed into ``2**hash_bits`` columns as vw does it. Default: when in the first 64 KiB
         all names are whole numbers, of one namespace, they are the columns, and a later name that is none is refused;

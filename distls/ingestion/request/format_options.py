@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -88,13 +89,38 @@ def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]
     return (given,) if isinstance(given, int) else tuple(given)
 
 
-def pair_list(given: str | Mapping[str, str] | Sequence[str]) -> tuple[str, ...]:
-    """Turn a line of CSV such as ``"a=text,b=date"``, several of them, or a mapping into texts ``NAME=VALUE``."""
+def label_names(given: str | int | Sequence[str | int] | None) -> tuple[str | int, ...]:
+    """Return the names that columns of labels may have: of a text the whole, and what is between its commas."""
+    if given is None or isinstance(given, int):
+        return () if given is None else (given,)
+    several = column_list(given)
+    return (given, *several) if isinstance(given, str) and len(several) > 1 else several
+
+
+class Pairs(tuple[str, ...]):
+    """Texts ``NAME=VALUE``, whose names may have commas."""
+
+
+def pair_list(given: str | Mapping[str, str] | Sequence[str]) -> Pairs:
+    """Turn a line of CSV such as ``"a=text,b=date"``, several of them, or a mapping into pairs."""
     if isinstance(given, Mapping):
-        return tuple(f"{name}={value}" for name, value in given.items())
-    return tuple(
-        str(part) for line in ([given] if isinstance(given, str) else given) for part in column_list(line)
-    )
+        return Pairs(f"{name}={value}" for name, value in given.items())
+    if isinstance(given, Pairs):
+        return given
+    lines = [given] if isinstance(given, str) else given
+    return Pairs(str(part) for line in lines for part in column_list(line))
+
+
+def encoding_name(given: str) -> str:
+    """Return Python's name of an encoding of text."""
+    try:
+        found = codecs.lookup(given)
+        "a".encode(given)  # raises for those that are of bytes
+    except (LookupError, ValueError):
+        raise ParameterError(
+            f"encoding must be one that Python knows, such as utf-8, cp1252, latin-1 or utf-16, not {given!r}"
+        ) from None
+    return found.name
 
 
 def ngram_range(given: str | int | Sequence[int]) -> tuple[int, int]:
@@ -143,18 +169,32 @@ DECIMAL = OptionInfo('csv: decimal mark, "." or ","; default: detected.', choice
 NA_VALUES = OptionInfo("Further texts that stand for no value, such as -999.", "A,B,...", parse=marker_list)
 
 
+@dataclass(frozen=True)
+class TextFile(FormatOptions):
+    """Options of all formats of text."""
+
+    encoding: str | None = option(
+        None,
+        OptionInfo("Of text files, such as cp1252; default: utf-8, or as a mark says.", parse=encoding_name),
+    )
+
+
 # in vw text the id is the tag, in svmlight text the comment after #
 ID_COLUMN = OptionInfo("The id of a row, for predictions; vw: tag, svmlight: comment.", "COLUMN")
+
+
+# in svmlight text, the weight stands behind the label
+WEIGHT_COLUMN = OptionInfo("The sample weight; svmlight: label, in LABEL:WEIGHT.", "COLUMN")
 
 
 @dataclass(frozen=True)
 class LabelColumn(FormatOptions):
     """Options of sources with named columns or fields."""
 
-    label_column: str | int | None = option(
-        None, OptionInfo("Name, position or last; JSON: default label, ...", "COLUMN")
+    label_column: str | int | Sequence[str | int] | None = option(
+        None, OptionInfo("Name, position or last, A,B: several targets; JSON: default label, ...", "COLUMN")
     )
-    weight_column: str | int | None = option(None, OptionInfo("The sample weight.", "COLUMN"))
+    weight_column: str | int | None = option(None, WEIGHT_COLUMN)
 
 
 def _hashed(text: str, **facts: Any) -> OptionInfo:

@@ -13,9 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.ingestion.request.format_options import encoding_name
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS
 from distls.storage.dataset.metadata import DatasetMeta, Positive, Width
+from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel, load_model
@@ -218,6 +220,7 @@ class _Table(msgspec.Struct):
     weight: str
     na: str
     features: list[Feature]
+    labels: list[str] = []  # of several targets
     id_column: str = ""
     dialect: Dialect | None = None
 
@@ -251,6 +254,7 @@ class _Text(msgspec.Struct):
 
 class _Svmlight(msgspec.Struct):
     id_column: str = ""
+    weight_column: str = ""
 
 
 class _AnnData(msgspec.Struct):
@@ -267,6 +271,11 @@ _RECIPES: dict[str, type[msgspec.Struct]] = {
 def check_source(source: Mapping[str, Any]) -> None:
     """Raise ValueError for a description of source files that does not suffice to read others."""
     own = convert_json(source, _Source, "its source")
+    if own.recipe.get("encoding"):
+        try:
+            encoding_name(convert_json(own.recipe["encoding"], str, "its encoding"))
+        except ParameterError as error:
+            raise ValueError(str(error)) from None
     # a recipe with features is read as that of a table, whatever its format says
     kind = _Table if "features" in own.recipe else _RECIPES.get(own.format)
     if kind is not None:

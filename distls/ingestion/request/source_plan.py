@@ -61,6 +61,7 @@ class ColumnSurvey:
     task: Callable[[Any, SurveySpec], dict[str, Any]]  # surveys an item, on a worker
     # fields of `SourcePlan` that follow from the completed `read`
     facts: Callable[[TableOptions], Mapping[str, Any]]
+    empty: frozenset[str] = frozenset()  # columns whose type no value has shown
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class SourcePlan:
     estimate: float = 0.0  # of decoded bytes
     # JSON values by which a later ``like`` reads more of the same kind
     description: dict[str, Any] = field(default_factory=dict)
+    encoding: str = ""  # of text, where it is asked for or known; recorded with the description
     survey: ColumnSurvey | None = None
     feature_names: tuple[str, ...] = ()  # of all features, or empty
     notices: tuple[str, ...] = ()  # for the user
@@ -171,7 +173,7 @@ def record_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, A
 
 
 def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:
-    if file.compression != "none":
+    if not file.is_plain:
         yield 0, file.size
         return
     for start in range(0, file.size, RANGE_BYTES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from distls.storage.dataset.dataset import is_dataset
@@ -11,6 +12,8 @@ from distls.storage.errors import BadInputError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, damage_described, line_too_long
 
+# Byte order marks, the longer first.
+_MARKS = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _MAGIC = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
@@ -31,8 +34,8 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
         found = path.stat()
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise BadInputError(f"{path}: not a regular file; save its content in one")
-        with path.open("rb") as file:
-            start = file.read(2**16)
+        with path.open("rb") as opened:
+            start = opened.read(2**16)
     except FileNotFoundError:
         raise BadInputError(f"{path}: {absent(path)}") from None
     except IsADirectoryError:
@@ -49,7 +52,10 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
     # lines of old Macs, unless it is no text at all
     if compression == "none" and b"\r" in start and b"\n" not in start and b"\0" not in start:
         compression = "mac"
-    return SourceFile(str(path), found.st_size, found.st_mtime_ns, compression)
+    file = SourceFile(str(path), found.st_size, found.st_mtime_ns, compression)
+    begin = start if compression in ("none", "mac") else start_of(file, 4)
+    marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), "")
+    return replace(file, encoding=marked)
 
 
 def absent(path: Path) -> str:
@@ -58,6 +64,14 @@ def absent(path: Path) -> str:
     return "no such file" + (
         "; patterns are expanded by shells, and by glob.glob of Python" if pattern else ""
     )
+
+
+def encoded(file: SourceFile, encoding: str) -> SourceFile:
+    """Return a file of text in an encoding, unless its own first bytes say which it has."""
+    known = bool(file.encoding) or encoding in ("", "utf-8", "utf-8-sig")
+    if known or start_of(file, 4).startswith((b"\xef\xbb\xbf", b"PAR1")):
+        return file
+    return replace(file, encoding=encoding)
 
 
 def start_of(file: SourceFile, n_bytes: int = 2**16) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from distls.storage.dataset.row_origins import take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
-from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
+from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
@@ -77,11 +77,14 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
     chunks = _finished_chunks(spec, number)
     # The last finished chunk tells where to go on.
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
-    run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
-    for batch in spec.reader.batches(item, run):
-        numbers = _numbers_in_item(batch, chunks, progress) if spec.origins else None
-        progress.skipped_since.clear()
-        chunks.append(_write_batch(spec, number, len(chunks), batch, progress, pool, numbers))
+    # the other rows are read too, so that what is wrong with them is said at once
+    reading = replace(spec.read, skip_errors=True)
+    run = ReadRun(reading, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
+    with refusals_together(item, progress, spec.read.skip_errors):
+        for batch in spec.reader.batches(item, run):
+            numbers = _numbers_in_item(batch, chunks, progress) if spec.origins else None
+            progress.skipped_since.clear()
+            chunks.append(_write_batch(spec, number, len(chunks), batch, progress, pool, numbers))
     for facts in chunks:
         facts.pop("progress")
     progress.skipped_since.clear()

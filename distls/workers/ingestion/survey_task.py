@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from distls.workers.ingestion.formats.table_survey import survey_columns
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
-from distls.workers.ingestion.records.messages import CONVERT, quoted
-from distls.workers.ingestion.records.reader import SourceItem
+from distls.workers.ingestion.records.messages import ENCODED, quoted
+from distls.workers.ingestion.records.reader import SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.runtime.buffers import borrowed_buffers
 
@@ -55,16 +55,18 @@ def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
 
 def survey_records(item: ParquetItem | TextItem, spec: SurveySpec) -> dict[str, Any]:
     """Survey the columns of a Parquet row group, or of records of text; see `survey_item`."""
-    return survey_columns(item, spec.read, spec.limits, () if spec.read.source != "csv" else spec.checked)
+    return survey_columns(item, spec.read, spec.limits, spec.checked)
 
 
 def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
     """Survey the columns of separated text; see `survey_item`."""
     reader = _ColumnReader(spec, line_locator(item))
-    with borrowed_buffers() as pool:
+    together = refusals_together(item, reader.progress, spec.read.skip_errors)
+    with together, borrowed_buffers() as pool:
         for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
             reader.begin(block)
             reader.run(block)
+            reader.progress.lines = int(reader.state[State.LINE])
     return reader.result()
 
 
@@ -79,7 +81,7 @@ class _ColumnReader(RowReader):
             kinds[spec.read.columns.index(spec.read.label)] = Kind.CHECK_LABEL
         columns = np.zeros((len(kinds), 3), dtype=np.int64)
         columns[:, 0] = kinds
-        super().__init__(spec.read, columns, Mode.SURVEY, Progress(), locate)
+        super().__init__(replace(spec.read, skip_errors=True), columns, Mode.SURVEY, Progress(), locate)
         self.kinds = kinds.tolist()
         self.asked = tuple(spec.limits)
         self.limits = dict(spec.limits)
@@ -134,7 +136,7 @@ class _ColumnReader(RowReader):
             where = self.locate(int(self.table.words.lines[entry]))
             name, shown = quoted(self.options.columns[column].encode()), quoted(self.table.raw(entry))
             raise BadInputError(
-                f"{where}: column {name}: {shown}: a category must be UTF-8 text; {CONVERT}"
+                f"{where}: column {name}: {shown}: a category must be UTF-8 text; {ENCODED}"
             ) from None
 
     def _values(self, column: int, entries: Iterable[int]) -> list[str]:

@@ -136,7 +136,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
      "--threads-per-worker, or use --executor dask"),
     (1, ("columns", "{0}/wide", *SERIAL, "--memory-limit", "100MiB"), "{0}/wide: a worker needs 210 MiB for a "
      "partition of 9 KiB but may use 92.0 MiB of its 100 MiB; allow at least --memory-limit 229MiB"),
-    (1, ("generate", "dense", "{0}/full", *SERIAL), "{0}/full exists already; remove it or choose another name"),
+    (1, ("generate", "dense", "{0}/full", *SERIAL), "{0}/full exists already; choose another name"),
     (1, ("ingest", "{0}/none.svm", "{0}/new", *SERIAL), "{0}/none.svm: no such file"),
     (2, ("ingest", "{0}/file", "{0}/new", "--transform", "sqrt", *SERIAL), "unknown transform 'sqrt'; there are log1p, "
      "idf, l2norm, scale, standardize, auto"),

@@ -197,7 +197,7 @@ def test_refused_columns_and_values(tmp_path):
     assert refusal(label_column="integer") == f'{path}, row 33: column "integer": the row has no label'
     assert refusal(label_column="number") == f"{path}, row 100: a value is not finite in float32"
     assert refusal(label_column="number", weight_column="word") == (
-        f"{path}, row 0: the sample weight is negative or not finite"
+        f"{path}, row 0: the sample weight is negative or not finite; 31 of 31 rows read are refused for this"
     )
     report = ingest(path, tmp_path / "d", label_column="kind", on_error="skip")
     assert (report.rows, report.skipped) == (118, 2)

@@ -179,4 +179,5 @@ def test_refused_lengths_that_only_the_chunks_show(tmp_path):
         ingest(lazy, tmp_path / "d", y=labels, zero_based="yes")
     with pytest.raises(BadInputError) as caught:
         ingest(unknown[:, :1] * np.inf, tmp_path / "d", y=labels[lazy[:, 0] != 0])
-    assert str(caught.value) == "X, chunk 0, row 0: a value is not finite in float32"
+    first = "X, chunk 0, row 0: a value is not finite in float32"
+    assert str(caught.value) == f"{first}; 28 of 28 rows read are refused for this"

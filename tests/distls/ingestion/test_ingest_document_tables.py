@@ -126,7 +126,7 @@ TABLE_REFUSALS = [
     ("label,text,w\na,x,-1\nb,y,1\n", {"weight_column": "w"},
      '{a}:2: field "w" must be a number that is finite and not negative'),
     ("label,text\na,\udcff\nb,y\n", {},
-     '{a}:2: column "text": "\\xff" is not UTF-8; convert the file first, as with `iconv -f latin1 -t utf8`'),
+     '{a}:2: column "text": "\\xff" is not UTF-8; --encoding names its encoding, such as cp1252 or latin-1'),
     ("what,text\na,x\nb,y\n", {},
      '{a}: no column named label, class, category, intent, target, y; it has "what", "text": '
      "name one with --label-column or ingest --unlabelled"),

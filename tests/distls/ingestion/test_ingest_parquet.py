@@ -14,6 +14,7 @@ from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats import parquet_files, table_records
+from distls.workers.ingestion.records.messages import MISSING_VALUE
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -204,7 +205,7 @@ def test_test_data_of_a_table_without_names(tmp_path):
 # -- what is refused -------------------------------------------------------------------------------------
 
 ROWS = {"n": [1.0, 2.0], "y": [0, 1]}
-MISSING = "the value is missing; --na VALUE says what to read in its place"
+MISSING = "" + MISSING_VALUE
 
 
 @pytest.mark.parametrize(

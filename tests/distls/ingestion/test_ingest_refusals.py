@@ -49,7 +49,10 @@ def test_bad_lines_of_a_compressed_file_have_their_number_too(tmp_path):
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.svm.gz", tmp_path / "d")
     first = f'{tmp_path}/a.svm.gz:212: "5:x": a value must be a decimal number'
-    assert str(caught.value) == first
+    assert str(caught.value) == (
+        f"{first}; 2 of 300 lines read are refused: a value must be a decimal number (1, from "
+        f"{tmp_path}/a.svm.gz:212), a label must be a decimal number (1, from {tmp_path}/a.svm.gz:251)"
+    )
     report = ingest(tmp_path / "a.svm.gz", tmp_path / "d", on_error="skip")
     second = f'{tmp_path}/a.svm.gz:251: "y": a label must be a decimal number'
     assert (report.rows, report.skipped, report.skipped_lines) == (298, 2, (first, second))

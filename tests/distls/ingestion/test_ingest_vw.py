@@ -171,7 +171,7 @@ def test_a_late_name_is_refused_and_not_taken_for_something_else(tmp_path, monke
         ("1 1:1\n", {"hash_bits": 4}, ParameterError, "hash_bits is for sources of format vw, these are svmlight"),
         (NUMBERED, {"n_features": 4}, BadInputError, "{a}:3: index 5 does not fit into n_features=4"),
         ("|f 1\n|f 2\n", {}, BadInputError, '{a}:1: "|f": the row has no label (what touches the | is a tag); files '
-         "without labels are for ingest --unlabelled, and predict"),
+         "without labels are for ingest --unlabelled, and predict; 2 of 2 lines read are refused for this"),
         ("1 |f 1\n2 |f 2:-3\n", {"transform": "log1p"}, BadInputError, "{a}:2: log1p of -3; values must be above -1"),
     ],
 )  # fmt: skip

@@ -109,7 +109,7 @@ def saved(folder, name):
         ("t.xlsx", "an Excel workbook; save it as CSV"),
         ("o.npz", r"y is of dtype object; save y.astype\(str\)"),
         ("p.npy.gz", "read plain; unpack it"),
-        ("w.svm", "label:weight is not read"),
+        ("w.svm", "--weight-column label reads LABEL:WEIGHT"),
         ("u.data", "--format csv --separator space"),
     ],
 )

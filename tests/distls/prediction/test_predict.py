@@ -189,7 +189,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-TAKEN = "{0}/there.csv exists already; remove it, choose another name, or give --overwrite (overwrite=True)"
+TAKEN = "{0}/there.csv exists already; choose another name"
 OTHERS = "{0}/mine.zarr: not predictions of distls, which alone are overwritten; choose another name"
 ENDINGS = "predictions are written as .csv or .zarr; choose one of these endings"
 

@@ -257,7 +257,7 @@ BAD = [
     (pd.DataFrame({"age": [1], "job": ["a"]}), r'X: no column "size", which is a feature of RUN'),
     (pd.DataFrame({"age": ["x"], "job": ["a"], "size": [1]}), r'X: column "age" is of kind text, .* of kind number'),
     (pd.DataFrame({"age": [1], "job": ["a"], "size": [1], "b": [2]}), r'X: column "b" is none of RUN; leave it out'),
-    ({"age": [1, "x"], "job": ["a", "b"], "size": [1, 2]}, r'X: column "age": .*'),
+    ({"age": [1, "x"], "job": ["a", "b"], "size": [1, 2]}, r'X: column "age" .*'),
     ({"age": [1.0], "job": ["baker"], "size": [np.inf]}, r'X, row 0: column "size": inf: a value must be finite'),
 ]  # fmt: skip
 

@@ -114,7 +114,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "d-test").mkdir()
     with pytest.raises(MismatchError) as caught:
         generate("dense", tmp_path / "d", rows=10)
-    assert str(caught.value) == f"{tmp_path}/d-test exists already; remove it or choose another name"
+    assert str(caught.value) == f"{tmp_path}/d-test exists already; choose another name"
     assert not (tmp_path / "d").exists()
 
 

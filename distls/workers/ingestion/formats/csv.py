@@ -16,6 +16,7 @@ from distls.workers.ingestion.formats.table_columns import (
     TableOptions,
     first_columns,
     missing_category,
+    whole_twins,
 )
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import (
@@ -35,7 +36,7 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.line_ids import LineIds, fields_of
-from distls.workers.ingestion.records.messages import CONVERT, number_rule, quoted
+from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
@@ -170,7 +171,7 @@ class RowReader:
             # A label that is no UTF-8 text has no name in the model.
             values, words = value_labels(map(self.table.text, entries))
         except UnicodeDecodeError:
-            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {CONVERT}")
+            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {ENCODED}")
             return
         self.table.words.values[entries] = values
         self.label_words |= words
@@ -224,7 +225,7 @@ class RowReader:
         if column == self.options.weight:
             return "a sample weight must be a number that is finite and not negative"
         if missing:
-            return "the value is missing; --na VALUE says what to read in its place"
+            return MISSING_VALUE
         token = self.dialect.plain(token.decode("latin-1")).encode("latin-1")
         if _is_plain(token):
             return f"the value does not fit into {'float64' if self.options.float64 else 'float32'}"
@@ -291,8 +292,9 @@ class DelimitedParser(RowReader):
         place = {name: c for c, name in enumerate(self.options.columns)}
         for feature, start in zip(self.options.features, starts, strict=False):
             if feature.categories is not None:
-                numbers = range(start, start + len(feature.categories))
-                self.table.add(place[feature.name], feature.categories, numbers)
+                twins = whole_twins(feature.categories)
+                numbers = [start + k for k in (*range(len(feature.categories)), *twins.values())]
+                self.table.add(place[feature.name], (*feature.categories, *twins), numbers)
                 # a missing value is read as what stands for it: its category if there is one
                 stand_in = missing_category(feature, self.options.na)
                 if stand_in in feature.categories:

@@ -102,8 +102,19 @@ def _arrow_column(column: Any, arrow: Any, where: str) -> Any:
             # pandas' NaN becomes a missing value.
             found = arrow.array(found, from_pandas=True)
     except (arrow.ArrowException, TypeError, ValueError) as error:
-        raise BadInputError(f"{where}: {' '.join(str(error).split())}") from None
+        texts = _mixed_texts(column)
+        if texts is None:
+            raise BadInputError(f"{where}: {' '.join(str(error).split())}") from None
+        found = arrow.array(texts, arrow.string())
     return found
+
+
+def _mixed_texts(column: Any) -> list[str | None] | None:
+    """Return texts and numbers of one column as a CSV file of them has them, None for a column of others."""
+    values = [None if type(v).__name__ == "NAType" else v for v in column]
+    if not all(v is None or isinstance(v, (str, int, float, np.number, np.bool_)) for v in values):
+        return None
+    return [None if v is None or v != v else str(v) for v in values]
 
 
 # -- frames as sources -----------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import io
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, AnyStr, Generic, TypeVar
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.document_records import (
     Document,
     DocumentPacker,
@@ -20,7 +21,7 @@ from distls.workers.ingestion.formats.document_records import (
 from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
-from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.messages import ENCODED, quoted
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
 from distls.workers.ingestion.records.record_batch import RecordBatch
 
@@ -89,7 +90,7 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
         # a wrong byte is found in its record, which has a line
         text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
         rows = csv.reader(
-            _lines(text, item.file.path),
+            short_lines(text, item.file.path),
             delimiter=dialect.separator,
             skipinitialspace=dialect.separator != " ",
             # Strict: a quote in the middle of a field is refused instead of guessed at.
@@ -106,6 +107,8 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
             except csv.Error as error:
                 yield line, Refused(_csv_rule(error))
                 continue
+            if line == 0 and separator_line(f"{dialect.separator.join(row)}\n".encode(errors="replace")):
+                continue
             # the first line that is not blank
             if row and not expects_header:
                 yield line, row if len(row) == wanted else _of_another_width(row, dialect, wanted)
@@ -114,7 +117,8 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
         item.file.check()
 
 
-def _lines(text: IO[str], path: str) -> Iterator[str]:
+def short_lines(text: IO[AnyStr], path: str) -> Iterator[AnyStr]:
+    """Yield the lines of text or bytes; raise BadInputError for one that is too long."""
     while line := text.readline(MAX_LINE):
         # A binary file has no line ends, and would be read whole.
         if len(line) == MAX_LINE:
@@ -145,7 +149,7 @@ def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Re
         # Surrogates stand for the bytes that were not UTF-8.
         if any("\ud800" <= character <= "\udfff" for character in text):
             shown = quoted(text.encode("utf-8", "surrogateescape"))
-            return Refused(f'column "{name}": {shown} is not UTF-8; {CONVERT}')
+            return Refused(f'column "{name}": {shown} is not UTF-8; {ENCODED}')
         fields[name] = text if name == options.text_column else text.strip()
     if options.label_column:
         label = fields[options.label_column]

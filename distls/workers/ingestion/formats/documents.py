@@ -23,7 +23,7 @@ from distls.workers.ingestion.formats.document_records import (
     document_of,
 )
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.messages import ENCODED, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
@@ -143,7 +143,7 @@ def _decoded(raw: bytes) -> str:
         # A byte order mark may begin any file of a concatenation.
         return raw.removeprefix(_BYTE_ORDER_MARK).removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"byte {error.start + 1} of the line is not UTF-8; {CONVERT}") from None
+        raise Refused(f"byte {error.start + 1} of the line is not UTF-8; {ENCODED}") from None
 
 
 def _read_json(raw: bytes, options: DocumentReadOptions) -> Document | None:

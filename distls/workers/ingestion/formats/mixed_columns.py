@@ -88,7 +88,8 @@ def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) ->
         elif text is not None:
             fault(
                 row,
-                f"{quoted(text.encode())}: expected a date, as 2024-01-31 or 31.1.2024, maybe with a time",
+                f"{quoted(text.encode())}: expected a date, as 2024-01-31 or 31.1.2024, maybe with a time; --kind of "
+                "ingest and train says where the day is, as in NAME=date:dmy or NAME=date:mdy",
             )
     return values
 

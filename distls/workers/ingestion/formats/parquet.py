@@ -33,11 +33,12 @@ from distls.workers.ingestion.formats.table_columns import (
     first_columns,
     missing_category,
     spelled_truths,
+    whole_twins,
 )
 from distls.workers.ingestion.formats.table_records import table_batches
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.parsing.text_blocks import TextItem
-from distls.workers.ingestion.records.messages import quoted
+from distls.workers.ingestion.records.messages import MISSING_VALUE, quoted
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import Csr, RowBlock
@@ -54,7 +55,7 @@ def parquet_blocks(
     """Yield the item's rows from the `progress.offset`-th on, in blocks of about `block_bytes`."""
     lists = [feature.indices for feature in options.features if feature.indices]
     wanted = [feature.name for feature in options.features] + lists
-    others = (options.label if options.labelled else "", options.weight, options.id_column)
+    others = (*(options.labels if options.labelled else ()), options.weight, options.id_column)
     wanted += [name for name in others if name and name not in wanted]
     width = sum(feature.size for feature in options.features if feature.is_dense or feature.categories)
     n_bytes = item.n_bytes if isinstance(item, ParquetItem) else item.file.size
@@ -251,14 +252,16 @@ class _Block:
             column = self.arrow.compute.fill_null(column, stand_in)
         else:
             for row in np.flatnonzero(missing).tolist():
-                self._fault(row, feature.name, _MISSING)
-        known = self.arrow.array(feature.categories, self.arrow.string())
+                self._fault(row, feature.name, MISSING_VALUE)
+        twins = whole_twins(feature.categories)
+        known = self.arrow.array([*feature.categories, *twins], self.arrow.string())
         # A value that no category has gives no feature.
         found = self.arrow.compute.index_in(column, value_set=known)
         codes = self.arrow.compute.fill_null(found, -1).to_numpy(zero_copy_only=False)
         self._note_unseen(feature.name, column, (codes < 0) & ~(missing & (stand_in is None)), first_row)
         seen = codes >= 0
-        return np.concatenate([[0], np.cumsum(seen)]), codes[seen].astype(np.int64), np.ones(int(seen.sum()))
+        places = np.array([*range(len(feature.categories)), *twins.values()], dtype=np.int64)
+        return np.concatenate([[0], np.cumsum(seen)]), places[codes[seen]], np.ones(int(seen.sum()))
 
     def _note_unseen(self, name: str, column: Any, unseen: NDArray[np.bool_], first_row: int) -> None:
         rows = np.flatnonzero(unseen)
@@ -283,7 +286,13 @@ class _Block:
     # -- labels and refusals -----------------------------------------------------------------------------
 
     def _labels(self) -> NDArray[Any]:
+        """Return the labels, shape (n_rows, n_targets)."""
         name = self.options.label
+        if self.options.more_labels:
+            targets = np.column_stack([self._plain(name) for name in self.options.labels])
+            for row, k in np.argwhere(np.isnan(targets)).tolist():
+                self._fault(row, self.options.labels[k], "the row has no label")
+            return targets
         written = self.options.source == "csv" and not self.options.label_words
         if kind_of_column(self.arrow.types, self.batch[name].type) == "text" and not written:
             texts = [label if label is not None else "" for label in self._text(name).to_pylist()]
@@ -312,7 +321,7 @@ class _Block:
             values[missing] = self.na
         elif not imputed:
             for place in np.argwhere(missing).tolist():
-                self._fault(int(rows[place[0]]), name, _MISSING)
+                self._fault(int(rows[place[0]]), name, MISSING_VALUE)
         largest = np.finfo(np.float64 if self.options.float64 else np.float32).max
         for place in np.argwhere(np.abs(values) > largest).tolist():
             value = values[tuple(place)]
@@ -325,9 +334,6 @@ class _Block:
     def _fault(self, row: int, name: str, rule: str) -> None:
         # The first fault of a row is the one that is told.
         self.faults.setdefault(row, f"column {quoted(name.encode())}: {rule}")
-
-
-_MISSING = "the value is missing; --na VALUE says what to read in its place"
 
 
 PARQUET_READER = BlockReader(parquet_blocks)

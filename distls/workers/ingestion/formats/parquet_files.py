@@ -29,6 +29,7 @@ class ParquetHead:
     sample: dict[str, list[Any]] = field(
         default_factory=dict
     )  # first values of columns whose kind they may tell
+    empty: frozenset[str] = frozenset()  # columns without a value in the rows that show the types
 
 
 @dataclass(frozen=True)

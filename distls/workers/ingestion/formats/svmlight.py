@@ -70,6 +70,7 @@ class SvmlightParser:
         self._words = self._pool.take("words", 4 * n_words).view(np.uint32)
         self._row_at = self._pool.take("row_at", 4 * n_words + 16).view(np.int64)
         self._row_line = self._pool.take("row_line", 2 * n_words + 8).view(np.int32)
+        self._weights = self._pool.take("row_weight", 2 * n_words + 8).view(np.float32)
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
@@ -111,6 +112,7 @@ class SvmlightParser:
             words.view(np.float32),
             self._row_at,
             self._row_line,
+            self._weights,
             self._slow,
             self._state,
         )
@@ -129,7 +131,8 @@ class SvmlightParser:
         rounded = [(index, float(value), float(value), True)] if value else []
         self._state[[State.ROWS, State.WORDS, State.NNZ, State.ROUNDED_VALUE]] = 0
         records = self._words[:n_words], self._row_at[: n_rows + 1], self._row_line[:n_rows]
-        return RecordBatch(*records, label_words=self._label_words, rounded=rounded)
+        weights = self._weights[:n_rows] if self.options.weighted else None
+        return RecordBatch(*records, weights, self._label_words, rounded=rounded)
 
     def _convert_slow(self, text: Bytes) -> None:
         """Let Python's float convert the tokens with more digits than the kernel could decide on."""
@@ -197,8 +200,9 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with ingest --multilabel only",
-        Code.NO_LABEL: "the row has no label (label:weight is not read); files without labels are for ingest "
-        "--unlabelled, and predict",
+        Code.NO_LABEL: "the row has no label (--weight-column label reads LABEL:WEIGHT); files without labels are for "
+        "ingest --unlabelled, and predict",
+        Code.WEIGHT: "a sample weight must be a number that is finite and not negative",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.QID: "expected qid:NUMBER",
         Code.LARGE_INDEX: f"an index must not exceed {MAX_INDEX}",

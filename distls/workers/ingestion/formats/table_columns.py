@@ -25,6 +25,7 @@ LONGEST_MARKER = 60  # characters, so that UTF-8 has at most 255 bytes
 
 _TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 and 0
 
+_WHOLE = re.compile(r"[+-]?[0-9]+(\.0)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # 2024-01-31, 31.1.2024, 1/31/24, with or without a time
 _DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))([T ].*)?")
@@ -125,6 +126,7 @@ class TableOptions(ReadOptions):
 
     columns: tuple[str, ...] = ()  # all names, in the order of the source
     label: str = ""  # column name, empty if there is none
+    more_labels: tuple[str, ...] = ()  # of several targets, which are numbers, those after the first
     weight: str = ""  # likewise
     label_words: bool = False  # some labels are not numbers
     features: tuple[Feature, ...] = ()  # categories=() before the survey: values are to be collected
@@ -138,9 +140,19 @@ class TableOptions(ReadOptions):
         return all(feature.is_dense for feature in self.features)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of labels."""
+        return (self.label, *self.more_labels) if self.label else ()
+
+    @property
     def mixed(self) -> bool:
         """Whether some columns are neither numbers nor categories."""
         return any(feature.kind for feature in self.features)
+
+    @property
+    def by_records(self) -> bool:
+        """Whether separated text is read by records, not by the kernel of numbers, categories and one label."""
+        return self.source == "json" or self.mixed or bool(self.more_labels)
 
     @property
     def gaps(self) -> bool:
@@ -185,6 +197,18 @@ def are_documents(values: Iterable[str]) -> bool:
     """Return whether most texts have several words, as documents have and categories have not."""
     counts = [len(value.split()) for value in values]
     return 2 * sum(count > 3 for count in counts) > len(counts)
+
+
+def whole_twins(categories: Sequence[str]) -> dict[str, int]:
+    """Return other spellings of whole numbers, ``1.0`` of ``1`` and the reverse, and the place of their category."""
+    known, found = {*categories}, {}
+    for place, text in enumerate(categories):
+        if _WHOLE.fullmatch(text):
+            # pandas writes whole numbers with a point where their column lacks values
+            twin = text.removesuffix(".0") if text.endswith(".0") else f"{text}.0"
+            if twin not in known:
+                found[twin] = place
+    return found
 
 
 def spelled_truths(categories: Sequence[str]) -> tuple[str, str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, NamedTuple, cast
 
+import msgspec
 import numpy as np
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.document_records import Refused
-from distls.workers.ingestion.formats.document_tables import csv_rows
+from distls.workers.ingestion.formats.document_tables import csv_rows, short_lines
 from distls.workers.ingestion.formats.parquet_files import (
     SAMPLED,
     ParquetHead,
@@ -21,16 +23,19 @@ from distls.workers.ingestion.formats.parquet_files import (
     load_arrow,
     parquet_batches,
 )
+from distls.workers.ingestion.formats.plain_csv import plain_batches
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
 from distls.workers.ingestion.records.labels import is_encodable
-from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.messages import ENCODED, quoted
 
-_CHUNK_ROWS = 2**14  # of text, whose fields are objects of Python
+# Of text, whose fields are objects of Python: in a batch, the size of each without its text.
+_CHUNK_ROWS, _CHUNK_BYTES, _OBJECT_BYTES = 2**14, 16 * 2**20, 64
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# The 0-based line of a record, and its fields by name, or why it cannot be read.
-_Record = tuple[int, dict[str, Any] | Refused]
+_RECORD = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# The 0-based line of a record, its fields by name, or why it cannot be read, and its size in memory.
+_Record = tuple[int, dict[str, Any] | Refused, int]
 
 
 class TableBatch(NamedTuple):
@@ -48,15 +53,36 @@ def table_batches(
     if isinstance(item, ParquetItem):
         yield from (TableBatch(batch, None, {}) for batch in parquet_batches(item, names, n_rows))
         return
-    records = (_csv_records if options.source == "csv" else _json_records)(item, options, names)
-    while chunk := list(itertools.islice(records, min(n_rows, _CHUNK_ROWS))):
+    done = -1  # the last line of those that are plain
+    if options.source == "csv":
+        for first, batch in plain_batches(item, options, names, n_rows):
+            if batch is None:
+                return
+            yield TableBatch(batch, np.arange(first, first + batch.num_rows), {})
+            done = first + batch.num_rows - 1
+    records = (_csv_records if options.source == "csv" else _json_records)(item, options, names, done)
+    for chunk in _chunks(records, min(n_rows, _CHUNK_ROWS)):
         yield _batch_of(chunk, options, names, item.file.path)
+
+
+def _chunks(records: Iterator[_Record], n_rows: int) -> Iterator[list[_Record]]:
+    """Yield records by `n_rows` at most, fewer where they are long: a batch has bounded memory, or one row."""
+    chunk: list[_Record] = []
+    size = 0
+    for record in records:
+        if chunk and (len(chunk) == n_rows or size + record[2] > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(record)
+        size += record[2]
+    if chunk:
+        yield chunk
 
 
 def _batch_of(chunk: Sequence[_Record], options: TableOptions, names: list[str], path: str) -> TableBatch:
     # a row that cannot be read stays, without values, so that the others keep their numbers
-    faults = {row: str(record) for row, (_, record) in enumerate(chunk) if isinstance(record, Refused)}
-    fields: list[dict[str, Any]] = [{} if isinstance(record, Refused) else record for _, record in chunk]
+    faults = {row: str(record) for row, (_, record, _) in enumerate(chunk) if isinstance(record, Refused)}
+    fields: list[dict[str, Any]] = [{} if isinstance(record, Refused) else record for _, record, _ in chunk]
     arrow = load_arrow(path)
     numbers = {f.name for f in options.features if f.is_dense and not f.kind} | {options.weight}
     arrays = []
@@ -65,7 +91,7 @@ def _batch_of(chunk: Sequence[_Record], options: TableOptions, names: list[str],
         if arrow.types.is_null(array.type):  # of a chunk without a value
             array = array.cast(arrow.float64() if name in numbers else arrow.string())
         arrays.append(array)
-    lines = np.array([line for line, _ in chunk], dtype=np.int64)
+    lines = np.array([line for line, *_ in chunk], dtype=np.int64)
     return TableBatch(arrow.RecordBatch.from_arrays(arrays, names=names), lines, faults)
 
 
@@ -81,43 +107,44 @@ def arrow_values(values: list[Any], arrow: Any) -> Any:
 # -- separated text --------------------------------------------------------------------------------------
 
 
-def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str]) -> Iterator[_Record]:
+def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str], done: int) -> Iterator[_Record]:
+    """Yield the records behind the line `done`."""
     place = {name: options.columns.index(name) for name in names}
     # blanks around a value are no part of it; in documents they may count, as characters
     documents = {feature.name for feature in options.features if feature.kind == "text"}
     for line, row in csv_rows(item, options.dialect, len(options.columns)):
-        if isinstance(row, Refused):
-            yield line, row
+        if line <= done:
             continue
+        if isinstance(row, Refused):
+            yield line, row, _OBJECT_BYTES
+            continue
+        size = sum(map(len, row)) + _OBJECT_BYTES * len(row)
         fields = {name: row[c] if name in documents else row[c].strip() for name, c in place.items()}
         wrong = next((name for name, text in fields.items() if not is_encodable(text)), None)
         if wrong is not None:
             shown = quoted(fields[wrong].encode("utf-8", "surrogateescape"))
-            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {CONVERT}')
+            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {ENCODED}'), size
         else:
-            yield line, fields
+            yield line, fields, size
 
 
 # -- JSON lines ------------------------------------------------------------------------------------------
 
 
-def _json_records(item: TextItem, options: TableOptions, names: Sequence[str]) -> Iterator[_Record]:
+def _json_records(item: TextItem, *_: Any) -> Iterator[_Record]:
     with damage_described(item.file), item.file.open() as file:
-        for line, raw in enumerate(_lines(file)):
+        for line, raw in enumerate(_lines(file, item.file.path)):
             if raw.strip():
-                yield line, json_record(raw)
+                record = json_record(raw)
+                n_fields = 1 if isinstance(record, Refused) else len(record)
+                yield line, record, len(raw) + _OBJECT_BYTES * n_fields
         # After the last row: what changed meanwhile is not one source.
         item.file.check()
 
 
-def _lines(file: Any) -> Iterator[bytes]:
-    """Yield the lines of a file that is read as it comes, in pieces."""
-    rest = b""
-    while piece := file.read(2**20):
-        # what is behind the last line end goes on in the next piece
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from lines
-    yield rest
+def _lines(file: IO[bytes], path: str) -> Iterator[bytes]:
+    # a plain file is read as it comes
+    return short_lines(cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, file))), path)
 
 
 def json_record(raw: bytes) -> dict[str, Any] | Refused:
@@ -135,12 +162,32 @@ def json_record(raw: bytes) -> dict[str, Any] | Refused:
     return record
 
 
-def first_records(file: SourceFile) -> list[dict[str, Any]]:
-    """Return the first records of a file that can be read."""
-    with damage_described(file), file.open() as opened:
-        lines = (raw for raw in _lines(opened) if raw.strip())
-        found = map(json_record, itertools.islice(lines, SAMPLED))
-        return [record for record in found if isinstance(record, dict)]
+def first_records(files: Sequence[SourceFile]) -> list[dict[str, Any]]:
+    """Return the first records of files that can be read, and in one record the fields that only later ones have."""
+    records: list[dict[str, Any]] = []
+    fields: set[str] = set()
+    later: dict[str, Any] = {}
+    for file in files:
+        with damage_described(file), file.open() as opened:
+            for raw in filter(bytes.strip, _lines(opened, file.path)):
+                # most lines have no new field, which is seen before their values are parsed
+                if len(records) >= SAMPLED and fields.issuperset(_fields_of(raw)):
+                    continue
+                record = json_record(raw)
+                if isinstance(record, dict) and len(records) < SAMPLED:
+                    records.append(record)
+                elif isinstance(record, dict):
+                    later |= {name: value for name, value in record.items() if name not in fields}
+                fields.update(record if isinstance(record, dict) else ())
+    return [*records, later] if later else records
+
+
+def _fields_of(raw: bytes) -> Iterable[str]:
+    try:
+        return _RECORD.decode(raw)
+    except msgspec.DecodeError:
+        record = json_record(raw)  # a number such as NaN, or no record
+        return record if isinstance(record, dict) else ()
 
 
 def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
@@ -151,7 +198,8 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
     names = dict.fromkeys(itertools.chain.from_iterable(records))
     # a field that a record lacks is a missing value
     columns = [arrow_values([record.get(name) for record in records], arrow) for name in names]
-    # a column without a value so far may have numbers
+    # a column without a value so far may have numbers, or be found a category by a survey
+    empty = frozenset(n for n, c in zip(names, columns, strict=True) if arrow.types.is_null(c.type))
     columns = [c.cast(arrow.float64()) if arrow.types.is_null(c.type) else c for c in columns]
     table = arrow.table(columns, names=list(names))
     kinds = {column.name: kind_of_column(arrow.types, column.type) for column in table.schema}
@@ -161,4 +209,4 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
         for name in names
         if kinds[name] == "list"
     }
-    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow))
+    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow), empty=empty)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -88,11 +89,21 @@ def _note_word(
     if column in words or kind_of_column(arrow.types, texts.type) != "text" or not options.source:
         return
     is_label = options.columns[column] == options.label
+    if not is_label and options.dialect.decimal == "." and _are_numbers(texts, arrow):
+        return
     # different texts only: a column has fewer of them than rows
     for text in filter(None, arrow.compute.unique(texts).to_pylist()):
         if value_labels([text])[1] if is_label else options.dialect.is_word(text):
             words[column] = (int(lines[arrow.compute.index(texts, text).as_py()]), text)
             return
+
+
+def _are_numbers(texts: Any, arrow: Any) -> bool:
+    """Return whether all texts are numbers for Arrow, which sees that many times as fast."""
+    with contextlib.suppress(arrow.ArrowInvalid):
+        values = arrow.compute.cast(texts, arrow.float64())
+        return not arrow.compute.any(arrow.compute.is_nan(values)).as_py()
+    return False
 
 
 def _collect(known: set[str], column: Any, text: TableOptions, arrow: Any) -> None:

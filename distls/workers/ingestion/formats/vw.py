@@ -64,7 +64,6 @@ class VwParser(SvmlightParser):
 
     def _allocate(self, n_words: int) -> None:
         super()._allocate(n_words)
-        self._weights = self._pool.take("row_weight", 2 * n_words + 8).view(np.float32)
         self._keys = self._pool.take("keys", 4 * n_words).view(np.uint64)
         self._values = self._pool.take("values", 4 * n_words).view(np.float64)
 

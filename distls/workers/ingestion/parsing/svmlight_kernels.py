@@ -35,6 +35,7 @@ class Mode(IntEnum):
     MULTILABEL = 2
     ONE_BASED = 4
     FLOAT64 = 8
+    WEIGHTED = 16  # labels may have weights, as in 1:0.5
 
 
 class Code(IntEnum):
@@ -52,6 +53,7 @@ class Code(IntEnum):
     LARGE_INDEX = 9
     OVERFLOW = 10
     FULL = 11  # no room for more words: take the rows away and call again
+    WEIGHT = 12
 
 
 class State(IntEnum):
@@ -129,7 +131,7 @@ def _has_colon(text: Bytes, p: int) -> bool:
 def _parse_label(text: Bytes, p: int, at: int, row: Ints, slow: Ints) -> Any:
     """Return (code, end, value) of the label at `p`, which goes to word `at`."""
     end, value, exact = scan_number(text, p)
-    if end < 0 or np.isinf(value) or not (_ends_token(text[end]) or text[end] == _COMMA):
+    if end < 0 or np.isinf(value) or not (_ends_token(text[end]) or text[end] in (_COMMA, _COLON)):
         return Code.LABEL, p, 0.0
     if not exact or abs(value) >= _LARGEST_WHOLE:
         if row[_SLOW] == len(slow):
@@ -144,7 +146,7 @@ def _parse_labels(text: Bytes, token: int, mode: int, words: UInts, at: int, row
     row[_N_LABELS] = 0
     if not mode & Mode.LABELLED:
         return Code.DONE, token
-    if _has_colon(text, token):
+    if not mode & Mode.WEIGHTED and _has_colon(text, token):
         return (Code.DONE if mode & Mode.MULTILABEL else Code.NO_LABEL), token
     p = token
     while at + 2 <= len(words):
@@ -162,6 +164,17 @@ def _parse_labels(text: Bytes, token: int, mode: int, words: UInts, at: int, row
             return Code.SEVERAL_LABELS, token
         p += 1
     return Code.FULL, token
+
+
+@helper
+def _parse_weight(text: Bytes, p: int) -> Any:
+    """Return (code, position, weight) of what may follow a label at `p`: a colon and its weight, else 1."""
+    if text[p] != _COLON:
+        return Code.DONE, p, 1.0
+    end, weight, _ = scan_number(text, p + 1)
+    if end < 0 or not _ends_token(text[end]) or not 0.0 <= weight < _LARGEST_FLOAT32:
+        return Code.WEIGHT, p + 1, 1.0
+    return Code.DONE, end, weight
 
 
 @helper
@@ -183,6 +196,7 @@ def _skip_qid(text: Bytes, p: int, row: Ints) -> Any:
 @helper
 def _parse_long_value(text: Bytes, start: int, wide: int, at: int, row: Ints, slow: Ints) -> Any:
     """Return (code, end, value) of the number at `start` in any notation, to be stored at word `at`."""
+    start = _skip_blanks(text, start)  # some writers pad values
     end, value, exact = scan_number(text, start)
     if end < 0 or not _ends_token(text[end]):
         return Code.PAIR, start, 0.0
@@ -277,6 +291,7 @@ def parse_lines(
     floats: Singles,
     row_at: Ints,
     row_line: NDArray[np.int32],
+    row_weight: Singles,
     slow: Ints,
     state: Ints,
 ) -> int:
@@ -286,7 +301,7 @@ def parse_lines(
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
     words, floats : one buffer of shape (n_words,) seen as both; records are written one after another
-    row_at, row_line : shape (at least len(words) // 2,), each record's first word and 0-based line
+    row_at, row_line, row_weight : shape (at least len(words) // 2,), each record's first word, 0-based line, weight
     slow : shape (any, 3): start and end in the text and target word of tokens left to Python; a negative target
         t is the label at word -t - 1
     state : shape (State.SIZE,); on an error POSITION is the offending token and nothing of its line is kept
@@ -305,6 +320,9 @@ def parse_lines(
                 state[State.POSITION] = line_start
                 return Code.FULL
             code, p = _parse_labels(text, p, mode, words, labels_at, row, slow)
+            weight = 1.0
+            if code == Code.DONE and mode & Mode.WEIGHTED:
+                code, p, weight = _parse_weight(text, p)
             if code == Code.DONE:
                 code, p = _skip_qid(text, p, row)
             if code == Code.DONE:
@@ -316,7 +334,8 @@ def parse_lines(
                 state[State.LAST_INDEX] = row[_LAST]
                 return code
             words[at], words[at + 1] = row[_NNZ], row[_N_LABELS]
-            row_at[state[State.ROWS]], row_line[state[State.ROWS]] = at, state[State.LINE]
+            n_rows = state[State.ROWS]
+            row_at[n_rows], row_line[n_rows], row_weight[n_rows] = at, state[State.LINE], weight
             state[State.WORDS] = end
             _finish_row(state, row)
         p = line_end(text, p) + 1

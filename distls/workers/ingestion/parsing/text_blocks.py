@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import contextlib
 import gzip
 import io
 import lzma
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
@@ -32,11 +34,17 @@ class SourceFile:
     size: int
     mtime_ns: int
     compression: str = "none"  # none | gzip | bz2 | xz | zstd; mac: lines end with a carriage return alone
+    encoding: str = ""  # of its text; empty: UTF-8
 
     @property
     def identity(self) -> dict[str, Any]:
         """Facts that must not change until an ingest is resumed."""
         return {"path": self.path, "size": self.size, "mtime_ns": self.mtime_ns}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its bytes are those of the text, so that it can be read from any of them on."""
+        return self.compression == "none" and not self.encoding
 
     def check(self) -> None:
         """Refuse a file that changed or vanished since the plan."""
@@ -50,8 +58,12 @@ class SourceFile:
             )
 
     def open(self) -> IO[bytes]:
-        """Open the decompressed bytes."""
+        """Open the decompressed bytes, as UTF-8 if they are text of a known encoding."""
         self.check()
+        packed = self._unpacked()
+        return cast(IO[bytes], _Recoded(packed, self.encoding)) if self.encoding else packed
+
+    def _unpacked(self) -> IO[bytes]:
         if self.compression == "gzip":
             return cast(IO[bytes], gzip.open(self.path, "rb"))
         if self.compression == "bz2":
@@ -95,6 +107,40 @@ class _MacText(io.RawIOBase):
         super().close()
 
 
+class _Recoded(io.RawIOBase):
+    """The text of a file in another encoding, as UTF-8."""
+
+    def __init__(self, file: IO[bytes], encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        n = 0
+        # full, or at the end of the file: short reads mean that
+        while n < len(into) and (self._ready or self._decode()):
+            part = self._ready[: len(into) - n]
+            into[n : n + len(part)] = part
+            n, self._ready = n + len(part), self._ready[len(part) :]
+        return n
+
+    def _decode(self) -> bool:
+        """Decode some more bytes; return whether there is text."""
+        while raw := self._file.read(2**20):
+            if text := self._decoder.decode(raw):
+                self._ready = memoryview(text.encode())
+                return True
+        self._decoder.decode(b"", final=True)  # cut short within a character
+        return False
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 @dataclass(frozen=True)
 class TextItem:
     """The lines that start in bytes start, ..., stop - 1 of a file (of its decompressed text: all of it)."""
@@ -103,6 +149,7 @@ class TextItem:
     file: SourceFile
     start: int
     stop: int
+    weights: NDArray[np.float32] | None = None  # of its lines, where a file has them
 
     def where(self, line: int, lines_before: int = 0) -> str:
         """Format the position of a 0-based line of the item, which has `lines_before` in its file."""
@@ -152,6 +199,19 @@ def lines_before(path: str, offset: int) -> int:
     return n_lines
 
 
+def line_starts(file: SourceFile, offsets: Sequence[int]) -> list[int]:
+    """Count the lines of a file that start before each of increasing offsets into its text."""
+    counts, position = [], 0
+    n_lines, last = 0, ord("\n")  # the first byte starts a line as one behind a line end does
+    with damage_described(file), file.open() as opened:
+        for offset in offsets:
+            while position < offset and (chunk := opened.read(min(offset - position, 2**22))):
+                n_lines += (last == ord("\n")) + chunk.count(b"\n") - (chunk[-1] == ord("\n"))
+                position, last = position + len(chunk), chunk[-1]
+            counts.append(n_lines)
+    return counts
+
+
 def starts_line(path: str, offset: int) -> bool:
     """Return whether a line starts at byte `offset` of a plain file."""
     with open(path, "rb", buffering=0) as file:
@@ -161,7 +221,7 @@ def starts_line(path: str, offset: int) -> bool:
 
 def line_locator(item: TextItem) -> Callable[[int], str]:
     """Return a function from a 0-based line of the item to ``FILE:LINE``, for errors."""
-    plain = item.file.compression == "none"
+    plain = item.file.is_plain
 
     def locate(line: int) -> str:
         before = lines_before(item.file.path, item.start) if plain else 0
@@ -182,7 +242,7 @@ def text_blocks(
     """
     path = item.file.path
     with damage_described(item.file), item.file.open() as file:
-        if item.file.compression != "none":
+        if not item.file.is_plain:
             discard(file, skip)
             for block in _streamed(file, block_bytes, path, line, pool):
                 yield replace(block, starts_file=skip == 0)
@@ -200,9 +260,14 @@ def text_blocks(
 
 @contextlib.contextmanager
 def damage_described(file: SourceFile) -> Iterator[None]:
-    """Raise BadInputError where the compression of a file is damaged."""
+    """Raise BadInputError where the compression of a file is damaged, or its text not of its encoding."""
     try:
         yield
+    except UnicodeError as error:
+        why = (
+            f"not {file.encoding} text ({getattr(error, 'reason', error)}); --encoding names another encoding"
+        )
+        raise BadInputError(f"{file.path}: {why}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise BadInputError(f"{file.path}: damaged or cut short {file.compression} file ({error})") from None
     except OSError as error:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.row_origins import RowIds, pack_ids
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextBlock
-from distls.workers.ingestion.records.messages import CONVERT, quoted
+from distls.workers.ingestion.records.messages import ENCODED, quoted
 
 # The ids of some lines, in order.
 LineIds = Callable[[Iterator[str]], Iterator[str]]
@@ -41,7 +41,7 @@ class BlockLines:
                 yield raw.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\r").decode()
             except UnicodeDecodeError:
                 raise BadInputError(
-                    f"{locate(line)}: {quoted(raw)}: a line with an id must be UTF-8 text; {CONVERT}"
+                    f"{locate(line)}: {quoted(raw)}: a line with an id must be UTF-8 text; {ENCODED}"
                 ) from None
 
 

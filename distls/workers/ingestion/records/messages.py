@@ -7,10 +7,15 @@ import re
 
 from distls.storage.errors import printable
 
-# the remedy for text of another encoding; Latin-1 is the usual one
-CONVERT = "convert the file first, as with `iconv -f latin1 -t utf8`"
+# the remedy for text of another encoding; that of Windows is the usual one
+ENCODED = "--encoding names its encoding, such as cp1252 or latin-1"
+
+MISSING_VALUE = (
+    "the value is missing; --na VALUE is read in its place, --impute of ingest and train fills it in"
+)
 
 _QUOTED_BYTES = 60
+_REASON = re.compile(r'(column ".*?": )?(?:".*": )?(.*)', re.DOTALL)
 _PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
 
@@ -19,6 +24,12 @@ def quoted(token: bytes) -> str:
     # Any bytes: a message must not fail over the token that it is about.
     shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
     return f'"{printable(shown)}{"..." if len(token) > _QUOTED_BYTES else ""}"'
+
+
+def kind_of(reason: str) -> str:
+    """Return the column and the rule of a refusal, without the text that breaks it and what to do."""
+    found = _REASON.fullmatch(reason)
+    return "".join(filter(None, found.groups())).partition(";")[0] if found else reason
 
 
 def number_rule(text: bytes, what: str) -> str:

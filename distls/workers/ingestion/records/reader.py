@@ -5,12 +5,14 @@ A line-oriented text format has a parser of blocks of whole lines, any other a f
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.line_ids import BlockLines, LineIds
 from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
@@ -57,6 +59,24 @@ class Reader(ABC, Generic[ItemT, OptionsT]):
         """Yield the item's records from ``run.progress`` on."""
 
 
+@contextlib.contextmanager
+def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Iterator[None]:
+    """Raise BadInputError at the end for all refused rows of an item together, unless they are to be skipped."""
+    try:
+        yield
+    except BadInputError:
+        if skip or not progress.skipped:
+            raise
+    if progress.skipped and not skip:
+        lines = isinstance(item, TextItem)
+        locate = line_locator(item) if isinstance(item, TextItem) else item.where
+        line, reason = progress.skipped_first[0]
+        kinds = [f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in progress.refused.items()]
+        more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused"
+        more += f": {', '.join(kinds)}" if len(kinds) > 1 else " for this"
+        raise BadInputError(f"{locate(line)}: {reason}{more if progress.skipped > 1 else ''}") from None
+
+
 class TextParser(Protocol):
     """Parses the blocks of one item, in order."""
 
@@ -78,14 +98,16 @@ class TextReader(Reader[TextItem, OptionsT]):
         progress = run.progress
         parser = self.parser(run.options, run.n_extra, progress, line_locator(item), run.pool)
         for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
+            lines = None
             if run.options.id_column and self.line_ids is not None:
                 # Before parsing, which moves the progress to the end of the block.
-                lines = BlockLines(block, progress.lines)
-                ids_of, locate = self.line_ids(run.options), line_locator(item)
-                for batch in parser.parse(block):
-                    yield replace(batch, ids=lines.ids(batch.row_line, ids_of, locate))
-            else:
-                yield from parser.parse(block)
+                lines, ids_of = BlockLines(block, progress.lines), self.line_ids(run.options)
+            for batch in parser.parse(block):
+                if lines is not None:
+                    batch = replace(batch, ids=lines.ids(batch.row_line, ids_of, line_locator(item)))
+                if item.weights is not None:
+                    batch = replace(batch, weights=item.weights[batch.row_line])
+                yield batch
 
 
 @dataclass(frozen=True)

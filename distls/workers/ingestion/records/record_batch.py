@@ -11,8 +11,10 @@ from distls.storage.dataset.row_origins import RowIds
 from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
 from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
+from distls.workers.ingestion.records.messages import kind_of
 
 REPORTED_LINES = 10
+_MOST_KINDS = 10
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class ReadOptions:
     float64: bool = False
     continuous: bool = False  # labels are numbers; else those that float64 does not keep are names of classes
     skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
+    weighted: bool = False  # labels of svmlight text may have weights
     id_column: str = ""  # column or field with the id of a row; empty if there is none
 
     @property
@@ -40,6 +43,7 @@ class ReadOptions:
             Mode.MULTILABEL: self.multilabel,
             Mode.ONE_BASED: self.one_based,
             Mode.FLOAT64: self.float64,
+            Mode.WEIGHTED: self.weighted,
         }
         return sum(int(bit) for bit, given in bits.items() if given)
 
@@ -60,6 +64,8 @@ class Progress:
     max_line: int = 0
     skipped: int = 0
     skipped_first: list[tuple[int, str]] = field(default_factory=list)
+    # of each kind of refusal, of ten at most: rows, and the line of the first
+    refused: dict[str, list[int]] = field(default_factory=dict)
     skipped_since: list[int] = field(default_factory=list)  # lines refused since the last chunk was staged
     gaps: int = 0  # values that are missing, or some of them
     unseen: int = 0  # values of categories that the training data do not have
@@ -70,6 +76,9 @@ class Progress:
         self.skipped += 1
         # Kept until a chunk is staged, since row numbers count refused rows too.
         self.skipped_since.append(line)
+        kind = kind_of(reason)
+        if kind in self.refused or len(self.refused) < _MOST_KINDS:
+            self.refused.setdefault(kind, [0, line])[0] += 1
         # A few are enough to see what is wrong.
         if len(self.skipped_first) < REPORTED_LINES:
             self.skipped_first.append((line, reason))

@@ -19,7 +19,7 @@ from distls.workers.ingestion.parsing.record_kernels import gather_dense, gather
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import label_value
-from distls.workers.ingestion.records.messages import CONVERT
+from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE
 from distls.workers.ingestion.records.record_batch import Progress
 
 PARQUET = (
@@ -234,9 +234,9 @@ def test_many_words_and_long_rows(monkeypatch):
         ('"1e39",a,0', 'column "n": "1e39": the value does not fit into float32'),
         ("-340282356779733661637539395458142568448,a,0",
          'column "n": "-340282356779733661637539395458142568448": the value does not fit into float32'),
-        (",a,0", 'column "n": "": the value is missing; --na VALUE says what to read in its place'),
-        ("NA,a,0", 'column "n": "NA": the value is missing; --na VALUE says what to read in its place'),
-        ("1, ? ,0", 'column "w": "?": the value is missing; --na VALUE says what to read in its place'),
+        (",a,0", 'column "n": "": ' + MISSING_VALUE),
+        ("NA,a,0", 'column "n": "NA": ' + MISSING_VALUE),
+        ("1, ? ,0", 'column "w": "?": ' + MISSING_VALUE),
         ("1,a,x", 'column "y": "x": a label must be a decimal number'),
         ("1,a,1e999", 'column "y": "1e999": a label must be finite'),
         ("1,a,", 'column "y": "": the row has no label'),
@@ -265,7 +265,7 @@ def test_refusals_that_depend_on_options():
     assert refusal(b"1,NA\n", words) == 'f.csv:1: column "y": "NA": the row has no label'
     assert (
         refusal(b"1,b\n1,\xff\n", words)
-        == 'f.csv:2: column "y": "\\xff": a label must be UTF-8 text; ' + CONVERT
+        == 'f.csv:2: column "y": "\\xff": a label must be UTF-8 text; ' + ENCODED
     )
     wide = table("ny", float64=True)
     assert refusal(b"1e309,0\n", wide) == 'f.csv:1: column "n": "1e309": the value does not fit into float64'

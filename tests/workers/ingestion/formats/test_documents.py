@@ -22,7 +22,7 @@ from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_l
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import label_value
-from distls.workers.ingestion.records.messages import CONVERT
+from distls.workers.ingestion.records.messages import ENCODED
 from distls.workers.ingestion.records.record_batch import Progress
 
 SMALL = Hashing(n_features=64)
@@ -166,7 +166,7 @@ PLAIN = [
         '"a document": expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict',
     ),
     (b"\tdocument", {}, '"\\tdocument": the label is empty'),
-    (b"a\tx\xffy", {}, '"a\\tx\\xffy": byte 4 of the line is not UTF-8; ' + CONVERT),
+    (b"a\tx\xffy", {}, '"a\\tx\\xffy": byte 4 of the line is not UTF-8; ' + ENCODED),
     (b"a,,b\tx", {"multilabel": True}, '"a,,b\\tx": the label is empty'),
     (b"1,b,1.0\tx", {"multilabel": True}, '"1,b,1.0\\tx": a label is given twice'),
 ]

@@ -284,7 +284,8 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
         ("1e999 1:1", '"1e999": a label must be finite'),
         (
             "1:1 2:1",
-            '"1:1": the row has no label (label:weight is not read); files without labels are for ingest --unlabelled, '
+            '"1:1": the row has no label (--weight-column label reads LABEL:WEIGHT); files without labels are for '
+            "ingest --unlabelled, "
             "and predict",
         ),
         ("1,2 1:1", '"1,2": several labels in a row are read with ingest --multilabel only'),
