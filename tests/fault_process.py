@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Steps:
 
     def __init__(self, root: str, kill: int, log: str, mode: str = "kill") -> None:
         self.root, self.kill, self.done, self.mode = root, kill, 0, mode
+        self._counting = threading.Lock()  # zarr writes in threads
         # with the functions as they are now
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._write = os.write
@@ -49,12 +51,13 @@ class Steps:
         name = self._below(path)
         if name is None:
             return False
-        self.done += 1
-        self._write(self._log, f"{what} {name}\n".encode())
+        with self._counting:
+            self.done = number = self.done + 1
+            self._write(self._log, f"{what} {name}\n".encode())
         if self.mode == "full":
-            if 0 < self.kill <= self.done and what in GROWS:
+            if 0 < self.kill <= number and what in GROWS:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
-        elif self.done == self.kill:
+        elif number == self.kill:
             if self._power is not None:
                 self._power.fail(self.root)
             os.kill(os.getpid(), signal.SIGKILL)
