@@ -45,6 +45,7 @@ _HOMES = {
     "TensorBoardTracker": "distls.training.trackers",
     "VwOptions": "distls.ingestion.formats.vw",
     "add_columns": "distls.columns.sharding",
+    "append": "distls.ingestion.append",
     "batches": "distls.storage.dataset.stored_rows",
     "calibrate": "distls.evaluation.calibrate",
     "evaluate": "distls.evaluation.evaluate",
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from distls.evaluation.calibrate import calibrate as calibrate
     from distls.evaluation.evaluate import evaluate as evaluate
     from distls.execution.dask.lazy_rows import to_dask as to_dask
+    from distls.ingestion.append import append as append
     from distls.ingestion.formats.anndata import AnnDataOptions as AnnDataOptions
     from distls.ingestion.formats.arrays import ArrayOptions as ArrayOptions
     from distls.ingestion.formats.csv import CsvOptions as CsvOptions

@@ -19,6 +19,7 @@ from distls.cli.support import (
     debug_option,
     fitted_bytes,
     print_json,
+    reading_options,
     source_bytes,
 )
 from distls.storage.filesystem.paths import Place
@@ -134,6 +135,38 @@ def _describe_dataset(path: Place) -> None:
     from distls.storage.dataset.dataset import open_dataset
 
     show([dataset_line(open_dataset(path))], needed=False)
+
+
+@cli.command(cls=ScoreCommand, short_help="Add the rows of files to a data set.")
+@click.argument("dataset", type=PLACE)
+@click.argument("sources", nargs=-1, required=True, metavar="SRC...")
+@reading_options
+@click.option(
+    "--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes of a partition."
+)
+@click.option(
+    "--shuffle/--no-shuffle", default=None, help="Shuffle the new rows; default if those of DATASET are."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--again", is_flag=True, help="Add rows that the data set has already.")
+@cluster_options
+@common_options
+def append(dataset: Place, sources: tuple[str, ...], quiet: bool, debug: bool, **options: Any) -> None:
+    """Add the rows of files to a data set, behind those that it has, read and transformed as those were.
+
+    Until the end the data set is the one from before. Run the same command again to resume one that was stopped.
+    """
+    from distls.cli.progress import work_progress
+    from distls.ingestion.append import append as run_append
+
+    cluster = cluster_of(options, debug)
+    options = {name: value for name, value in options.items() if value is not None}
+    running = Running(cluster, source_bytes(sources), quiet)
+    with running as (executor, _), work_progress(quiet) as progress:
+        report = run_append(dataset, list(sources), executor=executor, progress=progress, **options)
+    for notice in report.notices:
+        note(notice)
+    _describe_dataset(dataset)
 
 
 @cli.command(short_help="Write a synthetic data set and its test rows.")

@@ -159,7 +159,7 @@ def init(description: str) -> Parameter:
 
 
 LANES_READ = lanes("groups of partitions read in parallel; default min(8, partitions)")
-INIT = init("a run or model to start from")
+INIT = init("a run or model to start from; classes that it does not have begin with weights of zero")
 SHUFFLE = Parameter(
     "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"
 )

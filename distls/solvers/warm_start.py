@@ -32,6 +32,27 @@ def in_form(model: LinearModel, n_outputs: int) -> LinearModel:
     return replace(model, weights=weights, intercept=intercept, loss=form)
 
 
+def with_further_classes(model: LinearModel, problem: Problem) -> LinearModel:
+    """Return a model of some of the classes of the rows as one of all: weights of the others are zero.
+
+    Others, also those with classes that the rows do not have, are returned as they are.
+    """
+    classes, n_outputs = list(problem.dataset.meta.classes), problem.shape[1]
+    known = list(model.classes)
+    if model.recipe or known == classes or not set(known) < set(classes) or n_outputs != len(classes):
+        return model
+    # by name: new classes need not come behind the others
+    columns = [classes.index(label) for label in known]
+    weights = np.zeros((len(model.weights), n_outputs), model.weights.dtype)
+    intercept = np.zeros(n_outputs, model.intercept.dtype)
+    for wide, narrow in ((weights, model.weights), (intercept, model.intercept)):
+        # one column of two classes: half of the score for the one, half against the other
+        wide[..., columns] = (
+            np.stack([-narrow[..., 0], narrow[..., 0]], -1) / 2 if narrow.shape[-1] == 1 else narrow
+        )
+    return replace(model, weights=weights, intercept=intercept, classes=classes)
+
+
 def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
     """Raise MismatchError unless a fit can start from the model."""
     meta = problem.dataset.meta

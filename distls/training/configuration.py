@@ -19,7 +19,7 @@ from distls.methods.recommendation import AUTO, recommended
 from distls.problem import Problem
 from distls.request import Options, Request, plain
 from distls.solvers.solver import Solver, State, solver_factory
-from distls.solvers.warm_start import in_form
+from distls.solvers.warm_start import in_form, with_further_classes
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath
@@ -71,9 +71,10 @@ class Setting:
         key = slots, memory, *rows.values()
         if key not in self._solvers:
             problem, params = self.problem, self.params
-            initial = (
-                None if params.get("init") is None else in_form(load_model(params["init"]), problem.shape[1])
-            )
+            initial = None
+            if params.get("init") is not None:
+                initial = in_form(load_model(params["init"]), problem.shape[1])
+                initial = with_further_classes(initial, problem)
             if self.method.side_by_side and params["alpha"] == "path":
                 # a solver of one strength, which says what all cost; none fits a path as a whole
                 params = {**params, "alpha": typical_alpha(params, problem)}

@@ -45,6 +45,7 @@ _REMEDY = (
 class _Attributes(msgspec.Struct):
     distls: dict[str, Any]
     exchangeability: Any = None  # absent where there is nothing to compare
+    appended: list[str] = []  # digests of the rows of each `append`, and of those that were there before
 
 
 class _Group(msgspec.Struct):
@@ -74,6 +75,8 @@ class Dataset(Shown):
         Of a view for cross-validation, which `meta` describes; `read` returns all rows even then.
     exchangeability : Exchangeability or None
         Whether the rows are in random order; None if that was not measured.
+    appended : tuple of str
+        Digests of the rows that were appended one after the other.
     """
 
     path: Place
@@ -82,6 +85,7 @@ class Dataset(Shown):
     fingerprint: str
     fold: Fold | None = None
     exchangeability: Exchangeability | None = None
+    appended: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of row partitions."""
@@ -208,7 +212,8 @@ def _open(root: Place) -> Dataset:
     # Everything that a fit depends on is in the fingerprint.
     if fingerprint != recorded:
         raise CorruptDataError(f"{root}: metadata and fingerprint do not match; {_REMEDY}")
-    return Dataset(root, meta, table, fingerprint, exchangeability=_measured(attributes.exchangeability))
+    measured = _measured(attributes.exchangeability)
+    return Dataset(root, meta, table, fingerprint, None, measured, tuple(attributes.appended))
 
 
 def _measured(stored: Any) -> Exchangeability | None:
@@ -296,32 +301,44 @@ def publish(
     # A missing partition would shift all that follow.
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
-    table = PartitionTable.of(ordered)
-    meta = msgspec.structs.replace(_with_counts(meta, ordered), features=_checksums_of(features))
-    write_arrays(root / "partitions", table.to_arrays())
+    meta = msgspec.structs.replace(with_counts(meta, ordered), features=_checksums_of(features))
     # an earlier attempt may have written others, or been killed
     remove_tree(root / "features")
     for folder in (root, root / "rows", root / ORIGINS):
         sweep(folder)
     if features:
         write_arrays(root / "features", features)
+    return complete(root, meta, PartitionTable.of(ordered), origins, _exchangeability(meta, ordered))
+
+
+def complete(
+    root: Place,
+    meta: DatasetMeta,
+    table: PartitionTable,
+    origins: tuple[OriginFacts, Sequence[OriginRecord]] | None,
+    measured: Exchangeability | None,
+    appended: Sequence[str] = (),
+) -> Dataset:
+    """Write what makes a folder of partitions and features a dataset: the table, the origins, the metadata."""
+    write_arrays(root / "partitions", table.to_arrays())
     fingerprint = fingerprint_of(meta, table)
     if origins is not None:
         # Origins name the fingerprint, so they are written after it is known.
         publish_origins(root, *origins, dataset_fingerprint=fingerprint)
-    measured = _exchangeability(meta, ordered)
-    attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
+    attributes: dict[str, Any] = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
     if measured is not None:
         attributes["exchangeability"] = msgspec.to_builtins(measured)
+    if appended:
+        attributes["appended"] = list(appended)
     group = {"zarr_format": 3, "node_type": "group"}
-    if ordered:
+    if len(table):
         # Of no use here: zarr walks over groups that have metadata.
         write_json(root / "rows" / "zarr.json", {**group, "attributes": {}})
     # last: it makes the dataset complete
     write_json(root / "zarr.json", {**group, "attributes": attributes})
     # Only after the metadata: a crash in between leaves the ingest to be resumed.
     remove_tree(root / STAGING)
-    return Dataset(root, meta, table, fingerprint, exchangeability=measured)
+    return Dataset(root, meta, table, fingerprint, None, measured, tuple(appended))
 
 
 def _exchangeability(meta: DatasetMeta, records: list[PartitionRecord]) -> Exchangeability | None:
@@ -334,7 +351,8 @@ def _exchangeability(meta: DatasetMeta, records: list[PartitionRecord]) -> Excha
     return None if labels is None and features is None else Exchangeability(labels, features)
 
 
-def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMeta:
+def with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMeta:
+    """Return the metadata with the counts of these partitions' rows."""
     n_rows = sum(r.rows for r in records)
     return msgspec.structs.replace(
         meta,

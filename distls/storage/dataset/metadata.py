@@ -142,6 +142,18 @@ class _StoredTable:
             {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
         )
 
+    @classmethod
+    def joined(cls, tables: Sequence[Self]) -> Self:
+        """Return the table of the parts of all tables, which have the same arrays."""
+        columns = [table.to_arrays() for table in tables if len(table)]
+        return cls.from_arrays(
+            {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+        )
+
+    def part(self, start: int, stop: int | None) -> Self:
+        """Return the table of the parts from `start` to `stop`."""
+        return type(self).from_arrays({name: array[start:stop] for name, array in self.to_arrays().items()})
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stored arrays by name, sorted."""
         arrays: dict[str, NDArray[Any]] = {self.counted: self.counts, "nnz": self.nnz}

@@ -151,6 +151,28 @@ def _layout(facts: OriginFacts, n_rows: int, n_bytes: int) -> dict[str, tuple[in
     return layout
 
 
+def joined_facts(one: OriginFacts, other: OriginFacts) -> OriginFacts:
+    """Return the facts of the rows of two datasets, one after the other."""
+    named = [facts.files or ["rows in memory"] for facts in (one, other)]
+    # "uint64" is the larger of the two, as text too
+    return OriginFacts(max(one.dtype, other.dtype), [*named[0], *named[1]], one.ids, in_order=False)
+
+
+def joined_sources(parts: Sequence[tuple[RowSources, int]], facts: OriginFacts) -> RowSources:
+    """Return the origins of the rows of several parts; with each comes the number of its first file in `facts`."""
+    ids = None
+    if facts.ids:
+        known = [part.ids for part, _ in parts if part.ids is not None]
+        ends = np.cumsum(np.concatenate([[0], *(np.diff(each.ends) for each in known)]))
+        ids = RowIds(np.concatenate([each.text for each in known]), ends.astype(np.int64, copy=False))
+    files = [
+        np.uint32(first) + (np.zeros(len(part.rows), np.uint32) if part.files is None else part.files)
+        for part, first in parts
+    ]
+    rows = np.concatenate([part.rows.astype(facts.dtype, copy=False) for part, _ in parts])
+    return RowSources(rows, np.concatenate(files), ids)
+
+
 def write_origins(root: Place, index: int, sources: RowSources) -> OriginRecord:
     """Write the origins of one partition's rows atomically, replacing an earlier attempt."""
     arrays: dict[str, NDArray[Any]] = {"row": sources.rows}

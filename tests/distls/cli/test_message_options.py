@@ -12,11 +12,12 @@ import click
 from distls.cli import cli
 
 ROOT = Path(__file__).resolve().parents[3]
-READERS, FITS = {"ingest", "train", "evaluate", "predict", "calibrate"}, {"fit", "resume", "train"}
+READERS, FITS = {"ingest", "append", "train", "evaluate", "predict", "calibrate"}, {"fit", "resume", "train"}
 NEW = {"ingest", "train"}  # of data that are not read like others
 # Module or folder -> commands that print its messages; the longest entry counts.
 PRINTED_BY = {
-    "distls/": set(), "distls/ingestion/": READERS, "distls/ingestion/survey.py": NEW,
+    "distls/": set(), "distls/ingestion/": READERS, "distls/ingestion/append.py": {"append"},
+    "distls/ingestion/survey.py": NEW,
     "distls/ingestion/schema.py": NEW, "distls/ingestion/imputation_fit.py": NEW,
     "distls/ingestion/formats/column_kinds.py": NEW, "distls/ingestion/formats/vw.py": NEW,
     "distls/workers/ingestion/": READERS,

@@ -1,0 +1,181 @@
+"""Rows appended to a data set: as if they had been ingested with the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+
+import distls
+from distls.cli import cli
+from distls.storage.dataset.extension import _link_file
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
+
+RNG = np.random.default_rng(3)
+X, Y = RNG.normal(size=(90, 5)).round(3), RNG.integers(0, 3, 90)
+PLAIN = {"shuffle": False, "row_numbers": False}
+
+
+def table(path: Path, rows: slice, names: str = "abcde", **columns: Any) -> Path:
+    """Write a CSV file of these rows."""
+    head = [*names, "y", *columns]
+    lines = [
+        [*X[i, ["abcde".index(name) for name in names]], f"c{Y[i]}", *(each[i] for each in columns.values())]
+        for i in range(90)[rows]
+    ]
+    path.write_text("\n".join(",".join(map(str, line)) for line in [head, *lines]) + "\n")
+    return path
+
+
+def rows_of(path: Path) -> Any:
+    return distls.to_arrays(path)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr", "continuous", "multilabel", "weighted"])
+def test_the_bits_are_those_of_one_ingest(tmp_path: Path, layout: str) -> None:
+    x: Any = sp.csr_matrix(np.where(X > 0.5, X, 0)) if layout == "csr" else X
+    y: Any = Y
+    if layout == "continuous":
+        y = X @ np.ones((5, 2))
+    if layout == "multilabel":
+        y = np.eye(3, dtype=int)[Y] | np.eye(3, dtype=int)[np.roll(Y, 1)]
+    weight = np.linspace(1, 2, 90) if layout == "weighted" else None
+    given = {**PLAIN, "target": "continuous"} if layout == "continuous" else PLAIN
+
+    def part(rows: slice) -> dict[str, Any]:
+        return {"y": y[rows], "sample_weight": None if weight is None else weight[rows]}
+
+    distls.ingest(x, tmp_path / "whole", **part(slice(None)), **given)
+    distls.ingest(x[:50], tmp_path / "d", **part(slice(50)), **given)
+    for rows in (slice(50, 60), slice(60, 90)):
+        distls.append(tmp_path / "d", x[rows], **part(rows))
+    whole, made = (distls.open_dataset(tmp_path / name) for name in ("whole", "d"))
+    assert made.meta == whole.meta
+    assert made.fingerprint == whole.fingerprint
+    assert len(made) == 1
+
+
+def test_partitions_are_linked_and_the_last_is_filled(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    distls.ingest(X[:50], data, y=Y[:50], partition_size=600, **PLAIN)
+    before = distls.open_dataset(data)
+    stored = {file: file.stat().st_ino for file in sorted(data.glob("rows/*/X/c/0/0"))}
+    distls.append(data, X[50:], y=Y[50:], partition_size=600)
+    after = distls.open_dataset(data)
+    kept = [file.stat().st_ino == stored.get(file) for file in sorted(data.glob("rows/*/X/c/0/0"))]
+    assert kept[: len(before) - 1] == [True] * (len(before) - 1)
+    assert len(after) > len(before) > 1
+    assert after.meta.n_rows == 90
+    x, y = rows_of(data)[:2]
+    assert np.array_equal(x, X.astype(np.float32))
+    assert [*after.meta.label_counts] == [*np.bincount(y)]
+    # nothing of how it was made is left
+    assert not [path for path in tmp_path.rglob("*") if "append" in path.name or "partial" in path.name]
+
+
+def test_transforms_classes_and_origins_go_on(tmp_path: Path) -> None:
+    ids = [f"r{i}" for i in range(90)]
+    first = table(tmp_path / "1.csv", slice(40), id=ids)
+    options = {"label_column": "y", "id_column": "id", "transform": "standardize", "shuffle": False}
+    distls.ingest(first, tmp_path / "d", **options)
+    means = distls.open_dataset(tmp_path / "d").features()["mean"]
+    # columns in another order, another separator, and a class that was not there
+    second = table(tmp_path / "2.csv", slice(40, 90), "ecbda", id=ids)
+    second.write_text(second.read_text().replace(",", ";").replace("c2", "new"))
+    report = distls.append(tmp_path / "d", second)
+    data = distls.open_dataset(tmp_path / "d")
+    assert report.rows == 50
+    assert report.paths == (tmp_path / "d",)
+    assert data.meta.classes == ["c0", "c1", "c2", "new"]
+    assert np.array_equal(data.features()["mean"], means)
+    # as the recorded transforms make them
+    distls.ingest(second, tmp_path / "e", like=tmp_path / "d", shuffle=False)
+    assert np.array_equal(rows_of(tmp_path / "d")[0][40:], rows_of(tmp_path / "e")[0])
+    assert data.origins is not None
+    sources = data.origins.read(0)
+    assert sources.ids is not None
+    assert sources.files is not None
+    assert data.origins.facts.files == ["1.csv", "2.csv"]
+    assert sources.ids.texts() == ids
+    assert [*sources.files] == [0] * 40 + [1] * 50
+    assert [*sources.rows] == [*range(40), *range(50)]
+
+
+def test_the_same_rows_are_refused_unless_asked(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    first, second = table(tmp_path / "1.csv", slice(40)), table(tmp_path / "2.csv", slice(40, 90))
+    distls.ingest(first, data, label_column="y")
+    distls.append(data, second)
+    for source in (first, second):
+        with pytest.raises(MismatchError, match="--again"):
+            distls.append(data, source)
+    assert distls.open_dataset(data).meta.n_rows == 90
+    distls.append(data, second, again=True)
+    assert distls.open_dataset(data).meta.n_rows == 140
+
+
+def test_refusals_leave_the_data_as_they_were(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    distls.ingest(table(tmp_path / "1.csv", slice(40)), data, label_column="y")
+    before = distls.open_dataset(data).fingerprint
+    bad = tmp_path / "bad.csv"
+    for text, error, word in (
+        ("a,b,c,d,y\n1,2,3,4,c1\n", MismatchError, '"e"'),
+        ("a,b,c,d,e,y\n1,2,3,x,5,c1\n", BadInputError, "x"),
+        ("a,b,c,d,e\n1,2,3,4,5\n", MismatchError, "label"),
+    ):
+        bad.write_text(text)
+        with pytest.raises(error, match=word):
+            distls.append(data, bad)
+    with pytest.raises(MismatchError, match="weights"):
+        distls.append(data, X[:3], y=[f"c{c}" for c in Y[:3]], sample_weight=np.ones(3) / 2)
+    with pytest.raises(ParameterError, match="object store"):
+        distls.append("s3://bucket/d", bad)
+    assert distls.open_dataset(data).fingerprint == before
+    assert not (data / ".append").exists()
+
+
+def test_column_shards_are_of_the_rows_before(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    distls.ingest(X[:50], data, y=Y[:50], columns=True)
+    report = distls.append(data, X[50:], y=Y[50:])
+    assert "distls columns" in report.notices[-1]
+    assert distls.open_dataset(data).columns is None
+
+
+def test_rows_of_another_time_are_told(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    x = RNG.normal(size=(4000, 2))
+    distls.ingest(x, data, y=np.arange(4000) % 2)
+    distls.append(data, x + 1, y=np.r_[np.zeros(3999, int), 1], partition_size=8000)
+    measured = distls.open_dataset(data).exchangeability
+    assert measured is not None
+    assert measured.labels is not None
+    assert measured.labels.times_chance > 1
+
+
+def test_files_are_copied_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*given: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", no_link)
+    (tmp_path / "a").write_text("x")
+    _link_file(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (tmp_path / "b").read_text() == "x"
+
+
+def test_command(tmp_path: Path) -> None:
+    first, second = table(tmp_path / "1.csv", slice(40)), table(tmp_path / "2.csv", slice(40, 90))
+    run = CliRunner().invoke
+    assert run(cli, ["ingest", str(first), str(tmp_path / "d"), "--label-column", "y"]).exit_code == 0
+    ended = run(cli, ["append", str(tmp_path / "d"), str(second), "--quiet"])
+    assert ended.exit_code == 0
+    assert "90 rows" in ended.stdout
+    stored = json.loads((tmp_path / "d" / "zarr.json").read_text())["attributes"]
+    assert len(stored["appended"]) == 2

@@ -1,0 +1,60 @@
+"""Day after day: rows are appended, a fit starts from the last model, and takes its place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distls
+from distls.solvers.warm_start import with_further_classes
+from distls.storage.errors import MismatchError
+from distls.storage.model.model import load_model
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(600, 3))
+Y = np.argmax(X + 0.3 * RNG.normal(size=X.shape), axis=1)
+TWO = np.flatnonzero(Y < 2)  # rows of the first day
+
+
+def test_a_model_takes_up_a_further_class(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    distls.ingest(X[TWO], data, y=Y[TWO])
+    first = distls.fit("newton", data, tmp_path / "1", tol=1e-8)
+    distls.append(data, X, y=Y)
+    # a fit of the rows before cannot go on with others
+    with pytest.raises(MismatchError, match="new run"):
+        distls.resume(tmp_path / "1")
+    problem: Any = SimpleNamespace(dataset=distls.open_dataset(data), shape=(3, 3))
+    start = with_further_classes(first.model, problem)
+    half = first.model.weights[:, 0] / 2
+    assert np.array_equal(start.weights, np.stack([-half, half, 0 * half], axis=1))
+    warm = distls.fit("newton", data, tmp_path / "2", params={"init": str(tmp_path / "1")})
+    cold = distls.fit("newton", data, tmp_path / "3")
+    assert warm.model.classes == [0, 1, 2]
+    assert warm.passes < cold.passes
+    assert warm.objective == pytest.approx(cold.objective, rel=1e-3)
+
+
+def test_a_class_that_is_gone_is_refused(tmp_path: Path) -> None:
+    distls.ingest(X, tmp_path / "three", y=Y)
+    distls.fit("sgd", tmp_path / "three", tmp_path / "m", passes=1)
+    distls.ingest(X[TWO], tmp_path / "two", y=Y[TWO])
+    with pytest.raises(MismatchError, match="other labels"):
+        distls.fit("sgd", tmp_path / "two", tmp_path / "n", params={"init": str(tmp_path / "m")})
+
+
+def test_a_link_gives_the_model_to_others_in_one_step(tmp_path: Path) -> None:
+    distls.ingest(X, tmp_path / "d", y=Y)
+    current = tmp_path / "current"
+    for day in ("1", "2"):
+        given = {"init": str(current)} if current.exists() else {}
+        distls.fit("sgd", tmp_path / "d", tmp_path / day, passes=1, params=given)
+        (tmp_path / "next").symlink_to(day)
+        os.replace(tmp_path / "next", current)
+        assert load_model(current).sha256 == load_model(tmp_path / day).sha256
+        assert len(distls.load_model(current).predict(X[:4])) == 4
