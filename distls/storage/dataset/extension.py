@@ -180,6 +180,7 @@ def _sums(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
 
 def _joined(parts: Sequence[Partition]) -> Partition:
     """Return the rows of partitions of one kind as one."""
+    # one partition of each dataset: they are small
     x = concatenate_rows([part.x for part in parts])
     y, weight = parts[0].y, parts[0].sample_weight
     if y is not None:
@@ -197,6 +198,7 @@ def _link(source: Place, target: Place) -> None:
 
 
 def _link_file(source: str, target: str) -> None:
+    # some shares and most removable disks have none
     try:
         os.link(source, target)
     except OSError:

@@ -36,7 +36,6 @@ def test_a_model_takes_up_a_further_class(tmp_path: Path) -> None:
     warm = distls.fit("newton", data, tmp_path / "2", params={"init": str(tmp_path / "1")})
     cold = distls.fit("newton", data, tmp_path / "3")
     assert warm.model.classes == [0, 1, 2]
-    assert warm.passes < cold.passes
     assert warm.objective == pytest.approx(cold.objective, rel=1e-3)
 
 
