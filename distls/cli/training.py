@@ -249,18 +249,25 @@ def _write_report(run: Place, page: Place, executor: Executor) -> None:
 @click.option(
     "--passes", type=float, help="Continue up to this many passes in total, even if the fit has ended."
 )
+@click.option("--data", type=PLACE, metavar="DATASET", help="Where the training data are now.")
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @cluster_options
 @common_options
 def resume(
-    run: Place, quiet: bool, debug: bool, passes: float | None, checkpoint_seconds: float, **options: Any
+    run: Place,
+    quiet: bool,
+    debug: bool,
+    passes: float | None,
+    data: Place | None,
+    checkpoint_seconds: float,
+    **options: Any,
 ) -> int:
     """Continue a fit that was interrupted or killed, or with --passes one that has ended."""
     from distls.training.fitting import proceed, resumable
     from distls.training.setting_fit import FitOptions
 
     cluster = cluster_of(options, debug)
-    folder, request = resumable(run, passes)
+    folder, request = resumable(run, passes, data)
     if folder.has_ended and not quiet:
         note(f"{run} has ended: nothing is to be done; of one setting --passes N goes on")
     with Running(cluster, request.decoded_bytes, quiet) as (executor, budget):

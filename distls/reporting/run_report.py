@@ -13,6 +13,7 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MismatchError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.training.fit_facts import RECORDED
+from distls.training.run_config import moved_along
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def make_report(
 def _training(record: RunRecord, remarks: list[str]) -> Dataset | None:
     """Return the training data if they are still there, else note why not."""
     try:
-        found = open_dataset(record.config.dataset)
+        found = open_dataset(moved_along(record.config.dataset, record.path))
     except (DistlsError, OSError):
         remarks.append(f"the training data {record.config.dataset} are no longer there")
         return None

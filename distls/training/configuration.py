@@ -22,12 +22,12 @@ from distls.solvers.solver import Solver, State, solver_factory
 from distls.solvers.warm_start import in_form, with_further_classes
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import load_model, weights_digest
 from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
-from distls.training.run_config import RunConfig
+from distls.training.run_config import RunConfig, moved_along
 from distls.training.run_folder import Run
 from distls.workers.losses.loss_registry import loss_named
 
@@ -127,8 +127,8 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         return request
 
     @classmethod
-    def of_run(cls, run: Run) -> FitRequest:
-        """Read the request of a run, and open its data sets.
+    def of_run(cls, run: Run, data: str | Place | None = None) -> FitRequest:
+        """Read the request of a run, and open its data sets; `data` is where the training data are now.
 
         Raises FormatError for a request that no fit can have written, MismatchError if the data set has changed.
         """
@@ -144,9 +144,10 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
                 grid = [_completed(chosen, params) for params in config.grid]
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None
-        data, fields = _expected(config), config.with_data(open_dataset)
-        settings = [Setting.of(chosen, params, data, config.seed) for params in grid]
-        return cls(method=chosen, data=data, settings=settings, **fields)
+        rows = _expected(config, moved_along(config.dataset, run.path) if data is None else data)
+        fields = config.with_data(lambda path: open_dataset(moved_along(path, run.path)))
+        settings = [Setting.of(chosen, params, rows, config.seed) for params in grid]
+        return cls(method=chosen, data=rows, settings=settings, **fields)
 
     def check_same(self, run: Run, *, prolonged: bool = False) -> None:
         """Raise MismatchError if a run is not one of this fit, or anything that it depends on is another one now.
@@ -310,9 +311,14 @@ def _path_of(dataset: Dataset) -> str:
     return str(dataset.path.absolute())
 
 
-def _expected(config: RunConfig) -> Dataset:
+def _expected(config: RunConfig, place: str | Place) -> Dataset:
     """Open a run's dataset and check that it is the one the run was started with."""
-    data = open_dataset(config.dataset)
+    try:
+        data = open_dataset(place)
+    except FormatError as error:
+        if place_of(place).exists():
+            raise
+        raise FormatError(f"{error}; if it was moved, --data DATASET (data=) says where it is") from None
     # Another data set under the same path would give other weights without a word.
     if data.fingerprint != config.dataset_fingerprint:
         raise MismatchError(

@@ -132,6 +132,7 @@ def resume(
     run: str | Place,
     *,
     passes: float | None = None,
+    data: str | Place | None = None,
     executor: Any = None,
     client: Any = None,
     memory: MemoryBudget | None = None,
@@ -143,12 +144,13 @@ def resume(
     With `passes`, the new limit in place of the run's passes and seconds, a run that has ended goes on too: its weights
     are then those of a fit of that many passes.
 
-    `executor`, `client`, `memory` and `callbacks` are those of `fit`.
+    `data` is where the training data are now; those that were moved along with the run are found beside it. `executor`,
+    `client`, `memory` and `callbacks` are those of `fit`.
 
     Raises
     ------
     FormatError
-        `run` is not a run.
+        `run` is not a run, or its data are gone.
     MismatchError
         The dataset is not the one the run was started with; or, with `passes`, the run has ended by itself, or has
         several settings.
@@ -156,7 +158,7 @@ def resume(
         Ctrl-C, once the state is saved.
     """
     options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
-    return _warned(_whole(proceed(*resumable(run, passes), options), run))
+    return _warned(_whole(proceed(*resumable(run, passes, data), options), run))
 
 
 def _warned(result: FitResult) -> FitResult:
@@ -180,13 +182,15 @@ def _callers_level() -> int:
     return level + 1
 
 
-def resumable(run: str | Place, passes: float | None = None) -> tuple[Run, FitRequest]:
+def resumable(
+    run: str | Place, passes: float | None = None, data: str | Place | None = None
+) -> tuple[Run, FitRequest]:
     """Open a run that can be continued by `proceed`, up to `passes` if given, and its data sets."""
     folder = Run.open(place_of(run))
     # A run from elsewhere is untrusted: links in it could make us write anywhere.
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it
-        request = FitRequest.of_run(folder)
+        request = FitRequest.of_run(folder, data)
         request.check_same(folder, prolonged=passes is not None)
         if passes is not None:
             request = _prolonged(folder, request, passes)

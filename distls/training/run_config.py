@@ -12,10 +12,11 @@ import msgspec
 from distls.methods.method import Params
 from distls.request import Request
 from distls.solvers.status import Record
+from distls.storage.dataset.dataset import is_dataset
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.filesystem.checksums import is_one_bit_off, is_sealed, sealed
-from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.paths import Place, place_of
 
 FORMAT_VERSION = 1  # of config.json
 _LOG = logging.getLogger(__name__)
@@ -93,3 +94,10 @@ def check_written(path: Place, config: Record, found: RunConfig) -> None:
 @cache
 def _warn_once(text: str) -> None:
     _LOG.warning("%s", text)
+
+
+def moved_along(data: str | Place, run: Place) -> Place:
+    """Return where a data set of a run is: where it was, or beside the run if both were moved together."""
+    place = place_of(data)
+    beside = run.absolute().with_name(place.name)
+    return beside if not place.exists() and is_dataset(beside) else place

@@ -12,7 +12,7 @@ import pytest
 
 import distls
 from distls.solvers.warm_start import with_further_classes
-from distls.storage.errors import MismatchError
+from distls.storage.errors import FormatError, MismatchError
 from distls.storage.model.model import load_model
 
 RNG = np.random.default_rng(0)
@@ -59,3 +59,20 @@ def test_a_link_gives_the_model_to_others_in_one_step(tmp_path: Path) -> None:
         os.replace(tmp_path / "next", current)
         assert load_model(current).sha256 == load_model(tmp_path / day).sha256
         assert len(distls.load_model(current).predict(X[:4])) == 4
+
+
+def test_a_run_finds_data_that_were_moved(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    distls.ingest(X, old / "d", y=Y)
+    whole = distls.fit("sgd", old / "d", tmp_path / "whole", passes=3)
+    distls.fit("sgd", old / "d", old / "run", passes=2)
+    old.rename(new)
+    # both together
+    assert distls.resume(new / "run", passes=3).model.sha256 == whole.model.sha256
+    (new / "d").rename(tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match="--data"):
+        distls.resume(new / "run", passes=4)
+    assert distls.resume(new / "run", passes=4, data=tmp_path / "elsewhere").passes == 4
+    distls.ingest(X[:300], tmp_path / "others", y=Y[:300])
+    with pytest.raises(MismatchError, match="fingerprint"):
+        distls.resume(new / "run", passes=5, data=tmp_path / "others")
