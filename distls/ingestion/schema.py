@@ -20,6 +20,7 @@ from distls.workers.ingestion.parsing.rounding_kernels import KEPT, merge_rounde
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
+_EXACT = 2.0**53  # float64 has all whole numbers up to here
 _SHOWN = 20  # columns named in a notice
 _MISSED = 5.0  # values that must be expected to be missing before their presence says anything
 MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
@@ -186,15 +187,16 @@ def rounding_notices(
     rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
 ) -> list[str]:
     """Return a notice of columns in which different values become equal, also where they are centred before."""
-    # centred, whole numbers are kept if few of them would fit between the smallest and the largest
-    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT]
+    # centred, whole numbers are kept if few of them would fit between the smallest and the largest, and float64 has them
+    long = {c for c, extremes in rounded.items() if max(map(abs, extremes)) >= _EXACT}
+    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT or c in long]
     if not lost:
         return []
     shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
     more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
     return [
         f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in float32, such as "
-        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them"
+        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them{' up to 2^53' * (long >= {*lost})}"
     ]
 
 
