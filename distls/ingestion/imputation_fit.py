@@ -160,7 +160,9 @@ def _joined(a: list[Any], b: list[Any]) -> list[Any]:
 
 
 def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArray[Any]) -> str:
-    found = [(name, how, start, counted(gaps[start], "row")) for start, _, name, how, _ in numbers if gaps[start]]
+    found = [
+        (name, how, start, counted(gaps[start], "row")) for start, _, name, how, _ in numbers if gaps[start]
+    ]
     if not found:
         return ""
     shown = ", ".join(

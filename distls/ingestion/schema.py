@@ -187,7 +187,7 @@ def rounding_notices(
     rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
 ) -> list[str]:
     """Return a notice of columns in which different values become equal, also where they are centred before."""
-    # centred, whole numbers are kept if few of them would fit between the smallest and the largest, and float64 has them
+    # centred, whole numbers that float64 has are kept if few would fit between the smallest and the largest
     long = {c for c, extremes in rounded.items() if max(map(abs, extremes)) >= _EXACT}
     lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT or c in long]
     if not lost:
@@ -310,7 +310,10 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
                 f'labels are numbers but for "{word[0]}" ({word[1]}), so that all are words; '
                 f'--na-values "{word[0]}" if it stands for no label'
             )
-        return _named(seen, words)
+        named = _named(seen, words)
+        if alike := _alike(named):
+            notices.append(f"labels that differ in case or blanks only are different classes: {alike}")
+        return named
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes
     values = {label_value(label) for label in known}
@@ -328,6 +331,15 @@ def _named(values: list[float], words: dict[float, str], as_words: bool = False)
     if not words and not as_words:
         return tuple(numbers)
     return tuple(sorted(words.get(value) or str(n) for value, n in zip(values, numbers, strict=True)))
+
+
+def _alike(classes: Sequence[Label]) -> str:
+    """Return the first labels that differ in case or blanks only, for a message."""
+    first: dict[str, Label] = {}
+    for label in classes:
+        if first.setdefault(key := " ".join(str(label).casefold().split()), label) != label:
+            return f'"{first[key]}" and "{label}"'
+    return ""
 
 
 def _has_words(classes: Sequence[Label]) -> bool:

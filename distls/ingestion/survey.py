@@ -114,9 +114,9 @@ class _Survey:
         again = [
             place
             for column, (*place, text) in self.words.items()
-            if text == self.read.columns[column] and self.read.dialect.header
+            if text == self.read.columns[column] and self.read.dialect.header and place[1] > 1
         ]
-        # a single value may be that of a category
+        # a single value, or one of the first row, may be that of a category
         if twice := next((place for place in again if again.count(place) > 1), None):
             raise BadInputError(
                 f"{self.where(self.lines, *twice)}: the line has the names of columns once more; remove it"

@@ -200,16 +200,18 @@ class FeatureMaker:
         notices += [id_notice(name) for name in self.found.get("id", ())]
         if self.codes:
             notices.append(
-                f'numbers in {_some(self.codes)} begin with zeros, as codes do: "--kind NAME=category" keeps them as they are'
+                f'numbers in {_some(self.codes)} begin with zeros, as codes do: "--kind NAME=category" keeps them as '
+                "they are"
             )
         if self.long:
             notices.append(
-                f'whole numbers in {_some(self.long)} are beyond 2^53, where no type of number keeps them apart: "--kind '
-                'NAME=category", hash or id does'
+                f"whole numbers in {_some(self.long)} are beyond 2^53, where no type of number keeps them apart: "
+                '"--kind NAME=category", hash or id does'
             )
         if self.doubtful:
             notices.append(
-                f'no whole number occurs twice in the first rows of {_some(self.doubtful)}: "--kind NAME=id" if they are ids'
+                f"no whole number occurs twice in the first rows of {_some(self.doubtful)}: "
+                '"--kind NAME=id" if they are ids'
             )
         return tuple(notices)
 

@@ -179,7 +179,9 @@ def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[
     empty = [name for name in unnamed if name in head.empty]
     notices = []
     if len(unnamed) > len(empty):
-        notices.append("the first column has no name and numbers or names the rows, as an index: it is left out")
+        notices.append(
+            "the first column has no name and numbers or names the rows, as an index: it is left out"
+        )
     if empty:
         notices.append(f"no name and no value: {counted(len(empty), 'column')} left out, {listed(empty)}")
     return replace(read, ignore_columns=(*read.ignore_columns, *unnamed)), tuple(notices)

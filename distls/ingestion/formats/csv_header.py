@@ -76,7 +76,9 @@ class Head:
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
-    unnamed: bool = False  # the first field of the header is empty, and those below it number or name the rows
+    unnamed: bool = (
+        False  # the first field of the header is empty, and those below it number or name the rows
+    )
     nameless: frozenset[str] = frozenset()  # columns without a name in the header
 
     @property

@@ -151,7 +151,9 @@ def table_reading(
 
 def _kinds_of_empty(table: TableOptions, kinds: Mapping[str, str]) -> dict[str, str]:
     """Return the kinds of columns; one without a single value, which has no type, is what it was in training."""
-    own = {f.name: "number" if f.is_dense and not f.kind else "text" for f in table.features if not _has_lists(f)}
+    own = {
+        f.name: "number" if f.is_dense and not f.kind else "text" for f in table.features if not _has_lists(f)
+    }
     return {name: own.get(name, kind) if kind == "null" else kind for name, kind in kinds.items()}
 
 
