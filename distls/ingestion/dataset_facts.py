@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from distls.facts import counted
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema
@@ -50,3 +51,12 @@ def _source(plan: SourcePlan, options: IngestOptions, imputed: bool) -> dict[str
     if options.float64:
         described = {**described, "dtype": "float64"}
     return {"format": plan.format, "files": files, **described}
+
+
+def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
+    """Return a notice of the labels that only held-out rows have: of sets of labels, a split knows no strata."""
+    lost = [str(c) for c, n in zip(training.classes, training.label_counts, strict=False) if not n]
+    if not lost:
+        return ()
+    shown = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
+    return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)

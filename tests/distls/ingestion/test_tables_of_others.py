@@ -271,3 +271,29 @@ def test_a_json_array_is_named(tmp_path, name):
     pd.DataFrame({"text": ["a b", "c d"], "y": [0, 1]}).to_json(tmp_path / name, orient="records")
     with pytest.raises(BadInputError, match=r"JSON array.*lines=True"):
         ingest(tmp_path / name, tmp_path / "d")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", ""])
+def test_a_set_that_is_missing_has_no_members(tmp_path, name):
+    frame = pd.DataFrame({"s": ["a|b", "b|c", None, "a|c"] * 10, "y": [0, 1] * 20})
+    frame.to_csv(tmp_path / "a.csv", index=False, na_rep="NA")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    frame.to_parquet(tmp_path / "a.parquet")
+    x, names, _ = columns_of(tmp_path / name if name else frame, tmp_path / "d", kind="s=set:|")
+    assert (names, x[2]) == (["s=a", "s=b", "s=c"], [0, 0, 0])
+    lists = frame.assign(s=[None if value is None else value.split("|") for value in frame["s"]])
+    assert columns_of(lists, tmp_path / "e", like=tmp_path / "d", label_column=None)[0] == x
+
+
+def test_labels_that_only_held_out_rows_have_are_named(tmp_path):
+    sets = [[0, k % 2 + 1] for k in range(40)]
+    sets[7] = [0, 9]
+    found = [
+        ingest(
+            np.eye(40), tmp_path / f"{seed}", y=sets, multilabel=True, split={"test": 0.5}, seed=seed
+        ).notices
+        for seed in range(4)
+    ]
+    counts = [open_dataset(tmp_path / f"{seed}").meta.label_counts[-1] for seed in range(4)]
+    assert {*counts} == {0, 1}
+    assert [bool(notices) for notices in found] == [not count for count in counts]
