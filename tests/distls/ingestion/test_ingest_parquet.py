@@ -316,7 +316,7 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
     write(b, {"n": ["1", "2"], "y": [0, 1]})
     assert (
         refusal(BadInputError, a, b)
-        == f'{b}: its columns are not those of {a}: it has no "y0", and it has "y"'
+        == f'{b}: its columns are not those of {a}: "n" is of kind text, not number'
     )
     assert refusal(ParameterError, a, list_columns="n,v") == (
         f'list_columns: {a} has no column "n" of lists of numbers'
