@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -16,12 +16,10 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.parsing.rounding_kernels import KEPT, merge_rounded
+from distls.workers.ingestion.parsing.rounding_kernels import merge_rounded
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
-_EXACT = 2.0**53  # float64 has all whole numbers up to here
-_SHOWN = 20  # columns named in a notice
 _MISSED = 5.0  # values that must be expected to be missing before their presence says anything
 MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
 
@@ -181,23 +179,6 @@ def asks_for_numbers(options: IngestOptions, like: Like | None) -> bool:
     """Return whether labels are numbers, of any size, by the options or as those of `like`."""
     known = None if like is None else like.meta.target
     return "continuous" in (options.target, known if options.target == "auto" else None)
-
-
-def rounding_notices(
-    rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
-) -> list[str]:
-    """Return a notice of columns in which different values become equal, also where they are centred before."""
-    # centred, whole numbers that float64 has are kept if few would fit between the smallest and the largest
-    long = {c for c, extremes in rounded.items() if max(map(abs, extremes)) >= _EXACT}
-    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT or c in long]
-    if not lost:
-        return []
-    shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
-    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-    return [
-        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in float32, such as "
-        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them{' up to 2^53' * (long >= {*lost})}"
-    ]
 
 
 def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:

@@ -231,14 +231,11 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
         expected = replace(expected, features=frozenset(head.columns))
     for file in files[1:]:
         other = read_head(first_lines(file), file.path, expected)
-        if other.dialect.header and head.dialect.header and other.columns != head.columns:
-            raise BadInputError(
-                f"{file.path}: its columns are not those of {path}: {difference(other.columns, head.columns)}"
-            )
         if (other.dialect.header, other.columns) != (head.dialect.header, head.columns):
-            raise BadInputError(
-                f"{file.path}: its first line is not like that of {path}; one of them may be a header"
-            )
+            why = f"its first line is not like that of {path}; one of them may be a header"
+            if other.dialect.header and head.dialect.header:
+                why = f"its columns are not those of {path}: {difference(other.columns, head.columns)}"
+            raise BadInputError(f"{file.path}: {why}")
         rows += other.rows[:share]
         if other.dialect.decimal == ",":  # the others may have whole numbers only
             head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
@@ -269,9 +266,10 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
         return separator, rows[separator]
     if not possible:
         shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        title = "; or remove the lines before the names of columns" * (len(lines) > 2)
         raise BadInputError(
             f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); name its separator with '
-            f"--separator{_remedy(lines)}"
+            f"--separator{title}"
         )
 
     def fitness(mark: str) -> tuple[Any, ...]:
@@ -285,13 +283,6 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
         # a comma may be the decimal mark in fields between others
         separator = next((s for s in possible if s != "," and _has_decimal_commas(rows[s])), separator)
     return separator, rows[separator]
-
-
-def _remedy(lines: Sequence[str]) -> str:
-    """Return what else may help if later lines are those of a table: the first are a title, or comments."""
-    widths = ([_count_fields(line, mark) for line in lines[len(lines) // 2 :]] for mark in _SEPARATORS)
-    is_table = any(counts[0] > 1 and len({*counts}) == 1 for counts in widths)
-    return "; or remove the lines before the names of columns" if is_table and len(lines) > 2 else ""
 
 
 def _has_decimal_commas(rows: list[list[str]]) -> bool:
