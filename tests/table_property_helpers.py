@@ -18,6 +18,8 @@ TEXTS = (
     "nothing more to say here",
 )
 N_ROWS = 40
+GAPS = {"words": "category", "days": "date", "sets": "set"}  # kinds with missing values -> those without
+KINDS = ("number", "gaps", "category", "text", "date", "set", "truth", "month", *GAPS)
 
 
 @st.composite
@@ -26,11 +28,7 @@ def tables(draw):
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     columns = {"y": np.arange(N_ROWS) % 2}
-    kinds = draw(
-        st.lists(
-            st.sampled_from(["number", "gaps", "category", "text", "date", "set"]), min_size=1, max_size=5
-        )
-    )
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
     for k, kind in enumerate(kinds):
         columns[f"{kind}{k}"] = _column(kind, rng)
     return pd.DataFrame(columns)
@@ -41,13 +39,19 @@ def _column(kind, rng):
         values = np.round(rng.normal(0, 10.0 ** rng.integers(0, 4), N_ROWS), 3)
         values[rng.random(N_ROWS) < (0.3 if kind == "gaps" else 0)] = np.nan
         return values
+    if kind in GAPS:
+        return _column(GAPS[kind], rng).mask(rng.random(N_ROWS) < 0.3, None)
+    if kind == "truth":
+        return rng.random(N_ROWS) < 0.5
     if kind == "category":
         return pd.Series([WORDS[k] for k in rng.integers(0, 3, N_ROWS)], dtype=object)
     if kind == "text":
         return pd.Series([f"{TEXTS[k % 4]} word{k}" for k in rng.permutation(N_ROWS)], dtype=object)
-    if kind == "date":
-        days = np.datetime64("2020-01-01") + rng.integers(0, 900, N_ROWS)
-        return pd.Series(days.astype(str), dtype=object)
+    if kind in ("date", "month"):
+        days = pd.Series(
+            np.datetime64("2020-01-01", "s") + np.timedelta64(86400, "s") * rng.integers(0, 900, N_ROWS)
+        )
+        return days.dt.strftime("%Y-%m-%d" if kind == "date" else "%d-%b-%Y").astype(object)
     return pd.Series(
         ["|".join(sorted(rng.choice(["a", "b", "c"], 2, False))) for _ in range(N_ROWS)], dtype=object
     )

@@ -15,6 +15,7 @@ from distls.evaluation.metrics import (
     f1_facts,
     r2_text,
 )
+from distls.facts import counted
 from distls.workers.evaluation.ranked_scores import WithBound
 
 # With more classes, labels or outputs, a table has the worst of them, and there is no confusion matrix.
@@ -34,7 +35,9 @@ def evaluation_lines(evaluation: AnyEvaluation, *, every: bool = False) -> list[
         _label_lines(evaluation) if isinstance(evaluation, LabelEvaluation) else _detail_lines(evaluation)
     )
     if evaluation.unknown:
-        lines.append(f"{evaluation.unknown:,} rows have labels the model does not know, counted as errors")
+        have = "has" if evaluation.unknown == 1 else "have"
+        unknown = f"{counted(evaluation.unknown, 'row')} {have} labels the model does not know"
+        lines.append(f"{unknown}, counted as errors")
     if isinstance(evaluation, LabelEvaluation):
         return lines + _class_lines(evaluation.per_class(), "label", every)
     return lines + _class_lines(evaluation.per_class(), "class", every) + _confusion_lines(evaluation)

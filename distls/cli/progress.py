@@ -18,6 +18,7 @@ from distls.storage.errors import printable
 from distls.training.callbacks import LineProgress, measures_text
 
 Report = Callable[[int, int, str], None]
+_LONG = 3.0  # seconds of a stage before its first line
 
 
 def fit_progress() -> Callback:
@@ -108,14 +109,17 @@ def work_progress(quiet: bool) -> Iterator[Report | None]:
 
 
 class _Lines:
-    """One line per stage, and one every ten seconds of a long one."""
+    """Lines of stages that take more than some seconds, one every ten seconds."""
 
     def __init__(self) -> None:
         self._stage = ""
-        self._last = 0.0
+        self._next = 0.0
 
     def __call__(self, done: int, total: int, what: str) -> None:
         now = time.monotonic()
-        if what != self._stage or now - self._last > 10:
-            self._stage, self._last = what, now
+        if what != self._stage:
+            self._stage, self._next = what, now + _LONG
+        # nothing done tells nothing
+        if done and now >= self._next:
+            self._next = now + 10
             print(f"{what}: {100 * done / max(total, 1):.0f} %", file=sys.stderr, flush=True)

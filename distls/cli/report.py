@@ -51,7 +51,7 @@ def dataset_line(dataset: Dataset) -> str:
         f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
     )
     return (
-        f"{dataset.path}: {meta.n_rows:,} rows x {counted(meta.n_features, 'feature')}{density}, {kind}, "
+        f"{dataset.path}: {counted(meta.n_rows, 'row')} x {counted(meta.n_features, 'feature')}{density}, {kind}, "
         f"{counted(len(dataset), 'partition')}, {human(int(dataset.stored_bytes.sum()))} stored"
     )
 

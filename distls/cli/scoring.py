@@ -26,6 +26,7 @@ from distls.cli.support import (
     request_options,
     scored_bytes,
 )
+from distls.facts import counted
 from distls.interchange.export_formats import EXPORT_FORMATS
 from distls.storage.errors import BadInputError, DistlsError
 from distls.storage.filesystem.memory_folder import temporary_folder
@@ -155,7 +156,7 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
             **options,
         )
     if not quiet and written == out:
-        say(f"{n_rows:,} rows predicted into {out}", OK)
+        say(f"{counted(n_rows, 'row')} predicted into {out}", OK)
 
 
 @cli.command(short_help="Write a model in the format of another program.")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.class_details import ClassDetails
-from distls.facts import Fact, Shown, as_json, percent
+from distls.facts import Fact, Shown, as_json, counted, percent
 from distls.storage.dataset.metadata import Label
 from distls.workers.evaluation.probability_sums import sum_at
 
@@ -31,7 +32,7 @@ class _Proven(Shown):
 
 def _totals(n_rows: int, error: float, log_loss: float | None, *others: Fact) -> list[Fact]:
     found = [
-        Fact("", n_rows, "{:,} rows".format, key="n_rows"),
+        Fact("", n_rows, partial(counted, what="row"), key="n_rows"),
         Fact("error", error, percent, key="error"),
         *others,
     ]
@@ -309,7 +310,7 @@ class RegressionEvaluation(_Proven):
     def facts(self) -> list[Fact]:
         """Return rows, mean squared error, r2 and deviance."""
         found = [
-            Fact("", self.n_rows, "{:,} rows".format, key="n_rows"),
+            Fact("", self.n_rows, partial(counted, what="row"), key="n_rows"),
             Fact("mse", self.mse, ".6g", "mean squared error", "mse"),
             Fact("r2", self.r2, r2_text, "1 is perfect, 0 is the mean", "r2"),
         ]

@@ -1,16 +1,22 @@
-"""The metadata of the data set that an ingest writes."""
+"""The metadata of the data set that an ingest writes, and what is to be said of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distls.facts import counted
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema
 from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.metadata import DatasetMeta
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
+
+_EXACT = 2.0**53  # float64 has all whole numbers up to here
+_SHOWN = 20  # columns named in a notice
 
 
 def dataset_meta(
@@ -50,3 +56,29 @@ def _source(plan: SourcePlan, options: IngestOptions, imputed: bool) -> dict[str
     if options.float64:
         described = {**described, "dtype": "float64"}
     return {"format": plan.format, "files": files, **described}
+
+
+def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
+    """Return a notice of the labels that only held-out rows have: of sets of labels, a split knows no strata."""
+    lost = [str(c) for c, n in zip(training.classes, training.label_counts, strict=False) if not n]
+    if not lost:
+        return ()
+    shown = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
+    return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
+
+
+def rounding_notices(
+    rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
+) -> list[str]:
+    """Return a notice of columns in which different values become equal, also where they are centred before."""
+    # centred, whole numbers that float64 has are kept if few would fit between the smallest and the largest
+    long = {c for c, extremes in rounded.items() if max(map(abs, extremes)) >= _EXACT}
+    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT or c in long]
+    if not lost:
+        return []
+    shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
+    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    return [
+        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in float32, such as "
+        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them{' up to 2^53' * (long >= {*lost})}"
+    ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.facts import counted
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.workers.ingestion.assemble_task import AssemblySpec
 from distls.workers.ingestion.formats.table_columns import TableOptions, first_columns
@@ -159,15 +160,17 @@ def _joined(a: list[Any], b: list[Any]) -> list[Any]:
 
 
 def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArray[Any]) -> str:
-    found = [(name, how, start) for start, _, name, how, _ in numbers if gaps[start]]
+    found = [
+        (name, how, start, counted(gaps[start], "row")) for start, _, name, how, _ in numbers if gaps[start]
+    ]
     if not found:
         return ""
     shown = ", ".join(
-        f'"{name}" ({gaps[start]:,} rows: {how.removesuffix("+indicator").replace("constant:", "")} {fill[start]:.6g})'
-        for name, how, start in found[:_SHOWN]
+        f'"{name}" ({rows}: {how.removesuffix("+indicator").replace("constant:", "")} {fill[start]:.6g})'
+        for name, how, start, rows in found[:_SHOWN]
     )
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     marked = (
-        ", with a feature that says where" if any(how.endswith("+indicator") for _, how, _ in found) else ""
+        ", with a feature that says where" if any(how.endswith("+indicator") for _, how, *_ in found) else ""
     )
     return f"missing values are filled in{marked}: {shown}{more}; --impute says otherwise"

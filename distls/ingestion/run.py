@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
-from distls.ingestion.dataset_facts import dataset_meta
+from distls.ingestion.dataset_facts import dataset_meta, lost_labels, rounding_notices
 from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
@@ -27,7 +27,7 @@ from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
-from distls.ingestion.schema import Schema, Survey, asks_for_numbers, decide_schema, rounding_notices
+from distls.ingestion.schema import Schema, Survey, asks_for_numbers, decide_schema
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import (
     FittedTransforms,
@@ -382,6 +382,7 @@ class IngestRun:
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema, missing: str) -> IngestReport:
         skipped, lines = survey.skipped()
         notices = [*self.plan.notices, *schema.notices, *filter(None, [missing])]
+        notices += lost_labels(datasets[0].meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and needs_moments(self.transforms) and not centred:
             notices.append("standardize divides sparse rows by the deviations, without centring them")

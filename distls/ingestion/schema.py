@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -16,11 +16,10 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.parsing.rounding_kernels import KEPT, merge_rounded
+from distls.workers.ingestion.parsing.rounding_kernels import merge_rounded
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
-_SHOWN = 20  # columns named in a notice
 _MISSED = 5.0  # values that must be expected to be missing before their presence says anything
 MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
 
@@ -182,22 +181,6 @@ def asks_for_numbers(options: IngestOptions, like: Like | None) -> bool:
     return "continuous" in (options.target, known if options.target == "auto" else None)
 
 
-def rounding_notices(
-    rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
-) -> list[str]:
-    """Return a notice of columns in which different values become equal, also where they are centred before."""
-    # centred, whole numbers are kept if few of them would fit between the smallest and the largest
-    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT]
-    if not lost:
-        return []
-    shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
-    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-    return [
-        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in float32, such as "
-        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them"
-    ]
-
-
 def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:
     """Return a notice if whole numbers have so many values that they are more likely a quantity than classes."""
     few = len(classes) < 20 or 5 * len(classes) < survey.n_rows
@@ -308,7 +291,10 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
                 f'labels are numbers but for "{word[0]}" ({word[1]}), so that all are words; '
                 f'--na-values "{word[0]}" if it stands for no label'
             )
-        return _named(seen, words)
+        named = _named(seen, words)
+        if alike := _alike(named):
+            notices.append(f"labels that differ in case or blanks only are different classes: {alike}")
+        return named
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes
     values = {label_value(label) for label in known}
@@ -326,6 +312,15 @@ def _named(values: list[float], words: dict[float, str], as_words: bool = False)
     if not words and not as_words:
         return tuple(numbers)
     return tuple(sorted(words.get(value) or str(n) for value, n in zip(values, numbers, strict=True)))
+
+
+def _alike(classes: Sequence[Label]) -> str:
+    """Return the first labels that differ in case or blanks only, for a message."""
+    first: dict[str, Label] = {}
+    for label in classes:
+        if first.setdefault(key := " ".join(str(label).casefold().split()), label) != label:
+            return f'"{first[key]}" and "{label}"'
+    return ""
 
 
 def _has_words(classes: Sequence[Label]) -> bool:

@@ -107,6 +107,20 @@ class _Survey:
         late = {c: MOST_GUESSED for c in numbers if c in self.words}
         if late:
             self._add(run("survey-late", late, ()), late)
+        self._check_one_header()
+
+    def _check_one_header(self) -> None:
+        """Refuse a line that names the columns once more, as where files were put together."""
+        again = [
+            place
+            for column, (*place, text) in self.words.items()
+            if text == self.read.columns[column] and self.read.dialect.header and place[1] > 1
+        ]
+        # a single value, or one of the first row, may be that of a category
+        if twice := next((place for place in again if again.count(place) > 1), None):
+            raise BadInputError(
+                f"{self.where(self.lines, *twice)}: the line has the names of columns once more; remove it"
+            )
 
     def _limit(self, name: str) -> int:
         """Return the most values of a column that are collected; all guessed columns together have a bound."""

@@ -146,6 +146,7 @@ class FeatureMaker:
     found: dict[str, list[str]] = field(default_factory=dict)  # kind -> columns that nobody declared
     doubtful: list[str] = field(default_factory=list)  # columns that may be ids
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
+    long: list[str] = field(default_factory=list)  # columns of whole numbers that float64 does not keep
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -156,8 +157,10 @@ class FeatureMaker:
                 self.found.setdefault(kind, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
-            elif not is_category and any(map(_CODE.fullmatch, map(str, self.samples.present(name)))):
-                self.codes.append(name)
+            elif not is_category:
+                texts = [*map(str, self.samples.present(name))]
+                self.codes += [name] * any(map(_CODE.fullmatch, texts))
+                self.long += [name] * any(map(_is_long, texts))
         if kind == "id":
             return None
         return self._of_kind(name, kind or ("category" if is_category else "number"), style)
@@ -196,16 +199,30 @@ class FeatureMaker:
         )
         notices += [id_notice(name) for name in self.found.get("id", ())]
         if self.codes:
-            shown = ", ".join(map(_quoted, self.codes[:5])) + (", ..." if len(self.codes) > 5 else "")
             notices.append(
-                f'numbers in {shown} begin with zeros, as codes do: "--kind NAME=category" keeps them as they are'
+                f'numbers in {_some(self.codes)} begin with zeros, as codes do: "--kind NAME=category" keeps them as '
+                "they are"
+            )
+        if self.long:
+            notices.append(
+                f"whole numbers in {_some(self.long)} are beyond 2^53, where no type of number keeps them apart: "
+                '"--kind NAME=category", hash or id does'
             )
         if self.doubtful:
-            shown = ", ".join(map(_quoted, self.doubtful[:5])) + (", ..." if len(self.doubtful) > 5 else "")
             notices.append(
-                f'no whole number occurs twice in the first rows of {shown}: "--kind NAME=id" if they are ids'
+                f"no whole number occurs twice in the first rows of {_some(self.doubtful)}: "
+                '"--kind NAME=id" if they are ids'
             )
         return tuple(notices)
+
+
+def _is_long(text: str) -> bool:
+    """Return whether a text is a whole number that float64 does not keep."""
+    return len(text) > 15 and text.lstrip("+-").isdecimal() and int(float(text)) != int(text)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(_quoted, names[:5])) + (", ..." if len(names) > 5 else "")
 
 
 def _quoted(name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from distls.facts import counted
 from distls.ingestion.formats.csv_header import Expected, Head, looks_like_table, read_heads
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
@@ -16,6 +17,7 @@ from distls.ingestion.formats.tables import (
     is_table,
     known_labels,
     like_columns,
+    listed,
     text_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
@@ -163,7 +165,7 @@ def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Ex
 
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:
-    """Leave out the numbers of rows that pandas writes first, unless they have a role; and say so."""
+    """Leave out numbers and names of rows that come first, and columns without name and value; and say so."""
     named = {
         *label_names(read.label_column),
         read.weight_column,
@@ -171,7 +173,15 @@ def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[
         *read.categorical,
         *read.ignore_columns,
     }
-    if not head.index or named & {head.index, 0} or head.index in known:
-        return read, ()
-    notice = "the first column has no name and numbers the rows, as an index of pandas: it is left out"
-    return replace(read, ignore_columns=(*read.ignore_columns, head.index)), (notice,)
+    # those that an option names, or that were features in training, stay
+    unnamed = [name for name in dict.fromkeys((head.index, *head.empty)) if name and name not in known]
+    unnamed = [name for name in unnamed if not named & {name, head.columns.index(name)}]
+    empty = [name for name in unnamed if name in head.empty]
+    notices = []
+    if len(unnamed) > len(empty):
+        notices.append(
+            "the first column has no name and numbers or names the rows, as an index: it is left out"
+        )
+    if empty:
+        notices.append(f"no name and no value: {counted(len(empty), 'column')} left out, {listed(empty)}")
+    return replace(read, ignore_columns=(*read.ignore_columns, *unnamed)), tuple(notices)

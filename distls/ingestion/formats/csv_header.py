@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import structs
 
+from distls.facts import counted
 from distls.ingestion.formats.column_kinds import Samples
-from distls.ingestion.formats.tables import LABEL_NAMES, listed, named_columns, position_of
+from distls.ingestion.formats.tables import LABEL_NAMES, difference, listed, named_columns, position_of
 from distls.ingestion.request.format_options import label_names
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
@@ -75,13 +76,22 @@ class Head:
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
-    unnamed: bool = False  # the first field of the header is empty, and those below it number the rows
+    unnamed: bool = (
+        False  # the first field of the header is empty, and those below it number or name the rows
+    )
+    nameless: frozenset[str] = frozenset()  # columns without a name in the header
 
     @property
     def index(self) -> str:
         """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
         # of two columns it may be the only feature
         return self.columns[0] if self.unnamed and len(self.columns) > 2 else ""
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Columns without a name or a value in these rows: of separators at the ends of lines, as Excel writes them."""
+        samples = self.samples.values
+        return tuple(name for name in self.columns if name in self.nameless and not any(samples[name]))
 
     @property
     def samples(self) -> Samples:
@@ -159,12 +169,54 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
             f"{path}: a quote in its first line is never closed; names of columns cannot have line breaks"
         )
     separator, rows = _separated(lines, path, expected)
+    rows, names_rows = _with_whole_header(rows, lines, path, expected)
     decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
     dialect = Dialect(separator, False, decimal, expected.missing)
-    headed, certain = _is_headed(rows, dialect, expected)
+    headed, certain = (True, True) if names_rows is not None else _is_headed(rows, dialect, expected)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
-    rest, unnamed = rows[1:] if headed else rows, headed and not rows[0][0] and _numbers_rows(rows[1:])
-    return Head(structs.replace(dialect, header=headed), certain, columns, rest, unnamed)
+    rest = rows[1:] if headed else rows
+    unnamed = bool(names_rows) or (headed and not rows[0][0] and _numbers_rows(rows[1:]))
+    nameless = [name for c, name in enumerate(columns) if not rows[0][c]] if headed else columns[-1:]
+    return Head(structs.replace(dialect, header=headed), certain, columns, rest, unnamed, frozenset(nameless))
+
+
+def _with_whole_header(
+    rows: list[list[str]], lines: Sequence[str], path: str, expected: Expected
+) -> tuple[list[list[str]], bool | None]:
+    """Add to a header the empty name of a column that only other lines have: names of rows, or behind a last separator.
+
+    Return whether it is names of rows, as R writes them; None if the header has as many fields as other lines.
+
+    Raises
+    ------
+    BadInputError
+        All lines but the first, which may be a title, have another number of fields.
+    """
+    first, others = rows[0], rows[1:]
+    widths = {len(row) for row in others}
+    # quotes over several lines are read otherwise
+    if len(widths) != 1 or widths == {len(first)} or any(line.count('"') % 2 for line in lines):
+        return rows, None
+    headed = expected.given.header != "no" and not any(not field or is_number(field) for field in first)
+    if headed and widths == {len(first) + 1}:
+        if not any(row[-1] for row in others):
+            return [[*first, ""], *others], False
+        if _name_rows([row[0] for row in others]):
+            return [["", *first], *others], True
+    if len(others) < 2:  # which of them is wrong is said where rows are read
+        return rows, None
+    shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    raise BadInputError(
+        f'{path}: its first line ("{shown}") has {counted(len(first), "field")}, the others have {min(widths)}: remove '
+        "it if it is no part of the table, or name the separator with --separator"
+    )
+
+
+def _name_rows(fields: Sequence[str]) -> bool:
+    """Return whether the first fields of lines are names of rows: different words, or 1, 2, 3, ..."""
+    if len(fields) < 2 or len({*fields}) < len(fields) or not all(fields):
+        return False
+    return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(map(is_number, fields))
 
 
 def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, tuple[str, ...]]:
@@ -180,9 +232,10 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
     for file in files[1:]:
         other = read_head(first_lines(file), file.path, expected)
         if (other.dialect.header, other.columns) != (head.dialect.header, head.columns):
-            raise BadInputError(
-                f"{file.path}: its first line is not like that of {path}; one of them may be a header"
-            )
+            why = f"its first line is not like that of {path}; one of them may be a header"
+            if other.dialect.header and head.dialect.header:
+                why = f"its columns are not those of {path}: {difference(other.columns, head.columns)}"
+            raise BadInputError(f"{file.path}: {why}")
         rows += other.rows[:share]
         if other.dialect.decimal == ",":  # the others may have whole numbers only
             head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
@@ -213,9 +266,10 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
         return separator, rows[separator]
     if not possible:
         shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        title = "; or remove the lines before the names of columns" * (len(lines) > 2)
         raise BadInputError(
-            f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); '
-            "name its separator with --separator"
+            f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); name its separator with '
+            f"--separator{title}"
         )
 
     def fitness(mark: str) -> tuple[Any, ...]:

@@ -348,7 +348,7 @@ def _found(record: dict[str, Any], path: str, what: str, names: tuple[str, ...])
     """Return the first of `names` that is a field of the first record."""
     found = next((name for name in names if name in record), None)
     if found is None:
-        fields = ", ".join(f'"{name}"' for name in list(record)[:10]) or "none that can be read"
+        fields = ", ".join(f'"{name}"' for name in list(record)[:10]) or "none that can be read on its line"
         remedy = " or ingest --unlabelled" if what == "label" else ""
         raise BadInputError(
             f"{path}: no field named {', '.join(names)}; the first record has {fields}: "

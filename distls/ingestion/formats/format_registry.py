@@ -31,6 +31,7 @@ _BUILT_IN: tuple[Format[Any], ...] = (
     *(JsonLinesFormat(),),
     *(NpzFormat(), NpyFormat(), IdxFormat()),
 )
+_JSON_ARRAY = re.compile(rb'(\xef\xbb\xbf)?\s*\[\s*\{\s*"')
 _BETWEEN_BLANKS = re.compile(rb"[ \t]*[-+.0-9eE]+([ \t]+[-+.0-9eE]+)+[ \t]*\r?(\n|\Z)")
 _FORMATS = {format.name: format for format in _BUILT_IN}
 
@@ -88,6 +89,11 @@ def format_of(
         return found
     content = start_of(file)
     _check_archive(file.path, content)
+    # a document of other text may begin like that
+    if _JSON_ARRAY.match(content) and (like is None or ".json" in path.name):
+        raise BadInputError(
+            f"{file.path}: a JSON array; write a record a line, as pandas' to_json(..., orient='records', lines=True)"
+        )
     if options.format != "auto":
         return _FORMATS[options.format]
     start = SourceStart(content, re.sub(r"\.(gz|bz2|xz|zst)\Z", "", file.path), options, like, given)

@@ -13,6 +13,7 @@ from distls.ingestion.formats.tables import (
     TEXT_NAMES,
     choose_columns,
     declared_columns,
+    difference,
     like_columns,
     listed,
     table_facts,
@@ -88,7 +89,8 @@ class ParquetFormat(Format[ParquetOptions]):
         survey = None
         # numbers and lists of a fixed length need no survey
         if like is None and any(f.categories == () or f.indices for f in reading.features):
-            declared = declared_columns(reading, read)
+            # of numbers, categories are what their types declare
+            declared = (*declared_columns(reading, read), *heads[0].categorical)
             survey = ColumnSurvey(reading, declared, typed=True, task=survey_records, facts=table_facts)
         return SourcePlan(
             self.name,
@@ -129,7 +131,7 @@ def table_reading(
     index = heads[0].index - named - {*description_of(like).get("columns", ())}
     names = [name for name in kinds if name not in index and not _is_unnamed(name)]
     if like is None:
-        words = [name for name in names if kinds[name] == "text"]
+        words = [name for name in names if kinds[name] == "text" or name in heads[0].categorical]
         documents = next((name for name in TEXT_NAMES if name in words), "")
         dialect = Dialect(missing=missing_values(read.na_values, None, typed=True))
         # of all files, so that their order does not matter
@@ -140,10 +142,23 @@ def table_reading(
         reading = replace(reading, features=ordered(_features(reading, heads[0], path, read, options)))
     else:
         reading = _renamed(like_columns(names, True, path, read, options, like), names)
+        kinds = _kinds_of_empty(reading, kinds)
         check_like_kinds(reading, kinds, path, like)
         notices = ()
     _check_types(reading, kinds, path)
     return reading, notices
+
+
+def _kinds_of_empty(table: TableOptions, kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the kinds of columns; one without a single value, which has no type, is what it was in training."""
+    own = {
+        f.name: "number" if f.is_dense and not f.kind else "text" for f in table.features if not _has_lists(f)
+    }
+    return {name: own.get(name, kind) if kind == "null" else kind for name, kind in kinds.items()}
+
+
+def _has_lists(feature: Feature) -> bool:
+    return bool(feature.indices or (feature.width and not feature.kind))
 
 
 def _is_unnamed(name: str) -> bool:
@@ -153,12 +168,17 @@ def _is_unnamed(name: str) -> bool:
 def read_parquet_heads(files: Sequence[SourceFile]) -> list[ParquetHead]:
     """Read the footers of files, or raise BadInputError if their columns are not those of the first."""
     heads = [read_parquet_head(file) for file in files]
+    kinds = dict(heads[0].kinds)
     for file, other in zip(files[1:], heads[1:], strict=True):
-        if list(other.kinds.items()) != list(heads[0].kinds.items()):
-            raise BadInputError(
-                f"{file.path}: its columns are not those of {files[0].path}, in names, order and types"
-            )
-    return heads
+        wrong = f"{file.path}: its columns are not those of {files[0].path}: "
+        if [*other.kinds] != [*kinds]:
+            raise BadInputError(f"{wrong}{difference([*other.kinds], [*kinds])}")
+        for name, kind in other.kinds.items():
+            # a column without a single value in a file has no type there
+            kinds[name] = kind if kinds[name] == "null" else kinds[name]
+            if kind not in (kinds[name], "null"):
+                raise BadInputError(f'{wrong}"{name}" is of kind {kind}, not {kinds[name]}')
+    return [replace(head, kinds=kinds) for head in heads]
 
 
 def row_group_items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
@@ -232,8 +252,7 @@ def check_like_kinds(table: TableOptions, kinds: Mapping[str, str], path: str, l
     """Refuse columns of another kind than those of `like`."""
     wrong = []
     for feature in table.features:
-        has_lists = bool(feature.indices or (feature.width and not feature.kind))
-        expected = "list" if has_lists else "number" if feature.categories is None else "text"
+        expected = "list" if _has_lists(feature) else "number" if feature.categories is None else "text"
         found = kinds[feature.name]
         # values of the other kinds are read as text, numbers serve as categories: they are compared as text
         if feature.kind:

@@ -197,6 +197,14 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _SHOWN else f"{shown}, ... ({len(names)} columns)"
 
 
+def difference(names: Sequence[str], known: Sequence[str]) -> str:
+    """Say how the columns of a file differ from `known` ones."""
+    lacking, others = set(known) - set(names), set(names) - set(known)
+    parts = [f"it has no {listed([n for n in known if n in lacking])}"] if lacking else []
+    parts += [f"it has {listed([n for n in names if n in others])}"] if others else []
+    return ", and ".join(parts) or "they are in another order"
+
+
 def label_of(label_column: Any, unlabelled: bool, find: ColumnFinder) -> str:
     """Return the label column, empty for unlabelled rows; raise BadInputError if none is named."""
     if unlabelled:

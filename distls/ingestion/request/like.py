@@ -109,7 +109,8 @@ def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> t
         columns = description_of(like).get("features", ())
         taken = {*map(str, like.meta.classes)}.union(*(column.get("categories") or () for column in columns))
         usual = (*usual, *(known.missing if known is not None else ()))
-        usual = tuple(text for text in usual if text not in taken)
+        # the empty category is that of missing values
+        usual = tuple(text for text in usual if not text or text not in taken)
     return tuple(dict.fromkeys((*usual, *given)))
 
 

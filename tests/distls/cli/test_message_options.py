@@ -17,7 +17,7 @@ NEW = {"ingest", "train"}  # of data that are not read like others
 # Module or folder -> commands that print its messages; the longest entry counts.
 PRINTED_BY = {
     "distls/": set(), "distls/ingestion/": READERS, "distls/ingestion/append.py": {"append"},
-    "distls/ingestion/survey.py": NEW,
+    "distls/ingestion/survey.py": NEW, "distls/ingestion/dataset_facts.py": NEW,
     "distls/ingestion/schema.py": NEW, "distls/ingestion/imputation_fit.py": NEW,
     "distls/ingestion/formats/column_kinds.py": NEW, "distls/ingestion/formats/vw.py": NEW,
     "distls/workers/ingestion/": READERS,

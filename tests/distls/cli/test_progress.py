@@ -147,14 +147,17 @@ def test_work_in_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         assert report is not None
         for done, what, seconds in (
             (0, "parse", 0),
-            (5, "parse", 9),
-            (6, "parse", 2),
-            (7, "parse", 0),
+            (0, "parse", 9),
+            (5, "parse", 1),
+            (6, "parse", 9),
+            (7, "parse", 1),
             (1, "write", 0),
+            (9, "write", 2),
         ):
             now[0] += seconds
             report(done, 10, what)
-    assert capsys.readouterr() == ("", "parse: 0 %\nparse: 60 %\nwrite: 10 %\n")
+    # none of what takes a moment, and none of 0 %
+    assert capsys.readouterr() == ("", "parse: 50 %\nparse: 70 %\n")
 
 
 def test_work_as_a_bar(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,8 +215,8 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
          '{a}: no field named text, document, sentence, content, body; the first record has "label", "b": '
          "name one with --text-column"),
         ('{"label": ', {}, BadInputError,
-         "{a}: no field named label, class, category, intent, target, y; the first record has none that can be read: "
-         "name one with --label-column or ingest --unlabelled"),
+         "{a}: no field named label, class, category, intent, target, y; the first record has none that can be read "
+         "on its line: name one with --label-column or ingest --unlabelled"),
         ("a\tb", {"format": "text", "label_column": "c"}, ParameterError,
          "label_column is for JSON lines; the lines of {a} are LABEL<TAB>DOCUMENT, or documents with unlabelled"),
         ("a\tb", {"format": "text", "zero_based": "yes"}, ParameterError,

@@ -314,7 +314,10 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
     write(a, ROWS)
     write(b, {"n": ["1", "2"], "y": [0, 1]})
-    assert refusal(BadInputError, a, b) == f"{b}: its columns are not those of {a}, in names, order and types"
+    assert (
+        refusal(BadInputError, a, b)
+        == f'{b}: its columns are not those of {a}: "n" is of kind text, not number'
+    )
     assert refusal(ParameterError, a, list_columns="n,v") == (
         f'list_columns: {a} has no column "n" of lists of numbers'
     )

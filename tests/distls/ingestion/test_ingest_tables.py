@@ -140,7 +140,7 @@ def test_an_index_of_pandas_is_left_out(tmp_path):
     report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", shuffle=False)
     assert open_dataset(tmp_path / "d").feature_names() == ["age", "job=x", "job=z"]
     assert report.notices[0] == (
-        "the first column has no name and numbers the rows, as an index of pandas: it is left out"
+        "the first column has no name and numbers or names the rows, as an index: it is left out"
     )
     # data like them may have one or not
     (tmp_path / "b.csv").write_text("age,job,y\n6,z,2\n")
@@ -385,13 +385,17 @@ def test_refused_options(tmp_path, options, message):
 
 def test_files_that_do_not_go_together(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
-    for name, text in (("b.csv", "b,a\n1,2\n"), ("c.csv", "1,2\n3,4\n")):
+    header = "its first line is not like that of {a}; one of them may be a header"
+    for name, text, why in (
+        ("b.csv", "b,a\n1,2\n", "its columns are not those of {a}: they are in another order"),
+        ("c.csv", "1,2\n3,4\n", header),
+        ("d.csv", "a,b,c\n1,2,3\n", 'its columns are not those of {a}: it has "c"'),
+        ("e.csv", "a,c\n1,2\n", 'its columns are not those of {a}: it has no "b", and it has "c"'),
+    ):
         (tmp_path / name).write_text(text)
         with pytest.raises(BadInputError) as caught:
             ingest([tmp_path / "a.csv", tmp_path / name], tmp_path / "d", label_column="b")
-        assert str(caught.value) == (
-            f"{tmp_path}/{name}: its first line is not like that of {tmp_path}/a.csv; one of them may be a header"
-        )
+        assert str(caught.value) == f"{tmp_path}/{name}: {why.format(a=tmp_path / 'a.csv')}"
 
 
 def test_the_columns_of_a_wide_table_are_found_in_time_proportional_to_their_number():

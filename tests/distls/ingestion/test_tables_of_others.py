@@ -129,3 +129,171 @@ def test_numbers_with_leading_zeros_are_named(tmp_path):
     _, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "b", kind="zip=category")
     assert "zip=00037" in names
     assert not any("begin with zeros" in notice for notice in notices)
+
+
+ROWS = [(3, 5, 0), (1, 4, 1), (2, 6, 0), (4, 8, 1)]
+
+
+def lines_of(form):
+    return "".join(form.format(k, *row) for k, row in enumerate(ROWS, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("a,b,y,\n" + lines_of("{1},{2},{3},\n"), ' 1 column left out, "3"'),
+        ("a,b,y\n" + lines_of("{1},{2},{3},\n"), ' 1 column left out, "3"'),
+        ("a,,b,y,,\n" + lines_of("{1},,{2},{3},,\n"), ' 3 columns left out, "1", "4", "5"'),
+        ("a,b,y\n" + lines_of("{0},{1},{2},{3}\n"), "names the rows"),
+        ('"a" "b" "y"\n' + lines_of('"r{0}" {1} {2} {3}\n'), "names the rows"),
+    ],
+)
+def test_columns_without_a_name_are_left_out(tmp_path, text, left_out):
+    """As spreadsheets end lines with separators, and R writes names of rows without one for them."""
+    (tmp_path / "a.csv").write_text(text)
+    options = {"separator": "space"} if " " in text.split("\n")[0] else {}
+    x, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "d", **options)
+    assert (x, names) == ([[a, b] for a, b, _ in ROWS], ["a", "b"])
+    assert left_out in notices[0]
+    # the rows are the same when they are read like that
+    other, _, again = columns_of(tmp_path / "a.csv", tmp_path / "e", like=tmp_path / "d", label_column=None)
+    assert (other, again) == (x, ())
+    assert columns_of(tmp_path / "a.csv", tmp_path / "f", ignore_columns=names[:1], **options)[1] == ["b"]
+
+
+def test_a_column_with_values_and_without_name_stays(tmp_path):
+    (tmp_path / "a.csv").write_text("a,y,\n" + lines_of("{1},{3},{2}\n"))
+    assert columns_of(tmp_path / "a.csv", tmp_path / "d")[1] == ["a", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "keyword"),
+    [
+        ("Report, 2024\na,b,y\n" + lines_of("{1},{2},{3}\n"), "remove it if it is no part of the table"),
+        ("a,b,y\n" + lines_of("{1},{2},{3},9\n"), "has 3 fields, the others have 4"),
+        ("# by hand\na,b,y\n" + lines_of("{1},{2},{3}\n"), "remove the lines before the names"),
+        ("a,b,y\n" + lines_of("{1},{2},{3}\n") * 2 + "a,b,y\n1,2,0\n", r"a\.csv:10: .* once more; remove it"),
+    ],
+)
+def test_lines_that_are_no_part_of_the_table_are_named(tmp_path, text, keyword):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(BadInputError, match=keyword):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+
+
+def test_categories_may_have_the_names_of_their_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("t,n,y\n" + "t,1,y\nf,2,n\n" * 3)
+    assert columns_of(tmp_path / "a.csv", tmp_path / "d")[1] == ["t=f", "t=t", "n"]
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2] * 20, [True, False] * 20, [1.5, None] * 20], ids=["whole", "truths", "gaps"]
+)
+def test_categories_of_numbers_are_categories(tmp_path, values):
+    frame = pd.DataFrame({"c": pd.Categorical(values), "a": range(40), "y": [0, 1] * 20})
+    x, names, _ = columns_of(frame, tmp_path / "f", impute="category")
+    assert len(names) == 3
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert columns_of(tmp_path / "a.parquet", tmp_path / "p", impute="category")[:2] == (x, names)
+    for k, source in enumerate((tmp_path / "a.csv", frame.astype({"c": object}), frame[:1])):
+        found, _, notices = columns_of(source, tmp_path / f"{k}", like=tmp_path / "f", label_column=None)
+        assert (found, notices) == (x[: len(found)], ())
+    assert columns_of(frame, tmp_path / "n", kind="c=number", na=0)[1] == ["c", "a"]
+
+
+def test_truths_in_any_spelling_are_one_category(tmp_path):
+    (tmp_path / "a.csv").write_text("c,y\n" + "True,0\nFalse,1\n" * 4)
+    (tmp_path / "b.csv").write_text("c,y\nTRUE,0\nfalse,1\n")
+    columns_of(tmp_path / "a.csv", tmp_path / "d", categorical="c")
+    x, _, notices = columns_of(tmp_path / "b.csv", tmp_path / "e", like=tmp_path / "d", label_column=None)
+    assert (x, notices) == ([[0, 1], [1, 0]], ())
+
+
+def test_a_column_without_a_single_value_has_the_kind_of_training(tmp_path):
+    rows = [{"a": k, "c": "uv"[k % 2], "day": f"2024-01-{k + 1:02}", "y": k % 2} for k in range(20)]
+    frame = pd.DataFrame([*rows, dict.fromkeys(("a", "c", "day")) | {"y": 0}] * 2)
+    distls.train(frame, tmp_path / "m", label_column="y", method="gls", notify=lambda _: None)
+    model, new = distls.load_model(tmp_path / "m"), frame[20:21].drop(columns="y").astype(object)
+    new.to_parquet(tmp_path / "a.parquet")
+    new.to_csv(tmp_path / "a.csv", index=False)
+    scores = []
+    for source in (new, tmp_path / "a.parquet", tmp_path / "a.csv"):
+        distls.predict(tmp_path / "m", source, tmp_path / "p.csv", overwrite=True, notify=lambda _: None)
+        scores.append((tmp_path / "p.csv").read_text().split(",")[-1].strip())
+    assert {*scores} == {f"{abs(model.decision_function(new)[0]):.7g}"}
+
+
+def test_a_file_without_a_value_of_a_column_goes_with_the_others(tmp_path):
+    paths = [tmp_path / name for name in ("a.parquet", "b.parquet")]
+    for path, values in zip(paths, (["u", "v"], [None, None]), strict=True):
+        pd.DataFrame({"c": values, "y": [0, 1]}).to_parquet(path)
+    for k, files in enumerate((paths, paths[::-1])):
+        x, names, _ = columns_of(files, tmp_path / f"{k}", impute="category")
+        assert names == ["c=", "c=u", "c=v"]
+        assert sorted(x) == [[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("form", ["%d-%b-%Y", "%d %B %y", "%b. %d, %Y", "%d/%b/%Y %H:%M:%S"])
+def test_months_may_have_names(tmp_path, form):
+    days = pd.date_range("2023-12-30", periods=40, freq="41h").floor("s" if "H" in form else "D")
+    frame = pd.DataFrame({"day": days.strftime("%Y-%m-%d %H:%M:%S"), "y": [0, 1] * 20})
+    expected = columns_of(frame, tmp_path / "a", kind="day=date")
+    x, names, notices = columns_of(frame.assign(day=days.strftime(form)), tmp_path / "b")
+    assert "is dates" in notices[0]
+    assert [row[: len(names)] for row in expected[0]] == x
+
+
+def test_words_are_no_months(tmp_path):
+    frame = pd.DataFrame({"c": [f"{k % 28 + 1} mars 2024" for k in range(40)] * 2, "y": [0, 1] * 40})
+    assert len(columns_of(frame, tmp_path / "a")[1]) == 28
+
+
+def test_whole_numbers_beyond_float64_are_named(tmp_path):
+    long = pd.DataFrame({"v": [2**53, 2**53 + 1] * 10, "y": [0, 1] * 10})
+    long.to_csv(tmp_path / "a.csv", index=False)
+    for k, source in enumerate((long, tmp_path / "a.csv")):
+        for dtype in ("float32", "float64"):
+            assert "beyond 2^53" in columns_of(source, tmp_path / f"{k}{dtype}", dtype=dtype)[2][0]
+    assert columns_of(long, tmp_path / "c", kind="v=category")[1] == [f"v={2**53}", f"v={2**53 + 1}"]
+    (notice,) = ingest(long[["v"]].to_numpy(), tmp_path / "d", y=long["y"], transform="standardize").notices
+    assert "up to 2^53" in notice
+
+
+def test_labels_that_differ_in_case_only_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text("a,y\n1,TRUE\n2,False\n3,True\n")
+    (notice,) = columns_of(tmp_path / "a.csv", tmp_path / "d")[2]
+    assert '"TRUE" and "True"' in notice
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.txt"])
+def test_a_json_array_is_named(tmp_path, name):
+    pd.DataFrame({"text": ["a b", "c d"], "y": [0, 1]}).to_json(tmp_path / name, orient="records")
+    with pytest.raises(BadInputError, match=r"JSON array.*lines=True"):
+        ingest(tmp_path / name, tmp_path / "d")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", ""])
+def test_a_set_that_is_missing_has_no_members(tmp_path, name):
+    frame = pd.DataFrame({"s": ["a|b", "b|c", None, "a|c"] * 10, "y": [0, 1] * 20})
+    frame.to_csv(tmp_path / "a.csv", index=False, na_rep="NA")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    frame.to_parquet(tmp_path / "a.parquet")
+    x, names, _ = columns_of(tmp_path / name if name else frame, tmp_path / "d", kind="s=set:|")
+    assert (names, x[2]) == (["s=a", "s=b", "s=c"], [0, 0, 0])
+    lists = frame.assign(s=[None if value is None else value.split("|") for value in frame["s"]])
+    assert columns_of(lists, tmp_path / "e", like=tmp_path / "d", label_column=None)[0] == x
+
+
+def test_labels_that_only_held_out_rows_have_are_named(tmp_path):
+    sets = [[0, k % 2 + 1] for k in range(40)]
+    sets[7] = [0, 9]
+    found = [
+        ingest(
+            np.eye(40), tmp_path / f"{seed}", y=sets, multilabel=True, split={"test": 0.5}, seed=seed
+        ).notices
+        for seed in range(4)
+    ]
+    counts = [open_dataset(tmp_path / f"{seed}").meta.label_counts[-1] for seed in range(4)]
+    assert {*counts} == {0, 1}
+    assert [bool(notices) for notices in found] == [not count for count in counts]

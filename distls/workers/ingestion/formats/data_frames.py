@@ -13,6 +13,7 @@ from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.parquet_files import (
     FrameSource,
     ParquetHead,
+    categorical_columns,
     first_values,
     kind_of_column,
     list_lengths,
@@ -206,7 +207,8 @@ def computed_source(
 def _head(facts: FrameFacts, groups: Sequence[tuple[int, int]]) -> ParquetHead:
     types = _pyarrow("").types
     kinds = {column.name: kind_of_column(types, column.type) for column in facts.schema}
-    return ParquetHead(kinds, facts.lengths, tuple(groups), sample=facts.sample)
+    coded = categorical_columns(types, facts.schema)
+    return ParquetHead(kinds, facts.lengths, tuple(groups), sample=facts.sample, categorical=coded)
 
 
 @dataclass(frozen=True)

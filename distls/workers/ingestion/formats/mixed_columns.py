@@ -21,6 +21,13 @@ Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
 
 _TIME = r"(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*(?:Z|UTC|[+-]\d{2}:?\d{2})?)?"
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
+# 31-Jan-2024, 31 January 2024; Jan. 31, 2024: they are the same in any order
+_DAY_MONTH = re.compile(
+    r"(?P<day>\d{1,2})[-/. ](?P<month>[A-Za-z]{3,9})\.?[-/, ] ?(?P<year>\d{4}|\d\d)(?P<time>.*)"
+)
+_MONTH_DAY = re.compile(r"(?P<month>[A-Za-z]{3,9})\.? (?P<day>\d{1,2}),? (?P<year>\d{4})(?P<time>.*)")
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+           "december")  # fmt: skip
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
 # A number with marks: 1,234.5 or 12 % or $5 or (5), as accounts write what is negative.
 MARKED = re.compile(r"(?=.*[,%$€£¥'()])[-+(]?\s*[$€£¥]?\s*[-+]?\d[\d.,']*\s*[%$€£¥]?\s*\)?")
@@ -38,7 +45,8 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
 
     `style` is ``dmy`` or ``mdy``, of dates that begin with no year. Times are as they are written, in any zone.
     """
-    found = _YEAR_FIRST.fullmatch(text.strip()) or _YEAR_LAST.fullmatch(text.strip())
+    text = _with_number(text.strip())
+    found = _YEAR_FIRST.fullmatch(text) or _YEAR_LAST.fullmatch(text)
     if found is None:
         return None
     first, _, second, third, *clock = found.groups()
@@ -46,10 +54,8 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
     order = (first, second, third) if found.re is _YEAR_FIRST else (third, second, first)
     if found.re is _YEAR_LAST and style == "mdy":
         order = third, first, second
-    # two digits are those of 1969 to 2068, as POSIX has it
-    year = int(order[0]) + (0 if len(order[0]) == 4 else 1900 if int(order[0]) > 68 else 2000)
     try:
-        day = datetime.date(year, int(order[1]), int(order[2]))
+        day = datetime.date(_full_year(order[0]), int(order[1]), int(order[2]))
     except ValueError:
         return None
     seconds = 3600.0 * int(clock[0] or 0) + 60.0 * int(clock[1] or 0) + float(clock[2] or 0)
@@ -60,6 +66,21 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
     turns = ((day.timetuple().tm_yday - 1 + part) / 365.25, (day.weekday() + part) / 7.0, part)
     cycles = (f(2.0 * math.pi * turn) for turn in turns for f in (math.sin, math.cos))
     return (days, *cycles)
+
+
+def _full_year(digits: str) -> int:
+    """Return a year; two digits are those of 1969 to 2068, as POSIX has it."""
+    return int(digits) + (0 if len(digits) == 4 else 1900 if int(digits) > 68 else 2000)
+
+
+def _with_number(text: str) -> str:
+    """Return a date whose month has an English name, or the first letters of one, with its number."""
+    found = _DAY_MONTH.fullmatch(text) or _MONTH_DAY.fullmatch(text)
+    if found is None:
+        return text
+    name = found["month"].lower()
+    months = [k for k, month in enumerate(_MONTHS, 1) if month.startswith("sep" if name == "sept" else name)]
+    return f"{_full_year(found['year'])}-{months[0]:02}-{found['day']}{found['time']}" if months else text
 
 
 def date_style(texts: Iterable[str]) -> str:

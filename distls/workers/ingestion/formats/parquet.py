@@ -142,8 +142,12 @@ class _Block:
 
     def _part(self, feature: Feature, first_row: int) -> Csr:
         if feature.kind == "set":
-            sets = self.batch[feature.name].to_pylist()
-            return set_rows(sets, feature, partial(self._unseen_member, feature.name, first_row))
+            sets = self.batch[feature.name]
+            if (
+                kind_of_column(self.arrow.types, sets.type) == "text"
+            ):  # joined, or a text that stands for no value
+                sets = self._text(feature.name)
+            return set_rows(sets.to_pylist(), feature, partial(self._unseen_member, feature.name, first_row))
         if feature.categories is not None:
             return self._categories(feature, first_row)
         if feature.indices:

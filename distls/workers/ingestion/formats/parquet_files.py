@@ -30,6 +30,7 @@ class ParquetHead:
         default_factory=dict
     )  # first values of columns whose kind they may tell
     empty: frozenset[str] = frozenset()  # columns without a value in the rows that show the types
+    categorical: frozenset[str] = frozenset()  # columns of numbers that were declared to be categories
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,29 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         tuple((group.num_rows, group.total_byte_size) for group in groups),
         _index_columns(schema),
         {} if first is None else first_values(first, load_arrow(file.path)),
+        categorical=categorical_columns(types, schema),
     )
 
 
 def _index_columns(schema: Any) -> frozenset[str]:
+    return _named_by_pandas(schema, "index_columns", lambda entry: entry)
+
+
+def categorical_columns(types: Any, schema: Any) -> frozenset[str]:
+    """Return columns of numbers that are categories of Arrow, or were some of pandas when they were written."""
+    coded = {column.name for column in schema if types.is_dictionary(column.type)}
+    coded |= _named_by_pandas(
+        schema, "columns", lambda entry: entry["pandas_type"] == "categorical" and entry["field_name"]
+    )
+    return frozenset(c.name for c in schema if c.name in coded and kind_of_column(types, c.type) == "number")
+
+
+def _named_by_pandas(schema: Any, part: str, name_of: Callable[[Any], Any]) -> frozenset[str]:
+    """Return the columns that entries of pandas' metadata name."""
     try:
-        listed = (schema.pandas_metadata or {}).get("index_columns", ())
-        return frozenset(name for name in listed if isinstance(name, str))
-    except (AttributeError, TypeError, ValueError):  # written by anybody
+        names = map(name_of, (schema.pandas_metadata or {}).get(part, ()))
+        return frozenset(name for name in names if isinstance(name, str))
+    except (AttributeError, KeyError, TypeError, ValueError):  # written by anybody
         return frozenset()
 
 

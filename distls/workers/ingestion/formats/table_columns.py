@@ -200,8 +200,16 @@ def are_documents(values: Iterable[str]) -> bool:
 
 
 def whole_twins(categories: Sequence[str]) -> dict[str, int]:
-    """Return other spellings of whole numbers, ``1.0`` of ``1`` and the reverse, and the place of their category."""
+    """Return other spellings of whole numbers, ``1.0`` of ``1`` and the reverse, and the place of their category.
+
+    Of truths too: CSV files have them as ``True`` or ``TRUE``, JSON and Arrow as ``true``.
+    """
     known, found = {*categories}, {}
+    if {*_TRUTHS} <= {text.lower() for text in categories}:
+        spelled = (
+            (form(text), k) for k, text in enumerate(categories) for form in (str.lower, str.title, str.upper)
+        )
+        found = {text: k for text, k in spelled if text.lower() in _TRUTHS and text not in known}
     for place, text in enumerate(categories):
         if _WHOLE.fullmatch(text):
             # pandas writes whole numbers with a point where their column lacks values

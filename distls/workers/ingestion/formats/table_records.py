@@ -51,7 +51,8 @@ def table_batches(
 ) -> Iterator[TableBatch]:
     """Yield the item's columns in batches of `n_rows` at most."""
     if isinstance(item, ParquetItem):
-        yield from (TableBatch(batch, None, {}) for batch in parquet_batches(item, names, n_rows))
+        for batch in parquet_batches(item, names, n_rows):
+            yield TableBatch(_typed(batch, options, item.file.path), None, {})
         return
     done = -1  # the last line of those that are plain
     if options.source == "csv":
@@ -84,15 +85,20 @@ def _batch_of(chunk: Sequence[_Record], options: TableOptions, names: list[str],
     faults = {row: str(record) for row, (_, record, _) in enumerate(chunk) if isinstance(record, Refused)}
     fields: list[dict[str, Any]] = [{} if isinstance(record, Refused) else record for _, record, _ in chunk]
     arrow = load_arrow(path)
+    columns = [arrow_values([record.get(name) for record in fields], arrow) for name in names]
+    batch = _typed(arrow.RecordBatch.from_arrays(columns, names=names), options, path)
+    return TableBatch(batch, np.array([line for line, *_ in chunk], dtype=np.int64), faults)
+
+
+def _typed(batch: Any, options: TableOptions, path: str) -> Any:
+    """Return a batch in which columns without a value have the type that they have elsewhere."""
+    arrow, names = load_arrow(path), batch.schema.names
+    if not any(map(arrow.types.is_null, batch.schema.types)):
+        return batch
     numbers = {f.name for f in options.features if f.is_dense and not f.kind} | {options.weight}
-    arrays = []
-    for name in names:
-        array = arrow_values([record.get(name) for record in fields], arrow)
-        if arrow.types.is_null(array.type):  # of a chunk without a value
-            array = array.cast(arrow.float64() if name in numbers else arrow.string())
-        arrays.append(array)
-    lines = np.array([line for line, *_ in chunk], dtype=np.int64)
-    return TableBatch(arrow.RecordBatch.from_arrays(arrays, names=names), lines, faults)
+    types = [arrow.float64() if name in numbers else arrow.string() for name in names]
+    columns = [c.cast(t) if arrow.types.is_null(c.type) else c for c, t in zip(batch, types, strict=True)]
+    return arrow.RecordBatch.from_arrays(columns, names=names)
 
 
 def arrow_values(values: list[Any], arrow: Any) -> Any:
@@ -144,7 +150,8 @@ def _json_records(item: TextItem, *_: Any) -> Iterator[_Record]:
 
 def _lines(file: IO[bytes], path: str) -> Iterator[bytes]:
     # a plain file is read as it comes
-    return short_lines(cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, file))), path)
+    with io.BufferedReader(cast(io.RawIOBase, file)) as buffered:
+        yield from short_lines(cast(IO[bytes], buffered), path)
 
 
 def json_record(raw: bytes) -> dict[str, Any] | Refused:

@@ -48,22 +48,19 @@ def survey_columns(
         for column, known in values.items():
             # Too many values are no categories: collecting stops there.
             if len(known) <= limits[column]:
-                found = batch[names[column]]
+                texts = _texts(item.file.path, names[column], batch, text, arrow)
                 if names[column] in styles:
                     style = styles[names[column]]
-                    known.update(m for value in found.to_pylist() for m in members(value, style))
+                    known.update(m for value in texts.to_pylist() for m in members(value, style))
                     continue
-                # by their text, whatever their type: files of other formats have to find the same values
-                texts = as_text(item.file.path, names[column], found, arrow)
-                texts = without_markers(texts, text, arrow)
                 seen[column] = seen.get(column, 0) + len(texts) - texts.null_count
                 _note_word(words, column, texts, text, where, arrow)
                 _collect(known, texts, text, arrow)
         # columns of types need no check: their type says that they are numbers
         for column in checked:
             if column not in words and isinstance(item, TextItem):
-                texts = as_text(item.file.path, names[column], batch[names[column]], arrow)
-                _note_word(words, column, without_markers(texts, text, arrow), text, where, arrow)
+                texts = _texts(item.file.path, names[column], batch, text, arrow)
+                _note_word(words, column, texts, text, where, arrow)
         for column in largest:
             found = _largest(item, n_rows, names[column], batch[names[column]], arrow)
             largest[column] = max(largest[column], found)
@@ -75,6 +72,15 @@ def survey_columns(
         "unique": [c for c, count in seen.items() if 1 < count == len(values[c] - {text.na, ""})],
         "largest": [[c, index] for c, index in largest.items()],
     }
+
+
+def _texts(path: str, name: str, batch: Any, options: TableOptions, arrow: Any) -> Any:
+    """Return a column as texts, null for those that stand for no value; lists as they are."""
+    column = batch[name]
+    if hasattr(column.type, "value_field"):  # a list
+        return column
+    # by their text, whatever their type: files of other formats have to find the same values
+    return without_markers(as_text(path, name, column, arrow), options, arrow)
 
 
 def _note_word(

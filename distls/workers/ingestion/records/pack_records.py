@@ -91,13 +91,21 @@ def _rounded(block: RowBlock, options: PackOptions) -> list[Rounded]:
     if block.csr is None:
         rounding = no_rounding(numbers.shape[1])
         note_rows(numbers, rounding)
-        return take_rounded(rounding)
+        return [*take_rounded(rounding), *_beyond_float64(values, numbers)]
     if not np.abs(numbers).max(initial=0.0) > KEPT:
         return []
     columns, places = np.unique(block.csr[1], return_inverse=True)
     rounding = no_rounding(len(columns))
     note_pairs(places, numbers, rounding)
     return [(int(columns[found[0]]), *found[1:]) for found in take_rounded(rounding)]
+
+
+def _beyond_float64(values: NDArray[Any], numbers: Doubles) -> list[Rounded]:
+    """Return the columns of whole numbers that float64 makes equal, though float32 has what it makes of them."""
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
+        return []
+    lost = np.flatnonzero((np.abs(numbers) >= 2.0**53).any(axis=0))
+    return [(int(c), float(numbers[:, c].min()), float(numbers[:, c].max()), True) for c in lost]
 
 
 def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
