@@ -11,6 +11,7 @@ from typing import Any
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of, option_defaults
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format_options import FormatOptions
+from distls.ingestion.request.joined_labels import as_asked, seen_options, with_rules
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
@@ -36,7 +37,8 @@ def plan_files(
     if not paths:
         raise ParameterError("no sources were given")
     files = tuple(source_file(path, lambda folder: folder_format(folder) is not None) for path in paths)
-    formats = [format_of(file, options, like, request.given) for file in files]
+    seen = seen_options(options) if "labels" in request.given else options
+    formats = [format_of(file, seen, like, request.given) for file in files]
     format = formats[0]
     for file, other in zip(files, formats, strict=True):
         if other is not format:
@@ -49,7 +51,9 @@ def plan_files(
         # asked for, or as that of the data that these are like; recorded for the next
         encoding = vars(read)["encoding"] or description_of(like).get("encoding", "")
         files = tuple(encoded(file, encoding) for file in files)
-    return replace(format.plan(files, read, options, like), encoding=encoding), read
+    asked = as_asked(read, options, format)
+    plan = with_rules(format.plan(files, asked.read, asked.options, like), asked, read)
+    return replace(plan, encoding=encoding), read
 
 
 # -- resuming --------------------------------------------------------------------------------------------
@@ -60,13 +64,18 @@ def plan_document(
 ) -> dict[str, Any]:
     """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
+    own = {**option_defaults(), **asdict(read)}
+    # recorded where they are asked for, so that an ingest which an earlier version began goes on
     if options.unknown_features == "error":
-        del shared["unknown_features"]  # recorded where it is asked for
+        del shared["unknown_features"]
+    for name in ("label_map", "label_level", "drop"):
+        if not own[name]:
+            del own[name]
     return {
         "version": 1,
         "sources": plan.identity,
         # the options of all formats: the record is the same whether they came as `read` or by name
-        "options": {**shared, **option_defaults(), **asdict(read)},
+        "options": {**shared, **own},
         "range_bytes": source_plan.RANGE_BYTES,
     }
 
