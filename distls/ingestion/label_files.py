@@ -27,6 +27,7 @@ from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.row_rules import WITHOUT_LABEL, id_key, write_words
 
 _TREE = re.compile(r"parent:\s*(\S+)\s+child:\s*(\S+)(\s.*)?")
+_MOST_LABELS = 2**28  # that are held in memory while they are sorted
 _MOST_CACHED = 2**16  # labels whose values are remembered: numbers may all differ
 
 
@@ -67,6 +68,8 @@ def store_labels(file: SourceFile, staging: StagingArea, by_id: bool, sets: bool
             continue
         found = [known.of(part.strip(), where) for part in (label.split(",") if sets else [label])]
         values.extend(found)
+        if len(values) > _MOST_LABELS:
+            raise BadInputError(f"{where}: more than {_MOST_LABELS:,} labels; write them into the sources")
         counts.append(len(found))
         if by_id:
             keys.append(id_key(row_id))

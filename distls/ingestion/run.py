@@ -179,6 +179,7 @@ class IngestRun:
             read, notices = surveyed_options(survey, self.options.n_features, surveyed, self._where)
             notices = (*self.plan.notices, *notices)
             facts = {"survey": None, "read": read, "notices": notices, **survey.facts(read)}
+            facts["labelled"] = facts["labelled"] or self.plan.joined is not None
             self.plan = replace(self.plan, **facts)
 
     def _where(self, lines: Sequence[int], item: int, line: int) -> str:

@@ -22,6 +22,7 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.parsing.relabel_kernels import have_features, relabel_records
 from distls.workers.ingestion.records.labels import number_label, value_labels
+from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
 DROPPED = ("several", "unknown", "empty")  # kinds of rows that may be left out
@@ -106,7 +107,7 @@ class RowStep:
             keys = np.array([id_key(each) for each in ids], dtype=np.uint64)
             places, there = find(self.staging.read_array("labels-keys"), keys)
             absent = np.flatnonzero(~there).tolist()
-            faults = {row: f'"{ids[row]}": no label in {self.rules.labels}' for row in absent}
+            faults = {row: f"{quoted(ids[row].encode())}: no label in {self.rules.labels}" for row in absent}
         else:
             places, faults = self.first_row + numbers, {}
             there = np.ones(len(places), dtype=bool)
@@ -193,8 +194,8 @@ class RowStep:
         where = self.rules.label_map or "the data of --like"
         for place in np.flatnonzero(unknown).tolist():
             value = float(labels.values[place])
-            shown = labels.words.get(value, _number(value))
-            faults.setdefault(int(rows[place]), f'"{shown}": a label that is not in {where}')
+            shown = quoted(labels.words.get(value, _number(value)).encode())
+            faults.setdefault(int(rows[place]), f"{shown}: a label that is not in {where}")
 
     def _count(
         self,
@@ -211,14 +212,13 @@ class RowStep:
             if kind in self.rules.drop and places:
                 progress.dropped[kind] = progress.dropped.get(kind, 0) + len(places)
             elif kind == "unknown":
-                rule = f"no label{f' at level {self.rules.level}' if self.rules.level else ''} is left"
+                rule = f"no label{f' at level {self.rules.level}' if self.rules.level else ''}"
                 remedy = "; --drop unknown leaves such rows out"
                 refused |= {row: faults.get(row, rule) + remedy for row in places}
             elif kind == "several":
                 remedy = "; --drop several leaves such rows out, --multilabel keeps the labels"
-                refused |= {
-                    row: f"{labels.ends[row + 1] - labels.ends[row]} labels{remedy}" for row in places
-                }
+                rule = "several labels in a row"
+                refused |= {row: f"{_shown(labels, row)}: {rule}{remedy}" for row in places}
         for row in sorted(refused):
             progress.skip(int(batch.row_line[row]), refused[row])
 
@@ -238,6 +238,11 @@ class RowStep:
             ids=None if batch.ids is None else take_ids(batch.ids, kept),
             label_words=dict(labels.words),
         )
+
+
+def _shown(labels: RowLabels, row: int) -> str:
+    own = labels.values[labels.ends[row] : labels.ends[row + 1]].tolist()
+    return quoted(",".join(labels.words.get(value, _number(value)) for value in own[:10]).encode())
 
 
 def _number(value: float) -> str:

@@ -101,7 +101,7 @@ class _Elements:
     def __init__(self, path: str) -> None:
         self.path = path
         self.ended: list[Element] = []
-        self._depth = self._size = 0
+        self._depth = self._size = self._fed = 0
         self._text: list[str] = []
         self._parser = parser = expat.ParserCreate()
         parser.buffer_text = True
@@ -112,14 +112,21 @@ class _Elements:
 
     def feed(self, content: bytes, last: bool = False) -> list[Element]:
         """Parse some more of the document; return the elements that have ended."""
+        self._fed += len(content)
         try:
             self._parser.Parse(content, last)
         except expat.ExpatError as error:
             why = expat.errors.messages[error.code]
+            # some dumps of the directory have bytes that are no UTF-8
+            broken = error.code == expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
+            remedy = (
+                "iconv -c -f utf-8 -t utf-8 removes bytes that are no UTF-8" if broken else "is it complete?"
+            )
             raise BadInputError(
-                f"{self.path}:{error.lineno}: not well-formed XML ({why}); bytes that are no UTF-8 are removed by "
-                "iconv -c -f utf-8 -t utf-8"
+                f"{self.path}:{error.lineno}: not well-formed XML ({why}); {remedy}"
             ) from None
+        # a tag or comment is held in memory until it ends
+        self._check(self._fed - max(self._parser.CurrentByteIndex, 0))
         ended, self.ended = self.ended, []
         return ended
 
@@ -129,6 +136,9 @@ class _Elements:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
+        # each level that is open takes memory too
+        self._size += 64 * self._depth + sum(map(len, attributes.values()))
+        self._check(self._size)
         if self._depth == 2:
             self._now = Element(self._parser.CurrentLineNumber - 1, name, attributes, [])
             self._size = 0
@@ -139,20 +149,18 @@ class _Elements:
         if self._depth >= 3:
             self._text.append(text)
         self._size += len(text)
-        self._check()
+        self._check(self._size)
 
     def _end(self, _name: str) -> None:
         if self._depth == 3:
             self._now.children.append((*self._child, "".join(self._text)))
-            self._size += 64  # an object at least, however little it says
-            self._check()
         elif self._depth == 2:
             self.ended.append(self._now)
         self._depth -= 1
 
-    def _check(self) -> None:
+    def _check(self, size: int) -> None:
         # an element is held in memory until it ends
-        if self._size > MAX_LINE:
+        if size > MAX_LINE:
             raise BadInputError(
                 f"{self.path}:{self._parser.CurrentLineNumber}: an element of more than {MAX_LINE // 2**20} MiB"
             )
