@@ -19,6 +19,7 @@ from distls.ingestion.request.source_start import start_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.arrays import read_labels_file
+from distls.workers.ingestion.formats.document_records import Refused
 from distls.workers.ingestion.formats.marked_documents import marks_of, rdf_elements, topic_path
 from distls.workers.ingestion.parsing.array_types import Doubles
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, damage_described, line_too_long
@@ -41,16 +42,18 @@ class _Values:
         self.words: dict[float, str] = {}
         self._known: dict[str, float] = {}
 
-    def of(self, label: str, where: str) -> float:
-        """Return the value of a label; `where` is for messages."""
-        if (value := self._known.get(label)) is None:
-            if fault := label_fault(label):
-                raise BadInputError(f"{where}: {fault}")
-            (value,), words = value_labels([label])
-            if len(self._known) >= _MOST_CACHED:
-                self._known.clear()
-            self._known[label], self.words = float(value), self.words | words if words else self.words
-        return self._known[label]
+    def of(self, label: str) -> float:
+        """Return the value of a label, or raise Refused."""
+        if (value := self._known.get(label)) is not None:
+            return value
+        if fault := label_fault(label):
+            raise Refused(fault)
+        (value,), words = value_labels([label])
+        if len(self._known) >= _MOST_CACHED:
+            self._known.clear()
+        self._known[label] = float(value)
+        self.words |= words
+        return float(value)
 
 
 def store_labels(file: SourceFile, staging: StagingArea, by_id: bool, sets: bool) -> int:
@@ -61,18 +64,21 @@ def store_labels(file: SourceFile, staging: StagingArea, by_id: bool, sets: bool
     if is_array_file(file):
         return _store_array(file, staging, by_id)
     keys, counts, values, known = array("Q"), array("q"), array("d"), _Values()
-    for line, text in _lines(file):
-        where = f"{file.path}:{line}"
-        row_id, label = _fields(text, where, by_id)
-        if label is None:
-            continue
-        found = [known.of(part.strip(), where) for part in (label.split(",") if sets else [label])]
-        values.extend(found)
-        if len(values) > _MOST_LABELS:
-            raise BadInputError(f"{where}: more than {_MOST_LABELS:,} labels; write them into the sources")
-        counts.append(len(found))
-        if by_id:
-            keys.append(id_key(row_id))
+    line = 0
+    try:
+        for line, text in _lines(file):  # noqa: B007 - a message names the line
+            row_id, label = _id_and_label(text) if by_id else ("", _label_alone(text))
+            if label is None:
+                continue
+            own = [part.strip() for part in label.split(",")] if sets else (label,)
+            values.extend(map(known.of, own))
+            counts.append(len(own))
+            if by_id:
+                keys.append(id_key(row_id))
+            if len(values) > _MOST_LABELS:
+                raise Refused(f"more than {_MOST_LABELS:,} labels; write them into the sources")
+    except Refused as refused:
+        raise BadInputError(f"{file.path}:{line}: {refused}") from None
     if not values:
         raise BadInputError(f"{file.path}: no labels")
     lengths, labels = np.frombuffer(counts, np.int64), np.frombuffer(values, np.float64)
@@ -81,21 +87,22 @@ def store_labels(file: SourceFile, staging: StagingArea, by_id: bool, sets: bool
     return _store(staging, np.concatenate([[0], np.cumsum(lengths)]), labels, known.words)
 
 
-def _fields(text: str, where: str, by_id: bool) -> tuple[str, str | None]:
+def _label_alone(text: str) -> str:
+    if len(text.split(None, 1)) != 1:
+        remedy = "one label a line, or ID LABEL where rows have ids: --id-column"
+        raise Refused(f"{quoted(text.encode())}: {remedy}")
+    return text
+
+
+def _id_and_label(text: str) -> tuple[str, str | None]:
     """Return id and label of a line; a label of None is a judgement that the label does not apply."""
     fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
-    if not by_id:
-        if len(fields) != 1:
-            raise BadInputError(
-                f"{where}: {quoted(text.encode())}: one label a line, or ID LABEL where rows have ids: --id-column"
-            )
-        return "", fields[0]
     if len(fields) == 2:
         return fields[0], fields[1]
     # relevance judgements of TREC have the label first
-    if len(fields) == 3 and fields[2] in ("0", "1", "-1"):
+    if len(fields) == 3 and fields[2] in ("1", "0", "-1"):
         return fields[1], fields[0] if fields[2] == "1" else None
-    raise BadInputError(f"{where}: {quoted(text.encode())}: expected ID LABEL, or LABEL ID 1")
+    raise Refused(f"{quoted(text.encode())}: expected ID LABEL, or LABEL ID 1")
 
 
 def _store_by_id(

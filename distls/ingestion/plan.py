@@ -23,6 +23,8 @@ from distls.storage.filesystem.locks import DATASET_LOCK
 from distls.storage.filesystem.paths import Place
 from distls.storage.temporary.transpose_spill import SpillArea
 
+# Options recorded where they are asked for alone, so that an ingest which an earlier version began goes on.
+_YOUNGER = ("unknown_features", "label_map", "label_level", "drop")
 _UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
 
 
@@ -65,12 +67,10 @@ def plan_document(
     """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
     own = {**option_defaults(), **asdict(read)}
-    # recorded where they are asked for, so that an ingest which an earlier version began goes on
-    if options.unknown_features == "error":
-        del shared["unknown_features"]
-    for name in ("label_map", "label_level", "drop"):
-        if not own[name]:
-            del own[name]
+    for name in _YOUNGER:
+        if {**shared, **own}[name] in (None, (), "error"):
+            shared.pop(name, None)
+            own.pop(name, None)
     return {
         "version": 1,
         "sources": plan.identity,
@@ -98,9 +98,10 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     changed = [path for path in before if before[path] != after[path]]
     if changed:
         return f"{changed[0]} has changed since"
-    for name, value in earlier["options"].items():
-        if name in now["options"] and value != now["options"][name]:
-            return f"its {name} was {value!r}, not {now['options'][name]!r}"
+    for name in (*earlier["options"], *_YOUNGER):
+        value, given = (plan["options"].get(name) for plan in (earlier, now))
+        if value != given and (name in now["options"] or name in _YOUNGER):
+            return f"its {name} was {value!r}, not {given!r}"
     return "" if earlier == now else "it was made by another version of distls"
 
 
