@@ -20,9 +20,9 @@ from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.arrays import read_labels_file
 from distls.workers.ingestion.formats.document_records import Refused
-from distls.workers.ingestion.formats.marked_documents import marks_of, rdf_elements, topic_path
 from distls.workers.ingestion.parsing.array_types import Doubles
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, damage_described, line_too_long
+from distls.workers.ingestion.public_sets.marked_documents import marks_of, rdf_elements, topic_path
 from distls.workers.ingestion.records.labels import label_fault, label_value, value_labels, whole_labels
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.row_rules import WITHOUT_LABEL, id_key, write_words
@@ -63,6 +63,7 @@ def store_labels(file: SourceFile, staging: StagingArea, by_id: bool, sets: bool
     """
     if is_array_file(file):
         return _store_array(file, staging, by_id)
+    # Arrays of numbers: objects would take four times their memory.
     keys, counts, values, known = array("Q"), array("q"), array("d"), _Values()
     line = 0
     try:
@@ -111,6 +112,7 @@ def _store_by_id(
     labels: Doubles,
     words: Mapping[float, str],
 ) -> int:
+    # Stable: labels of one id stay in the order of the file, which makes the tables the same bits.
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
@@ -173,6 +175,7 @@ def store_label_map(file: SourceFile, staging: StagingArea, level: int | None) -
     becomes: Mapping[str, str | None] = others if level is None else _ancestors(others, level, file.path)
     if not any(becomes.values()):
         raise ParameterError(f"label_level: no label of {file.path} is at level {level}")
+    # Sorted by value, as workers search them.
     labels = sorted(becomes, key=label_value)
     values, words = value_labels(filter(None, becomes.values()))
     found = iter(values.tolist())
@@ -235,6 +238,7 @@ def _ancestors(parents: Mapping[str, str], level: int, path: str) -> dict[str, s
     first = 0 if len(roots) == 1 else 1
     found: dict[str, str | None] = {}
     for label in {*parents, *roots}:
+        # From the label up to its root.
         chain = [label]
         while chain[-1] in parents:
             chain.append(parents[chain[-1]])

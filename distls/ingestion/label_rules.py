@@ -33,6 +33,7 @@ def store_rules(
     rules = RowRules(level=read.label_level or 0, drop=tuple(read.drop), sets=options.multilabel)
     if like is not None and "unknown" in read.drop and like.meta.classes:
         rules = replace(rules, known=tuple(map(label_value, like.meta.classes)))
+    # Stored again by an ingest that goes on: the same files give the same bits.
     if read.label_map is not None:
         store_label_map(source_file(read.label_map), staging, read.label_level)
         rules = replace(rules, label_map=str(read.label_map))
@@ -47,6 +48,7 @@ def store_rules(
 def _first_rows(plan: SourcePlan) -> tuple[int, ...]:
     """Return the number of the first row of each item, if every line but a header is one; `check_order` checks that."""
     firsts, before = [], 0
+    # Items of other formats are ranges of rows.
     if not isinstance(plan.items[0], TextItem):
         for item in plan.items:
             firsts.append(before)
@@ -65,6 +67,7 @@ def _first_rows(plan: SourcePlan) -> tuple[int, ...]:
 
 def check_order(survey: Survey, rules: RowRules, staging: StagingArea) -> None:
     """Raise BadInputError unless labels in the order of rows are as many, and every item begins where it should."""
+    # Only a file that was cut by its lines can disagree.
     rows = 0
     for first, summary in zip(rules.first_rows, survey.summaries, strict=True):
         if first != rows:

@@ -53,6 +53,7 @@ def plan_files(
         # asked for, or as that of the data that these are like; recorded for the next
         encoding = vars(read)["encoding"] or description_of(like).get("encoding", "")
         files = tuple(encoded(file, encoding) for file in files)
+    # Labels of another file are joined behind the reader, the same way for all formats.
     asked = as_asked(read, options, format)
     plan = with_rules(format.plan(files, asked.read, asked.options, like), asked, read)
     return replace(plan, encoding=encoding), read

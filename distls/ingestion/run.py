@@ -94,6 +94,7 @@ class IngestRun:
             self._claim_outputs()
             try:
                 self._survey_columns()
+                # Before rows are staged, since workers look them up.
                 self.rules = store_rules(self.plan, self.read, self.options, self.like, self.staging)
                 survey = self._stage()
                 if names := column_names(survey, self.staging):

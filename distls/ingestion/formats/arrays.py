@@ -1,4 +1,4 @@
-"""Formats of array files, npy, npz, idx and cifar: shapes, label files, ranges of rows."""
+"""Formats of array files, npy, npz and idx: shapes, label files, ranges of rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
 from distls.ingestion.request.source_start import source_file
 from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.arrays import (
-    ARRAY_READER,
-    ArrayItem,
-    cifar_labels,
-    read_header,
-    read_labels_file,
-)
+from distls.workers.ingestion.formats.arrays import ARRAY_READER, ArrayItem, read_header, read_labels_file
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
@@ -58,7 +52,7 @@ class _ArrayFormat(Format[ArrayOptions]):
         if options.unlabelled and read.labels is not None:
             raise ParameterError("unlabelled and labels exclude each other")
         for file in files:
-            if file.compression != "none" and self.name not in ("idx", "cifar"):
+            if file.compression != "none" and self.name != "idx":
                 raise BadInputError(f"{file.path}: {self.name} files are read plain; unpack it first")
         headers = tuple(read_header(file, self.name) for file in files)
         _check_same_width(files, headers)
@@ -122,16 +116,6 @@ class IdxFormat(_ArrayFormat):
             and content[2] in range(8, 15)
             and 1 <= content[3] <= 4
         )
-
-
-class CifarFormat(_ArrayFormat):
-    """The binary batches of CIFAR-10 and CIFAR-100: labels and pixels of a picture, one after the other."""
-
-    name = "cifar"
-
-    def recognises(self, start: SourceStart) -> bool:
-        """Return whether it has the name of such a file, and classes where its labels are."""
-        return start.name.endswith(".bin") and cifar_labels(start.content) > 0
 
 
 def _check_same_width(files: Sequence[SourceFile], headers: Sequence[ArrayHeader]) -> None:

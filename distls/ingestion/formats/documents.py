@@ -45,9 +45,9 @@ from distls.ingestion.request.source_start import first_lines, start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
-from distls.workers.ingestion.formats.marked_documents import MARKED_READER, marks_of
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.public_sets.marked_documents import MARKED_READER, marks_of
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 _JSON_NAMES = (".jsonl", ".ndjson")
@@ -149,14 +149,13 @@ class DocumentFormat(Format[DocumentOptions]):
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
         words = _keeps_words(read, hashing, like)
-        if marks := marks_of(start):
-            return _marked_plan(self.name, files, marks, hashing, words, read, options, like)
+        if marks_of(start):
+            return _marked_plan(files, hashing, words, read, options, like)
         table = _table(files, start, read, options.unlabelled, like)
         if table is None:
-            fields = _columns(start, path, read, options.unlabelled, known)
             reading = DocumentReadOptions(
                 hashing=hashing,
-                **fields,
+                **_columns(start, path, read, options.unlabelled, known),
                 keep_words=words,
                 prefixed=_has_prefixed_labels(start),
                 dialect=Dialect(missing=missing_values(read.na_values, like, typed=False)),
@@ -186,9 +185,7 @@ class DocumentFormat(Format[DocumentOptions]):
 
 
 def _marked_plan(
-    name: str,
     files: Sequence[SourceFile],
-    marks: str,
     hashing: Hashing,
     words: bool,
     read: DocumentOptions,
@@ -196,7 +193,7 @@ def _marked_plan(
     like: Like | None,
 ) -> SourcePlan:
     """Plan files whose documents are between marks: an item is a file, which has no lines to be cut at."""
-    path, known = files[0].path, {"smart": ".I", "rdf": "about"}
+    path, marks, known = files[0].path, marks_of(start_of(files[0])), {"smart": ".I", "rdf": "about"}
     for column in ("text_column", "label_column", "weight_column"):
         if vars(read)[column] is not None:
             raise ParameterError(
@@ -211,7 +208,9 @@ def _marked_plan(
         hashing=hashing, keep_words=words, marks=marks, id_column=ids, **shared_options(options)
     )
     whole = {**record_facts(files, reading), "reader": MARKED_READER}
-    plan = text_plan(name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading))
+    plan = text_plan(
+        DocumentFormat.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
+    )
     return replace(plan, **whole)
 
 

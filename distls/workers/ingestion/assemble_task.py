@@ -159,6 +159,7 @@ def _partition(
         order = rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))
         row_at = row_at[order]
     x = in_type(_transformed(spec, item, _gather(spec, words, row_at, pool)), spec.dtype)
+    # Some rows have rare features only, which are known by now.
     n_rows = len(row_at)
     # dense rows are judged as they were read: centring moves their zeros
     if spec.drop_empty and isinstance(x, CsrRows):

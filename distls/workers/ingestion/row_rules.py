@@ -100,6 +100,7 @@ class RowStep:
 
     def joined(self, batch: RecordBatch, numbers: Ints) -> tuple[RowLabels, dict[int, str]]:
         """Return the labels of a batch in the other file, and why rows have none; `numbers` are those of its rows."""
+        # Mapped into memory: pages of the tables that no row needs are never read.
         ends = self.staging.read_array("labels-ends")
         if self.rules.by_id:
             assert batch.ids is not None, "labels are joined by ids where rows have them"
@@ -116,6 +117,7 @@ class RowStep:
                     f"{self.rules.labels}: {len(ends) - 1} labels, but there are more rows; where rows have ids, "
                     "--id-column joins labels by them"
                 )
+        # One gather of all labels: the place of each is that of its row's first, and its rank in the row.
         counts = np.where(there, ends[places + 1] - ends[places], 0)
         own = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         source = np.repeat(ends[places] - own[:-1], counts) + np.arange(own[-1])
@@ -124,6 +126,7 @@ class RowStep:
 
     def mapped(self, labels: RowLabels) -> tuple[RowLabels, NDArray[np.bool_]]:
         """Return labels in place of labels, and which labels are unknown; those above the level are NaN."""
+        # Distinct labels only, of which a batch has few.
         known, places = np.unique(labels.values, return_inverse=True)
         unknown = np.zeros(len(known), dtype=bool)
         words = labels.words
@@ -163,6 +166,7 @@ class RowStep:
             labels = self._judged(labels, batch, numbers, faults)
             counts = np.diff(labels.ends)
             left_out["unknown"] |= (counts == 0) & (not self.rules.sets or "unknown" in self.rules.drop)
+            # A label that is not known refuses its row, even one that has others.
             left_out["unknown"][list(faults)] = True
             left_out["several"] |= (counts > 1) & (not self.rules.sets) & ~left_out["unknown"]
         if "empty" in self.rules.drop:
@@ -206,6 +210,7 @@ class RowStep:
         progress: Progress,
     ) -> None:
         """Count the rows of each kind as left out, or refuse them where nobody asked for that."""
+        # In the order of the rows, whatever the rule, as readers refuse lines.
         refused: dict[int, str] = {}
         for kind, chosen in left_out.items():
             places = np.flatnonzero(chosen).tolist()
@@ -226,6 +231,7 @@ class RowStep:
         self, batch: RecordBatch, kept: Ints, labels: RowLabels, n_extra: int, pool: BufferPool
     ) -> RecordBatch:
         size = len(batch.words) + 2 * len(labels.values)
+        # Not in place: a record with other labels has another length.
         words = pool.take("relabelled", 4 * size).view(np.uint32)
         row_at = np.empty(len(kept) + 1, dtype=np.int64)
         relabel_records(batch.words, batch.row_at, kept, labels.values, labels.ends, n_extra, words, row_at)
@@ -252,6 +258,7 @@ def _number(value: float) -> str:
 def _distinct(labels: RowLabels, rows: Ints, kept: NDArray[np.bool_]) -> RowLabels:
     """Return the labels that are kept, each once in its row."""
     n_rows, rows, values = len(labels.ends) - 1, rows[kept], labels.values[kept]
+    # The rows stay in order, so their records can be copied in one pass.
     order = np.lexsort((values, rows))
     rows, values = rows[order], values[order]
     first = np.ones(len(rows), dtype=bool)

@@ -95,6 +95,7 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
             before, refused = before + len(numbers), progress.skipped
             if step is not None:
                 batch, numbers = _by_rules(spec, step, batch, numbers, progress, pool)
+                # Rows that the rules refuse are counted with those that the reader did.
                 before, refused = before - (progress.skipped - refused), progress.skipped
                 progress.skipped_since.clear()
             # a chunk of no rows has nothing to tell: what was counted goes with the next

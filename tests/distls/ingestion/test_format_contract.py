@@ -35,7 +35,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr("distls.ingestion.request.source_plan.RANGE_BYTES", 2000)
     monkeypatch.setattr("distls.workers.ingestion.formats.documents._CHUNK_BYTES", 500)
     monkeypatch.setattr("distls.workers.ingestion.formats.document_tables._CHUNK_ROWS", 7)
-    monkeypatch.setattr("distls.workers.ingestion.formats.marked_documents._BATCH_BYTES", 500)
+    monkeypatch.setattr("distls.workers.ingestion.public_sets.marked_documents._BATCH_BYTES", 500)
 
 
 def svmlight(root):
@@ -127,7 +127,7 @@ def ordered(root):
 
 
 def marked(root):
-    write_directory(root)
+    write_directory(root, 160)  # of each class a number that four divides
     options = {
         "label_level": 2,
         "drop": "unknown",

@@ -126,7 +126,7 @@ def test_batches_of_cifar_are_pictures_with_their_classes(tmp_path):
     assert np.array_equal(read_all(tmp_path / "hundred")[0], x)
     assert open_dataset(tmp_path / "hundred").meta.classes == list(range(60))
     batches[0].write_bytes(batches[0].read_bytes()[:-1])
-    with pytest.raises(BadInputError, match="92189 bytes are no pictures of 3072 bytes"):
+    with pytest.raises(BadInputError, match="its 92,189 bytes are no pictures of CIFAR, 3,072 bytes"):
         ingest(batches, tmp_path / "cut")
 
 
@@ -172,7 +172,7 @@ def test_xml_that_is_not_that_of_the_directory_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("filling", [b"<!--" + b"x" * 2**16, b"<a>" * 2**14, b'<a b="c"/>' * 2**13])
 def test_xml_that_never_ends_takes_bounded_memory(tmp_path, monkeypatch, filling):
-    import distls.workers.ingestion.formats.marked_documents as marked
+    import distls.workers.ingestion.public_sets.marked_documents as marked
 
     monkeypatch.setattr(marked, "MAX_LINE", 2**15)
     monkeypatch.setattr(marked, "_READ_BYTES", 2**12)

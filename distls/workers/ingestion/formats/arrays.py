@@ -1,4 +1,4 @@
-"""Array files, IDX (.gz), npy, npz, scipy CSR npz and CIFAR's batches, in blocks of rows; no file is loaded whole."""
+"""Array files, IDX (.gz), npy, npz and scipy CSR npz, in blocks of rows; no file is loaded whole."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, Ro
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CSR_KEYS = {"data", "indices", "indptr", "shape", "format"}
-CIFAR_PIXELS = 3 * 32 * 32  # of a picture: three channels, each line by line
-# labels before the pixels, and the classes of each: CIFAR-10, then CIFAR-100 with the group before the class
-CIFAR_KINDS = ((10,), (20, 100))
 _LARGEST_FACT = 4096  # bytes of shape or format in an npz: a header, and two numbers or a word
 _MOST_FEATURES = 2**32
 _DAMAGED = (
@@ -41,7 +38,7 @@ class ArrayItem(FileRows):
 
     number: int
     file: SourceFile
-    kind: str  # npy | npz | idx | cifar
+    kind: str  # npy | npz | idx
     start: int
     stop: int
     labels: SourceFile | None = None
@@ -54,8 +51,8 @@ class ArrayItem(FileRows):
 def read_header(file: SourceFile, kind: str) -> ArrayHeader:
     """Return the shape of an array file, or raise BadInputError if it is not a table of numbers."""
     try:
-        if kind in ("npz", "cifar"):
-            return _npz_header(file) if kind == "npz" else _cifar_header(file)
+        if kind == "npz":
+            return _npz_header(file)
         # Compressed or not, only the header is read here.
         with _open_array(file, kind) as stream:
             shape, dtype = _stream_header(stream, kind, file.path)
@@ -90,29 +87,6 @@ def _check_length(start: int, shape: tuple[int, ...], dtype: np.dtype[Any], size
     # Before memory is allocated for what the header merely claims.
     if start + math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"it has {size} bytes, too few for an array of shape {shape} and type {dtype}")
-
-
-def cifar_labels(start: bytes) -> int:
-    """Return the labels of each picture in a file of CIFAR that begins so, 0 if it is none."""
-    for kinds in CIFAR_KINDS:
-        stride = len(kinds) + CIFAR_PIXELS
-        # where labels should be, all are those of classes
-        columns = [start[place::stride] for place in range(len(kinds))]
-        if all(column and max(column) < n for column, n in zip(columns, kinds, strict=True)):
-            return len(kinds)
-    return 0
-
-
-def _cifar_header(file: SourceFile) -> ArrayHeader:
-    with file.open() as stream:
-        n_labels, size = cifar_labels(stream.read(2**16)), file.size
-        if file.compression != "none":
-            stream.seek(0)
-            size = sum(map(len, iter(lambda: stream.read(2**20), b"")))
-    n_rows, rest = divmod(size, n_labels + CIFAR_PIXELS)
-    if not n_labels or rest:
-        raise ValueError(f"{size} bytes are no pictures of {CIFAR_PIXELS} bytes with their labels")
-    return ArrayHeader(n_rows, CIFAR_PIXELS, False, labelled=True)
 
 
 def _npz_header(file: SourceFile) -> ArrayHeader:
@@ -278,8 +252,6 @@ def array_blocks(
             yield from _npz_blocks(item, skip, block_bytes)
         elif item.kind == "npy":
             yield from _npy_blocks(item, skip, block_bytes)
-        elif item.kind == "cifar":
-            yield from _cifar_blocks(item, skip, block_bytes)
         else:
             yield from _idx_blocks(item, skip, block_bytes)
     except _DAMAGED as error:
@@ -324,20 +296,6 @@ def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
         shape, dtype = _idx_header(stream)
         # Labels of the files before this one come first in the label file.
         yield from _stream_blocks(stream, shape, dtype, item, _labels_for(item), skip, block_bytes)
-
-
-def _cifar_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
-    with _open_array(item.file, "cifar") as stream:
-        n_labels = cifar_labels(stream.read(2**16))
-        stream.seek(0)
-        width, given = n_labels + CIFAR_PIXELS, _labels_for(item)
-        discard(stream, skip * width)
-        for first, stop in row_ranges(skip, item.stop, CIFAR_PIXELS, block_bytes):
-            pictures = _read_values(stream, (stop - first) * width, np.dtype(np.uint8)).reshape(-1, width)
-            # the last one is the class, the one before it a group of classes
-            own = pictures[:, n_labels - 1 : n_labels].astype(np.int64)
-            y = own if given is None else as_targets(given, first, stop)
-            yield RowBlock(first, pictures[:, n_labels:], None, y)
 
 
 def _stream_blocks(

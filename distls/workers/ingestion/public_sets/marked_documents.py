@@ -55,6 +55,7 @@ def marks_of(start: bytes) -> str:
 
 def smart_documents(stream: IO[bytes], path: str) -> Iterator[Found]:
     """Yield the documents of a SMART file, with their ids."""
+    # A document ends where the next begins.
     begun, row_id, words, size = -1, "", list[bytes](), 0
     line = 0
     while raw := stream.readline(MAX_LINE + 1):
@@ -146,6 +147,7 @@ class _Elements:
             self._child, self._text = (name, attributes), []
 
     def _characters(self, text: str) -> None:
+        # Text of elements within a child is part of its own.
         if self._depth >= 3:
             self._text.append(text)
         self._size += len(text)
@@ -183,6 +185,7 @@ def directory_pages(stream: IO[bytes], path: str) -> Iterator[Found]:
     """Yield the pages of the content of the Open Directory."""
     for element in rdf_elements(stream, path):
         if element.name == "ExternalPage":
+            # Versions of the dump differ in the prefix of these names.
             texts = {name.rpartition(":")[2].lower(): text for name, _, text in element.children}
             words = f"{texts.get('title', '')}\n{texts.get('description', '')}"
             labels = [label] if (label := topic_path(texts.get("topic", "").strip())) else []
@@ -204,6 +207,7 @@ class MarkedReader(Reader[TextItem, DocumentReadOptions]):
         found, size = list[tuple[int, Document]](), 0
         done, line = progress.offset, progress.lines
         for number, (line, document) in enumerate(opened_documents(item.file, run.options.marks)):
+            # Staged by an earlier attempt.
             if number < done:
                 continue
             try:
