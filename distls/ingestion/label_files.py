@@ -23,7 +23,13 @@ from distls.workers.ingestion.formats.document_records import Refused
 from distls.workers.ingestion.parsing.array_types import Doubles
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, damage_described, line_too_long
 from distls.workers.ingestion.public_sets.marked_documents import marks_of, rdf_elements, topic_path
-from distls.workers.ingestion.records.labels import label_fault, label_value, value_labels, whole_labels
+from distls.workers.ingestion.records.labels import (
+    check_one_name,
+    label_fault,
+    label_value,
+    value_labels,
+    whole_labels,
+)
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.row_rules import WITHOUT_LABEL, id_key, write_words
 
@@ -52,7 +58,8 @@ class _Values:
         if len(self._known) >= _MOST_CACHED:
             self._known.clear()
         self._known[label] = float(value)
-        self.words |= words
+        for number, word in words.items():
+            check_one_name(self.words.setdefault(number, word), word)
         return float(value)
 
 
