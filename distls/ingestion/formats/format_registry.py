@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distls.ingestion.formats.anndata import AnnDataFormat
-from distls.ingestion.formats.arrays import ARRAY_REFUSES, IdxFormat, NpyFormat, NpzFormat
-from distls.ingestion.formats.cifar import CifarFormat
+from distls.ingestion.formats.arrays import ARRAY_REFUSES, CifarFormat, IdxFormat, NpyFormat, NpzFormat
 from distls.ingestion.formats.csv import CsvFormat
 from distls.ingestion.formats.documents import DocumentFormat
 from distls.ingestion.formats.json_lines import JsonLinesFormat

@@ -48,7 +48,7 @@ def as_asked(read: FormatOptions, options: IngestOptions, format: Format[Any] | 
         raise ParameterError("multilabel keeps several labels of a row, drop=several leaves out such rows")
     # Array formats read label files of arrays themselves, several targets in a row among them.
     labels = None if read.labels is None else source_file(read.labels)
-    own = format is not None and format.name in ("npy", "npz", "idx")
+    own = format is not None and format.name in ("npy", "npz", "idx", "cifar")
     if labels is None or (own and is_array_file(labels)):
         # sets of labels are read where rows with several are to be told, or several may become one
         takes_sets = format is not None and format.name in ("svmlight", "vw", "text")

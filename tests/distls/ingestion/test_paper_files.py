@@ -72,6 +72,8 @@ def test_tokens_are_words_like_those_of_lines(tmp_path):
     write_rcv1(tmp_path, 66)
     words = [" ".join(f"w{term}" for term in terms) for terms in rcv1_rows(66)]
     (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in words))
+    tokens = tmp_path / "lyrl2004_tokens_train.dat"
+    tokens.write_text("\ufeff" + tokens.read_text(), encoding="utf-8")
     for name, source in (("marks", "lyrl2004_tokens_train.dat"), ("lines", "lines.txt")):
         ingest(tmp_path / source, tmp_path / name, format="text", n_features=512, unlabelled=True)
     assert np.array_equal(read_all(tmp_path / "marks")[0], read_all(tmp_path / "lines")[0])

@@ -62,11 +62,12 @@ def smart_documents(stream: IO[bytes], path: str) -> Iterator[Found]:
         size += len(raw)
         if size > MAX_LINE:
             raise line_too_long(path, line + 1)
-        if raw.startswith(b".I"):
+        raw = raw if line else raw.removeprefix(b"\xef\xbb\xbf")
+        if raw[:2] == b".I" and raw[2:3].isspace():
             if begun >= 0:
                 yield begun, _smart_document(row_id, words)
             begun, row_id, words, size = line, raw[2:].strip().decode("utf-8", "replace"), [], 0
-        elif begun < 0 and raw.strip(b"\xef\xbb\xbf \t\r\n"):
+        elif begun < 0 and raw.strip():
             raise BadInputError(f"{path}:{line + 1}: a document begins with a line .I ID")
         elif raw.strip() != b".W":
             words.append(raw)
