@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,20 +48,19 @@ def store_rules(
 
 def _first_rows(plan: SourcePlan) -> tuple[int, ...]:
     """Return the number of the first row of each item, if every line but a header is one; `check_order` checks that."""
-    firsts, before = [], 0
+    items: tuple[Any, ...] = plan.items
     # Items of other formats are ranges of rows.
-    if not isinstance(plan.items[0], TextItem):
-        for item in plan.items:
-            firsts.append(before)
-            before += item.stop - item.start  # type: ignore[attr-defined]
-        return tuple(firsts)
-    for file in plan.files:
-        own = [item for item in plan.items if isinstance(item, TextItem) and item.file == file]
-        header = int(getattr(getattr(plan.read, "dialect", None), "header", False))
-        last = file == plan.files[-1]
+    if not isinstance(items[0], TextItem):
+        return tuple(itertools.accumulate((item.stop - item.start for item in items[:-1]), initial=0))
+    header = int(getattr(getattr(plan.read, "dialect", None), "header", False))
+    firsts, before = [], 0
+    # A file may be given twice, so that only its beginning tells one from the next.
+    begins = [number for number, item in enumerate(items) if item.start == 0]
+    for begin, end in itertools.pairwise([*begins, len(items)]):
+        offsets = [item.start for item in items[begin:end]]
         # the lines of the last file are counted as far as its last item begins
-        counts = line_starts(file, [item.start for item in own] + ([] if last else [sys.maxsize]))
-        firsts += [before + (count - header if count else 0) for count in counts[: len(own)]]
+        counts = line_starts(items[begin].file, offsets + [sys.maxsize] * (end < len(items)))
+        firsts += [before + max(count - header, 0) for count in counts[: len(offsets)]]
         before += counts[-1] - header
     return tuple(firsts)
 

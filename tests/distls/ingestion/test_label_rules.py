@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -142,6 +144,9 @@ def test_a_file_with_lines_that_are_no_rows_does_not_shift_labels(tmp_path):
     (tmp_path / "a.svm").write_text("".join(lines))
     ingest(tmp_path / "a.svm", tmp_path / "d", labels=tmp_path / "y.txt")
     assert rows_of(tmp_path / "d") == [(n, n % 2) for n in range(300)]
+    (tmp_path / "both.txt").write_text("".join(f"{n % 2}\n" for n in (*range(300), *range(1, 301))))
+    ingest([tmp_path / "a.svm"] * 2, tmp_path / "twice", labels=tmp_path / "both.txt", shuffle=False)
+    assert read_all(tmp_path / "twice")[1].tolist() == [n % 2 for n in (*range(300), *range(1, 301))]
     (tmp_path / "a.svm").write_text("".join([*lines[:10], "# a comment\n", *lines[10:]]))
     (tmp_path / "y.txt").write_text("".join(f"{n % 2}\n" for n in range(301)))
     with pytest.raises(
@@ -270,3 +275,20 @@ def test_an_unfinished_ingest_goes_on_with_the_same_files_only(tmp_path):
 def test_options_are_those_of_every_format():
     assert distls.CsvOptions(labels="y", drop="empty").drop == ("empty",)
     assert str(distls.ArrayOptions("y.npy").labels).endswith("/y.npy")
+
+
+@pytest.mark.slow
+def test_labels_take_some_bytes_a_line_and_workers_map_them(tmp_path):
+    """The peak of a process grows by at most 100 bytes for each line of the file of labels."""
+    code = (
+        "import sys, resource, distls; folder = sys.argv[1]; "
+        "distls.ingest(f'{folder}/a.svm', f'{folder}/{sys.argv[2]}', labels=f'{folder}/{sys.argv[2]}.txt', "
+        "id_column='label', executor='serial'); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+    )
+    (tmp_path / "a.svm").write_text("".join(f"{n} 1:{n % 7}\n" for n in range(2000)))
+    sizes, peaks = (50_000, 1_250_000), []
+    for size in sizes:
+        (tmp_path / f"{size}.txt").write_text("".join(f"C{n % 3} {n} 1\n" for n in range(size)))
+        command = [sys.executable, "-c", code, str(tmp_path), str(size)]
+        peaks.append(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    assert peaks[1] - peaks[0] < 100 * (sizes[1] - sizes[0])
