@@ -18,8 +18,7 @@ from distls.ingestion.request.source_start import source_file
 
 Options = dict[str, Any]
 
-# Test rows of MCID's Table I for each row of the set.
-_RCV1 = {"rcv1-4": (1, "test=0.0289"), "rcv1-53": (2, "test=0.0291")}
+_RCV1 = {"rcv1-4": 1, "rcv1-53": 2}  # levels of the hierarchy of topics
 _CATEGORY = "CCAT"  # of SGD-QN, against the rest
 
 
@@ -76,12 +75,13 @@ def files(folder: Path, *patterns: str) -> list[Path]:
 
 
 def _rcv1(kind: str, folder: Path, path: Path, options: Options) -> None:
-    level, split = _RCV1[kind]
+    """Ingest MCID's sets, which are trained on what LYRL2004 calls test."""
     labels, tree = files(folder, "rcv1-v2.topics.qrels", "rcv1.topics.hier.orig")
-    distls.ingest(
-        files(folder, "lyrl2004_vectors_*.dat"), path, id_column="label", labels=labels, label_map=tree,
-        label_level=level, drop="several,unknown", split=split, **options,
-    )  # fmt: skip
+    rows: Options = {"id_column": "label", "labels": labels, "label_map": tree, "label_level": _RCV1[kind]}
+    rows["drop"] = "several,unknown"
+    distls.ingest(files(folder, "lyrl2004_vectors_test_pt*.dat"), path, **rows, **options)
+    test = path.with_name(f"{path.name}-test")
+    distls.ingest(files(folder, "lyrl2004_vectors_train.dat"), test, like=path, **rows)
 
 
 def _rcv1_binary(folder: Path, path: Path, options: Options) -> None:
@@ -131,10 +131,11 @@ def opened(path: Path) -> IO[bytes]:
     return io.BufferedReader(cast(io.RawIOBase, source_file(path).open()))
 
 
+_VECTORS = ("lyrl2004_vectors_test_pt*.dat", "lyrl2004_vectors_train.dat", "rcv1-v2.topics.qrels")
 NEEDED = {
-    "rcv1-4": ("lyrl2004_vectors_*.dat", "rcv1-v2.topics.qrels", "rcv1.topics.hier.orig"),
-    "rcv1-53": ("lyrl2004_vectors_*.dat", "rcv1-v2.topics.qrels", "rcv1.topics.hier.orig"),
-    "rcv1": ("lyrl2004_vectors_test_pt*.dat", "lyrl2004_vectors_train.dat", "rcv1-v2.topics.qrels"),
+    "rcv1-4": (*_VECTORS, "rcv1.topics.hier.orig"),
+    "rcv1-53": (*_VECTORS, "rcv1.topics.hier.orig"),
+    "rcv1": _VECTORS,
     "odp": ("content.rdf.u8",),
     "alpha": ("alpha_train.dat", "alpha_train.lab"),
     "delta": ("delta_train.dat", "delta_train.lab"),
