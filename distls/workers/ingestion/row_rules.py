@@ -195,7 +195,7 @@ class RowStep:
         self, faults: dict[int, str], labels: RowLabels, rows: Ints, unknown: NDArray[np.bool_]
     ) -> None:
         """Add why rows with unknown labels are refused."""
-        where = self.rules.label_map or "the data of --like"
+        where = self.rules.label_map or "the data that these are like"
         for place in np.flatnonzero(unknown).tolist():
             value = float(labels.values[place])
             shown = quoted(labels.words.get(value, _number(value)).encode())
@@ -221,7 +221,7 @@ class RowStep:
                 remedy = "; --drop unknown leaves such rows out"
                 refused |= {row: faults.get(row, rule) + remedy for row in places}
             elif kind == "several":
-                remedy = "; --drop several leaves such rows out, --multilabel keeps the labels"
+                remedy = "; --drop several leaves such rows out, ingest --multilabel keeps the labels"
                 rule = "several labels in a row"
                 refused |= {row: f"{_shown(labels, row)}: {rule}{remedy}" for row in places}
         for row in sorted(refused):

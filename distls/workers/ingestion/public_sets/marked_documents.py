@@ -246,7 +246,9 @@ def _checked(document: Document | Refused, options: DocumentReadOptions) -> Docu
         raise document
     labels = checked_labels(document.labels) if options.labelled else []
     if options.labelled and not labels and not options.multilabel:
-        raise Refused("the document has no label; --labels FILE has them, --unlabelled reads it without")
+        raise Refused(
+            "the document has no label; --labels FILE may have it, ingest --unlabelled and predict need none"
+        )
     return document._replace(labels=labels)
 
 
