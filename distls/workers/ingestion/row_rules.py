@@ -48,7 +48,7 @@ class RowRules:
     level: int = 0  # without one, the parts of a label that are kept
     drop: tuple[str, ...] = ()
     sets: bool = False  # rows may have any number of labels
-    known: tuple[float, ...] | None = None  # other labels are unknown
+    known: tuple[float, ...] | None = None  # labels of the data of `like`, where others are unknown
 
     @property
     def judge_labels(self) -> bool:
@@ -140,8 +140,6 @@ class RowStep:
             deep = [len(parts) >= self.rules.level for parts in texts]
             known, words = value_labels(kept)
             known[~np.array(deep, dtype=bool)] = WITHOUT_LABEL
-        if self.rules.known is not None:
-            unknown |= ~(np.isnan(known) | np.isin(known, self.rules.known))
         return RowLabels(known[places], labels.ends, words), unknown[places]
 
     # -- rows --------------------------------------------------------------------------------------------
@@ -169,6 +167,7 @@ class RowStep:
             # A label that is not known refuses its row, even one that has others.
             left_out["unknown"][list(faults)] = True
             left_out["several"] |= (counts > 1) & (not self.rules.sets) & ~left_out["unknown"]
+            labels = self._known(labels, left_out)
         if "empty" in self.rules.drop:
             full = np.ones(len(numbers), dtype=bool)
             have_features(batch.words, batch.row_at, *layout, full)
@@ -191,15 +190,25 @@ class RowStep:
             self._explain(faults, labels, rows, unknown)
         return _distinct(own, rows, ~unknown & ~np.isnan(own.values))
 
+    def _known(self, labels: RowLabels, left_out: Mapping[str, NDArray[np.bool_]]) -> RowLabels:
+        """Return the labels that other data have; rows with none of them are unknown, unless they have several."""
+        if self.rules.known is None:
+            return labels
+        rows = np.repeat(np.arange(len(labels.ends) - 1), np.diff(labels.ends))
+        inside = np.isin(labels.values, self.rules.known)
+        found = np.bincount(rows[inside], minlength=len(labels.ends) - 1) > 0
+        # What other data lack must not turn a row with several labels into one with a single one.
+        left_out["unknown"][~found & ~left_out["several"]] = True
+        return _distinct(labels, rows, inside)
+
     def _explain(
         self, faults: dict[int, str], labels: RowLabels, rows: Ints, unknown: NDArray[np.bool_]
     ) -> None:
         """Add why rows with unknown labels are refused."""
-        where = self.rules.label_map or "the data that these are like"
         for place in np.flatnonzero(unknown).tolist():
             value = float(labels.values[place])
             shown = quoted(labels.words.get(value, _number(value)).encode())
-            faults.setdefault(int(rows[place]), f"{shown}: a label that is not in {where}")
+            faults.setdefault(int(rows[place]), f"{shown}: a label that is not in {self.rules.label_map}")
 
     def _count(
         self,

@@ -179,6 +179,17 @@ def test_labels_that_the_data_of_like_do_not_have_are_unknown(tmp_path):
     ingest(tmp_path / "a.svm", tmp_path / "a")
     report = ingest(tmp_path / "b.svm", tmp_path / "b", like=tmp_path / "a", drop="unknown")
     assert (rows_of(tmp_path / "b"), report.dropped) == ([(0, 1), (2, 2)], {"unknown": 1})
+    # several labels stay several, known or not; of sets those that are known are kept
+    (tmp_path / "b.svm").write_text("1,5 1:1\n5 1:2\n2 1:3\n5,6 1:1\n")
+    report = ingest(tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "a", drop="several,unknown")
+    assert report.dropped == {"several": 2, "unknown": 1}
+    (tmp_path / "c.svm").write_text("1,2 1:1\n")
+    ingest(tmp_path / "c.svm", tmp_path / "sets", multilabel=True)
+    report = ingest(
+        tmp_path / "b.svm", tmp_path / "f", like=tmp_path / "sets", multilabel=True, drop="unknown"
+    )
+    assert (report.dropped, report.rows) == ({"unknown": 2}, 2)
+    assert open_dataset(tmp_path / "f").meta.label_counts == [1, 1]
     (tmp_path / "b.svm").write_text("5 1:1\n")
     with pytest.raises(BadInputError, match="no rows; 1 are left out by --drop"):
         ingest(tmp_path / "b.svm", tmp_path / "c", like=tmp_path / "a", drop="unknown")
