@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paper_files import write_alpha, write_directory, write_rcv1
 
 import distls
 from benchmarks.faults import chaos, faulty_fit, storms
 from benchmarks.faults.hosts import Hosts
-from benchmarks.papers import bcd, constrained_sgd, digit_picture
+from benchmarks.papers import bcd, constrained_sgd, digit_picture, owners
 from benchmarks.quality import systems
 from benchmarks.speed import peaks, peers
 from distls.ingestion.ingest import ingest
@@ -253,6 +254,27 @@ def test_solvers_of_the_sparse_problem_reach_one_objective(run: Any) -> None:
     curves = {curve["solver"]: curve for curve in run("bcd, figures")["figures"]["curves"]}
     for solver in ("bcd, line search", "bcd, line search, as published", "fista, constant", "sparsa"):
         assert curves[solver]["reached"]["0.001"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "rows", "classes"),
+    [("rcv1-4", 160, 2), ("rcv1-53", 80, 2), ("rcv1", 200, 2), ("odp", 200, 2), ("alpha", 300, 2)],
+)
+def test_sets_are_made_of_the_owners_files(kind: str, rows: int, classes: int, tmp_path: Path) -> None:
+    for write in (write_rcv1, write_directory, write_alpha):
+        write(tmp_path)
+    vectors = tmp_path / "lyrl2004_vectors_train.dat"
+    shutil.copy(vectors, tmp_path / "lyrl2004_vectors_test_pt0.dat")
+    if kind.startswith("rcv1"):
+        rows *= 2  # the files of training and of test have the same rows
+    train = owners.made(kind, tmp_path / "set", real=tmp_path, rows=None, partition_size=10_000)
+    found = [distls.open_dataset(path) for path in (train, train.with_name("set-test"))]
+    assert sum(data.meta.n_rows for data in found) == rows
+    assert len(found[0].meta.classes) == classes
+    few = owners.made(kind, tmp_path / "few", real=tmp_path, rows=20, partition_size=10_000)
+    assert distls.open_dataset(few).meta.n_rows == 20
+    assert distls.open_dataset(tmp_path / "few-test").meta.n_rows == found[1].meta.n_rows
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ ROOMS = [
     "distls/workers/ingestion/parsing",
     "distls/workers/ingestion/records",
     "distls/workers/ingestion/formats",
+    "distls/workers/ingestion/public_sets",
     "distls/workers/ingestion",
     "distls/workers/dask_log_preload",
     "distls/workers/forkserver_preload",

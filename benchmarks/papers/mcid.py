@@ -1,11 +1,13 @@
 """The experiments of "Characterizing Inverse Time Dependency in Multi-class Learning" (Chen, Chen, Yang 2011).
 
-    python -m benchmarks.papers.mcid [--figures 1,2,3,4] [--seeds 10] [--directory FOLDER] [--out FOLDER]
+    python -m benchmarks.papers.mcid [--figures 1,2,3,4] [--seeds 10] [--real DIR] [--directory FOLDER]
+        [--out FOLDER]
 
 Figures 1 and 2 (RCV1-4 and ODP shapes): for training sets of n rows, each the beginning of the next, the iterations
 and seconds to fixed accuracies, and the accuracy after fixed numbers of iterations, for multi-class logistic
 regression, SVM and perceptron. Section VII of the paper asks from which n more rows no longer help: the smallest n
 whose mean accuracy is within half a point of the best.
+The sets are those of the owners' files in --real, where they are there, else generated.
 Figure 3: the multi-class methods against K binary ones (`ovr-pegasos`, `ovr-logistic`) with the same alpha.
 Figure 4: the SVM against LIBLINEAR's Crammer-Singer solver (scikit-learn's LinearSVC), which stands in for
 SVM-multiclass: the same objective, solved to the end; on half of the rows, as in the paper, in one process.
@@ -32,6 +34,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
+from benchmarks.papers.owners import made
 from distls.evaluation.scores import score
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
@@ -92,17 +95,17 @@ class Curve:
 class Lab:
     """Datasets of a shape, made once, and the runs on them."""
 
-    def __init__(self, place: Path, seeds: int, most: int, rows: int | None) -> None:
-        self.place, self.seeds, self.most, self.rows = place, seeds, most, rows
+    def __init__(
+        self, place: Path, seeds: int, most: int, rows: int | None, real: Path | None = None
+    ) -> None:
+        self.place, self.seeds, self.most, self.rows, self.real = place, seeds, most, rows, real
 
     def data(self, kind: str, rows: int | None = None) -> Path:
-        """Return the first `rows` rows of a synthetic set (all of them by default), in partitions of BLOCK."""
+        """Return the first `rows` rows of a set (all of them by default), in partitions of BLOCK."""
         rows = self.rows if rows is None else rows
         path = self.place / f"{kind}-{rows or 'all'}"
-        if not path.exists():
-            row_bytes = 6 * {"odp": 190}.get(kind, 90) + 12
-            distls.generate(kind, path, rows=rows, partition_size=BLOCK * row_bytes)
-        return path
+        row_bytes = 6 * {"odp": 190}.get(kind, 90) + 12
+        return made(kind, path, real=self.real, rows=rows, partition_size=BLOCK * row_bytes)
 
     def test(self, kind: str) -> Path:
         """Return the test set of a kind, which is the same for all sizes."""
@@ -413,6 +416,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--iterations", type=int, default=MOST)
     parser.add_argument("--rows", type=int, help="training rows of the whole sets; default the papers'")
     parser.add_argument(
+        "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
+    )
+    parser.add_argument(
         "--directory", type=Path, help="where generated sets are kept; default a temporary folder"
     )
     parser.add_argument("--out", type=Path, help="folder for results.json and plots")
@@ -423,7 +429,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="distls-mcid-") as folder:
         place = options.directory or Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        lab = Lab(place, options.seeds, options.iterations, options.rows)
+        lab = Lab(place, options.seeds, options.iterations, options.rows, options.real)
         results: dict[str, Any] = {"cpus": os.cpu_count(), "seeds": lab.seeds}
         for figure in options.figures.split(","):
             results[figure] = _measure(lab, figure, options)

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import distls
+from benchmarks.papers.owners import are_there, made
 from benchmarks.quality.real import arrays_of
 from distls.reporting.costs import round_seconds
 from distls.storage.rows import Rows
@@ -85,22 +86,32 @@ IN_LANES = (
 class Lab:
     """Datasets of a shape, made once, and the runs on them."""
 
-    def __init__(self, place: Path, seeds: int, rows: int | None, repeats: int, sets: Sequence[str]) -> None:
+    def __init__(
+        self,
+        place: Path,
+        seeds: int,
+        rows: int | None,
+        repeats: int,
+        sets: Sequence[str],
+        real: Path | None = None,
+    ) -> None:
         self.place, self.seeds, self.rows, self.repeats, self.sets = place, seeds, rows, repeats, sets
+        self.real = real
 
     def made(self, kind: str, rows: int | None) -> Path:
-        """Return a generated set, in partitions small enough for 16 lanes."""
+        """Return a set of the owners' files or a generated one, in partitions small enough for 16 lanes."""
         path = self.place / f"{kind}-{rows or 'all'}"
-        if not path.exists():
-            row_bytes = {"rcv1-4": 550, "csgd": 400}.get(kind, 2000)
-            size = min((rows or 100_000) * row_bytes // 64, 2**21)
-            distls.generate(kind, path, rows=rows, partition_size=size)
-        return path
+        row_bytes = {"rcv1-4": 550, "rcv1": 550, "csgd": 400}.get(kind, 2000)
+        size = min((rows or 100_000) * row_bytes // 64, 2**21)
+        return made(kind, path, real=self.real, rows=rows, partition_size=size)
 
     def pair(self, shape: str) -> tuple[Path, Path]:
         """Return the training and the test set of one of `SHAPES`."""
         if shape != "rcv1":
             train = self.made(shape, self.rows)
+            return train, train.with_name(f"{train.name}-test")
+        if are_there("rcv1", self.real):
+            train = self.made("rcv1", self.rows)
             return train, train.with_name(f"{train.name}-test")
         source = self.made("rcv1-4", self.rows)
         train, test = (self.place / f"rcv1-binary-{self.rows or 'all'}{part}" for part in ("", "-test"))
@@ -463,6 +474,9 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument("--rows", type=int, help="training rows; default the papers', of lanes 131,072")
     parser.add_argument("--repeats", type=int, default=5, help="of a pass")
     parser.add_argument(
+        "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
+    )
+    parser.add_argument(
         "--directory", type=Path, help="where generated sets are kept; default a temporary folder"
     )
     parser.add_argument("--out", type=Path, help="folder for results.json")
@@ -474,7 +488,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="distls-sgd-qn-") as folder:
         place = options.directory or Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        lab = Lab(place, options.seeds, options.rows, options.repeats, options.sets.split(","))
+        lab = Lab(place, options.seeds, options.rows, options.repeats, options.sets.split(","), options.real)
         results: Numbers = {"cpus": os.cpu_count(), "seeds": lab.seeds}
         for part in options.part.split(","):
             results[part] = PARTS[part](lab)

@@ -34,7 +34,7 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.argument("sources", nargs=-1, required=True, type=PLACE, metavar="FILE...")
 @click.argument("model", type=PLACE)
 @click.option("--test", multiple=True, type=PLACE, metavar="FILE", help="Evaluate on this file at the end.")
-@click.option("--test-labels", type=click.Path(), help="Label file of npy, npz or idx test files.")
+@click.option("--test-labels", type=click.Path(), help="File with the labels of the test files, as --labels.")
 @click.option(
     "--method",
     default="auto",

@@ -20,9 +20,14 @@ _SHOWN = 20  # columns named in a notice
 
 
 def dataset_meta(
-    plan: SourcePlan, options: IngestOptions, schema: Schema, fitted: FittedTransforms, codecs: dict[str, str]
+    plan: SourcePlan,
+    options: IngestOptions,
+    schema: Schema,
+    fitted: FittedTransforms,
+    codecs: dict[str, str],
+    rows: dict[str, Any],
 ) -> DatasetMeta:
-    """Return the metadata before any row is counted."""
+    """Return the metadata before any row is counted; `rows` is the record of joined labels and of rows left out."""
     return DatasetMeta(
         n_rows=0,
         n_features=stored_width(fitted.steps, schema.n_columns),
@@ -37,7 +42,7 @@ def dataset_meta(
         transforms_digest=transforms_digest(fitted.steps, fitted.features),
         zero_based=schema.zero_based,
         shuffle_seed=options.seed if options.shuffle else None,
-        source=_source(plan, options, "fill" in fitted.features),
+        source=_source(plan, options, "fill" in fitted.features) | ({"rows": rows} if rows else {}),
         codecs=dict(sorted(codecs.items())),
     )
 

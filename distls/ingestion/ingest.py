@@ -13,12 +13,14 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.frames import is_source_frame, plan_frame
 from distls.ingestion.formats.memory_arrays import own_columns, plan_arrays
+from distls.ingestion.ingest_report import IngestReport
 from distls.ingestion.plan import plan_files
 from distls.ingestion.request.format_options import FormatOptions
+from distls.ingestion.request.joined_labels import as_asked, with_rules
 from distls.ingestion.request.like import Like, open_like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
-from distls.ingestion.run import IngestReport, IngestRun, Progress
+from distls.ingestion.run import IngestRun, Progress
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
@@ -130,7 +132,7 @@ def ingest(
         `hash_bits` of vw; `text_column`, `label_column`, `weight_column`, `ngrams`, `analyzer`, `lowercase`,
         `alternate_sign`, `binary` of text; `label_column`, `weight_column`, `ignore_columns`, `categorical`, `na` of
         csv and parquet; `separator`, `header` of csv; `list_columns` of parquet; `label_column`, `weight_column` of
-        anndata; `labels` of npz, npy and idx.
+        anndata; and of all formats `labels`, `label_map`, `label_level` and `drop`, see `FormatOptions`.
 
     Raises
     ------
@@ -201,5 +203,6 @@ def _plan(
     if is_source_frame(sources, y, like):
         return plan_frame(sources, y, sample_weight, request, options, like)
     sources, y, sample_weight, request = own_columns(sources, y, sample_weight, request)
-    request.refuse_for_arrays()
-    return plan_arrays(sources, y, sample_weight, options), FormatOptions()
+    read = request.options_of_arrays()
+    asked = as_asked(read, options, None)
+    return with_rules(plan_arrays(sources, y, sample_weight, asked.options), asked, read), read

@@ -30,6 +30,8 @@ def found_label_column(sources: Sequence[Any], format: str, named: dict[str, Any
         A source cannot be read.
     """
     request = ReadRequest(format, None, named)
+    if named.get("labels") is not None:
+        return None
     if in_memory(sources[0]):
         names = frame_columns(sources[0]) if is_frame(sources[0]) else ()
         return None if {"label_column", "text_column"} & named.keys() else _first_label(names)

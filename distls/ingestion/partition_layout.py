@@ -169,13 +169,14 @@ def chunk_starts(survey: Survey) -> tuple[tuple[int, int], ...]:
         code = codes.get(id(getattr(item, "file", None)), 0)
         starts += [(code, before[code])] * len(summary["chunks"])
         before[code] += sum(chunk["rows"] for chunk in summary["chunks"]) + summary["skipped"]
+        before[code] += sum(summary.get("dropped", {}).values())
     return tuple(starts)
 
 
 def origin_facts(survey: Survey, options: IngestOptions) -> OriginFacts:
     """Return the description of the origins of the rows."""
     names = [Path(file.path).name for file in survey.plan.files]
-    skipped, _ = survey.skipped()
+    skipped = survey.skipped()[0] + sum(sum(s.get("dropped", {}).values()) for s in survey.summaries)
     small = survey.n_rows + skipped <= np.iinfo(np.uint32).max
     return OriginFacts(
         dtype="uint32" if small else "uint64",

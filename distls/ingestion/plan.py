@@ -11,6 +11,7 @@ from typing import Any
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of, option_defaults
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format_options import FormatOptions
+from distls.ingestion.request.joined_labels import as_asked, seen_options, with_rules
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
@@ -22,6 +23,8 @@ from distls.storage.filesystem.locks import DATASET_LOCK
 from distls.storage.filesystem.paths import Place
 from distls.storage.temporary.transpose_spill import SpillArea
 
+# Options recorded where they are asked for alone, so that an ingest which an earlier version began goes on.
+_YOUNGER = ("unknown_features", "label_map", "label_level", "drop")
 _UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
 
 
@@ -36,7 +39,8 @@ def plan_files(
     if not paths:
         raise ParameterError("no sources were given")
     files = tuple(source_file(path, lambda folder: folder_format(folder) is not None) for path in paths)
-    formats = [format_of(file, options, like, request.given) for file in files]
+    seen = seen_options(options) if "labels" in request.given else options
+    formats = [format_of(file, seen, like, request.given) for file in files]
     format = formats[0]
     for file, other in zip(files, formats, strict=True):
         if other is not format:
@@ -49,7 +53,10 @@ def plan_files(
         # asked for, or as that of the data that these are like; recorded for the next
         encoding = vars(read)["encoding"] or description_of(like).get("encoding", "")
         files = tuple(encoded(file, encoding) for file in files)
-    return replace(format.plan(files, read, options, like), encoding=encoding), read
+    # Labels of another file are joined behind the reader, the same way for all formats.
+    asked = as_asked(read, options, format)
+    plan = with_rules(format.plan(files, asked.read, asked.options, like), asked, read)
+    return replace(plan, encoding=encoding), read
 
 
 # -- resuming --------------------------------------------------------------------------------------------
@@ -60,13 +67,16 @@ def plan_document(
 ) -> dict[str, Any]:
     """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
-    if options.unknown_features == "error":
-        del shared["unknown_features"]  # recorded where it is asked for
+    own = {**option_defaults(), **asdict(read)}
+    for name in _YOUNGER:
+        if {**shared, **own}[name] in (None, (), "error"):
+            shared.pop(name, None)
+            own.pop(name, None)
     return {
         "version": 1,
         "sources": plan.identity,
         # the options of all formats: the record is the same whether they came as `read` or by name
-        "options": {**shared, **option_defaults(), **asdict(read)},
+        "options": {**shared, **own},
         "range_bytes": source_plan.RANGE_BYTES,
     }
 
@@ -89,9 +99,10 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     changed = [path for path in before if before[path] != after[path]]
     if changed:
         return f"{changed[0]} has changed since"
-    for name, value in earlier["options"].items():
-        if name in now["options"] and value != now["options"][name]:
-            return f"its {name} was {value!r}, not {now['options'][name]!r}"
+    for name in (*earlier["options"], *_YOUNGER):
+        value, given = (plan["options"].get(name) for plan in (earlier, now))
+        if value != given and (name in now["options"] or name in _YOUNGER):
+            return f"its {name} was {value!r}, not {given!r}"
     return "" if earlier == now else "it was made by another version of distls"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,8 @@ from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
 from distls.ingestion.dataset_facts import dataset_meta, lost_labels, rounding_notices
 from distls.ingestion.formats.column_kinds import asks_for_choice
+from distls.ingestion.ingest_report import IngestReport, ingest_report
+from distls.ingestion.label_rules import check_order, dropped_rows, rows_record, store_rules
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
@@ -47,39 +49,13 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
+from distls.workers.ingestion.row_rules import RowRules
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 from distls.workers.ingestion.transforms import centres, needs_digits, needs_moments
 from distls.workers.runtime.buffers import release_buffers
 
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class IngestReport:
-    """The result of an ingest.
-
-    Attributes
-    ----------
-    paths : tuple of Place
-        DATASET, then DATASET-NAME for each split.
-    rows, nnz, bytes : int
-        Totals over all paths; `bytes` as stored.
-    skipped : int
-        Refused lines (rows, for arrays) that were left out.
-    skipped_lines : tuple of str
-        The first few, ``FILE:LINE: "text": rule``.
-    notices : tuple of str
-        Messages for the user, one line each.
-    """
-
-    paths: tuple[Place, ...]
-    rows: int
-    nnz: int
-    bytes: int
-    skipped: int
-    skipped_lines: tuple[str, ...]
-    notices: tuple[str, ...]
 
 
 class IngestRun:
@@ -105,6 +81,7 @@ class IngestRun:
         self.progress = progress
         self.staging = StagingArea(self.root)
         self.like = like
+        self.rules: RowRules | None = None  # until their tables are stored
         self.roots = (
             self.root,
             *(self.root.with_name(f"{self.root.name}-{name}") for name, _ in options.split),
@@ -117,6 +94,8 @@ class IngestRun:
             self._claim_outputs()
             try:
                 self._survey_columns()
+                # Before rows are staged, since workers look them up.
+                self.rules = store_rules(self.plan, self.read, self.options, self.like, self.staging)
                 survey = self._stage()
                 if names := column_names(survey, self.staging):
                     self.plan = replace(self.plan, feature_names=names)
@@ -201,6 +180,7 @@ class IngestRun:
             read, notices = surveyed_options(survey, self.options.n_features, surveyed, self._where)
             notices = (*self.plan.notices, *notices)
             facts = {"survey": None, "read": read, "notices": notices, **survey.facts(read)}
+            facts["labelled"] = facts["labelled"] or self.plan.joined is not None
             self.plan = replace(self.plan, **facts)
 
     def _where(self, lines: Sequence[int], item: int, line: int) -> str:
@@ -250,12 +230,16 @@ class IngestRun:
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
             keep_fractions=options.target == "class" or options.multilabel,
             origins=options.row_numbers,
+            rules=self.rules,
             find_values=asks_for_choice(options) or any(step["name"] == "log1p" for step in self.transforms),
         )
         results = self.reading.map(stage_item, self.plan.items, shared=spec)
         summaries = list(self._watched("parse", results, self.plan.item_bytes))
         self.reading.each_worker(release_buffers, None)
-        return Survey(self.plan, summaries)
+        survey = Survey(self.plan, summaries)
+        if self.rules is not None and self.rules.first_rows:
+            check_order(survey, self.rules, self.staging)
+        return survey
 
     def _watched(self, stage: str, results: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
         """Yield results, reporting the bytes they represent."""
@@ -284,9 +268,12 @@ class IngestRun:
         spec = replace(spec, transforms=fitted.steps, fitted=fitted.names)
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
-        meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"])
+        # some rows lose their features to min_count only
+        dropped = dropped_rows([*survey.summaries, *results], self.read)
+        rows = rows_record(self.plan, self.read, dropped)
+        meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"], rows)
         datasets = self._publish(spec, meta, fitted, parts, results)
-        return self._report(datasets, survey, schema, fitted.notice)
+        return ingest_report(datasets, survey, self._notices(schema, fitted.notice), dropped)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
         tables = (self.staging.read_table(chunk) for chunk in survey.chunks)
@@ -315,6 +302,7 @@ class IngestRun:
             compress=options.compress,
             chunk_starts=chunk_starts(survey) if options.row_numbers else (),
             origins=origin_facts(survey, options) if options.row_numbers else None,
+            drop_empty="empty" in self.read.drop,
         )
 
     def _fit(self, spec: AssemblySpec, training: list[PartitionItem]) -> FittedTransforms:
@@ -379,21 +367,10 @@ class IngestRun:
         kept = fitted.features.get("kept")
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
 
-    def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema, missing: str) -> IngestReport:
-        skipped, lines = survey.skipped()
+    def _notices(self, schema: Schema, missing: str) -> list[str]:
         notices = [*self.plan.notices, *schema.notices, *filter(None, [missing])]
         notices += lost_labels(datasets[0].meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and needs_moments(self.transforms) and not centred:
             notices.append("standardize divides sparse rows by the deviations, without centring them")
-        if skipped:
-            notices.append(f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}")
-        return IngestReport(
-            paths=self.roots,
-            rows=sum(data.meta.n_rows for data in datasets),
-            nnz=sum(data.meta.nnz for data in datasets),
-            bytes=sum(int(data.stored_bytes.sum()) for data in datasets),
-            skipped=skipped,
-            skipped_lines=tuple(lines),
-            notices=tuple(notices),
-        )
+        return notices

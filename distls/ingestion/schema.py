@@ -142,8 +142,9 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     """
     # with --on-error skip there may be lines, but no rows
     if not survey.n_rows:
-        skipped, _ = survey.skipped()
-        why = f"; all {skipped} lines with content were refused" if skipped else ""
+        skipped, dropped = survey.skipped()[0], sum(sum(s["dropped"].values()) for s in survey.summaries)
+        why = f"; all {skipped} lines with content were refused" if skipped and not dropped else ""
+        why += f"; {dropped} are left out by --drop" if dropped else ""
         raise BadInputError(f"{_sources(survey)}: no rows{why}")
     zero_based = _zero_based(survey, like)
     notices: list[str] = []

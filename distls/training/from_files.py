@@ -92,7 +92,7 @@ def train(
     test : path, sequence of paths, or data frame
         Rows with labels to evaluate on; read like `sources`.
     test_labels : path, optional
-        Label file of npy, npz or idx test files.
+        File with the labels of `test`, as `labels` has those of `sources`.
     method : str
         See ``distls methods``. Default: the one that suits the data, its strength found by cross-validation.
     params, callbacks
@@ -122,7 +122,8 @@ def train(
     folder, options = place_of(run), {"transform": AUTO, **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
-    scored: Any = {name: options[name] for name in ("format", "on_error") if name in options}
+    judged = ("format", "on_error", "label_map", "label_level", "drop")
+    scored: Any = {name: options[name] for name in judged if name in options}
     scored |= {"labels": test_labels, "unknown_features": options.pop("unknown_features", "error")}
     # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)

@@ -23,8 +23,6 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-_LABELS = "labels is for npy, npz and idx sources; labels of AnnData are in a column of obs"
-
 
 @dataclass(frozen=True)
 class AnnDataOptions(LabelColumn):
@@ -42,7 +40,7 @@ class AnnDataFormat(Format[AnnDataOptions]):
 
     name = "anndata"
     options = AnnDataOptions
-    refuses: ClassVar[Mapping[str, str]] = {**ARRAY_REFUSES, "labels": _LABELS}
+    refuses: ClassVar[Mapping[str, str]] = ARRAY_REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether it is an HDF5 file."""

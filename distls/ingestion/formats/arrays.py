@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import FormatOptions, OptionInfo, absolute_path, option
+from distls.ingestion.request.format_options import LABELS, FormatOptions, option
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
@@ -16,6 +17,8 @@ from distls.ingestion.request.source_start import source_file
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.arrays import ARRAY_READER, ArrayItem, read_header, read_labels_file
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.public_sets.cifar import CIFAR_READER, cifar_header, labels_of_picture
+from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
@@ -33,12 +36,10 @@ class ArrayOptions(FormatOptions):
     Attributes
     ----------
     labels : path, optional
-        IDX or npy file with the labels.
+        IDX, npy or text file with the labels.
     """
 
-    labels: str | Path | None = option(  # noqa: RUF009 - a call that returns a field
-        None, OptionInfo("Label file of idx, npy or npz data.", "PATH", parse=absolute_path)
-    )
+    labels: str | Path | None = option(None, LABELS)  # noqa: RUF009 - a call that returns a field
 
 
 class _ArrayFormat(Format[ArrayOptions]):
@@ -46,6 +47,11 @@ class _ArrayFormat(Format[ArrayOptions]):
 
     options = ArrayOptions
     refuses = ARRAY_REFUSES
+    reader: ClassVar[BlockReader[ArrayItem, ReadOptions]] = ARRAY_READER
+    packed: ClassVar[bool] = False  # it may be
+
+    def _header(self, file: SourceFile) -> ArrayHeader:
+        return read_header(file, self.name)
 
     def plan(
         self, files: Sequence[SourceFile], read: ArrayOptions, options: IngestOptions, like: Like | None
@@ -54,9 +60,9 @@ class _ArrayFormat(Format[ArrayOptions]):
         if options.unlabelled and read.labels is not None:
             raise ParameterError("unlabelled and labels exclude each other")
         for file in files:
-            if file.compression != "none" and self.name != "idx":
+            if file.compression != "none" and not self.packed:
                 raise BadInputError(f"{file.path}: {self.name} files are read plain; unpack it first")
-        headers = tuple(read_header(file, self.name) for file in files)
+        headers = tuple(self._header(file) for file in files)
         _check_same_width(files, headers)
         labels = None if read.labels is None else _label_file(read.labels, sum(h.n_rows for h in headers))
         labelled = labels is not None or (headers[0].labelled and not options.unlabelled)
@@ -68,7 +74,7 @@ class _ArrayFormat(Format[ArrayOptions]):
         itemsize = 8 if options.float64 else 4
         return SourcePlan(
             self.name,
-            ARRAY_READER,
+            self.reader,
             tuple(files),
             items,
             tuple(max(item.stop - item.start, 1) * headers[0].n_features * itemsize for item in items),
@@ -108,6 +114,7 @@ class IdxFormat(_ArrayFormat):
     """The format of MNIST; plain or gzip."""
 
     name = "idx"
+    packed = True
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether it starts with two zeros, a type and a number of axes."""
@@ -118,6 +125,22 @@ class IdxFormat(_ArrayFormat):
             and content[2] in range(8, 15)
             and 1 <= content[3] <= 4
         )
+
+
+class CifarFormat(_ArrayFormat):
+    """The binary version of CIFAR-10 and CIFAR-100; plain or packed."""
+
+    name = "cifar"
+    reader = CIFAR_READER
+    packed = True
+
+    def _header(self, file: SourceFile) -> ArrayHeader:
+        return cifar_header(file)
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Return whether it has the name of such a file, and classes where its labels are."""
+        # the bytes alone could be anything
+        return start.name.endswith(".bin") and labels_of_picture(start.content) > 0
 
 
 def _check_same_width(files: Sequence[SourceFile], headers: Sequence[ArrayHeader]) -> None:

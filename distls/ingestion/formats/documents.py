@@ -33,13 +33,21 @@ from distls.ingestion.request.format_options import (
 )
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options, text_plan
+from distls.ingestion.request.source_plan import (
+    SourcePlan,
+    file_identity,
+    record_facts,
+    shared_options,
+    text_ids,
+    text_plan,
+)
 from distls.ingestion.request.source_start import first_lines, start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.public_sets.marked_documents import MARKED_READER, marks_of
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 _JSON_NAMES = (".jsonl", ".ndjson")
@@ -62,7 +70,6 @@ _OF_TABLES = {
     "impute",
 }
 _REFUSES = {
-    "labels": "labels is for array sources; raw text has its own",
     "zero_based": "zero_based is for svmlight text; the columns of hashed text have no numbers",
 }
 
@@ -126,6 +133,8 @@ class DocumentFormat(Format[DocumentOptions]):
             return True
         if _looks_like_json_lines(start.content) or _has_prefixed_labels(start.content):
             return True
+        if marks_of(start.content):
+            return True
         # options of tables ask for a table
         return not start.given & _OF_TABLES and looks_like_labelled_lines(start.name, start.content)
 
@@ -140,12 +149,13 @@ class DocumentFormat(Format[DocumentOptions]):
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
         words = _keeps_words(read, hashing, like)
+        if marks_of(start):
+            return _marked_plan(files, hashing, words, read, options, like)
         table = _table(files, start, read, options.unlabelled, like)
         if table is None:
-            fields = _columns(start, path, read, options.unlabelled, known)
             reading = DocumentReadOptions(
                 hashing=hashing,
-                **fields,
+                **_columns(start, path, read, options.unlabelled, known),
                 keep_words=words,
                 prefixed=_has_prefixed_labels(start),
                 dialect=Dialect(missing=missing_values(read.na_values, like, typed=False)),
@@ -172,6 +182,36 @@ class DocumentFormat(Format[DocumentOptions]):
             description=_recipe(reading),
             **_facts(reading),
         )
+
+
+def _marked_plan(
+    files: Sequence[SourceFile],
+    hashing: Hashing,
+    words: bool,
+    read: DocumentOptions,
+    options: IngestOptions,
+    like: Like | None,
+) -> SourcePlan:
+    """Plan files whose documents are between marks: an item is a file, which has no lines to be cut at."""
+    path, marks, known = files[0].path, marks_of(start_of(files[0])), {"smart": ".I", "rdf": "about"}
+    for column in ("text_column", "label_column", "weight_column"):
+        if vars(read)[column] is not None:
+            raise ParameterError(
+                f"{column} is for tables and JSON lines; the documents of {path} are between marks"
+            )
+    # the ids of SMART are all that its documents can be known by
+    ids = text_ids(read.id_column, known[marks], path, like) or (known[marks] if marks == "smart" else "")
+    for file in files[1:]:
+        if marks_of(start_of(file)) != marks:
+            raise BadInputError(f"{file.path}: not of the kind of {path}; ingest one kind of file at a time")
+    reading = DocumentReadOptions(
+        hashing=hashing, keep_words=words, marks=marks, id_column=ids, **shared_options(options)
+    )
+    whole = {**record_facts(files, reading), "reader": MARKED_READER}
+    plan = text_plan(
+        DocumentFormat.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
+    )
+    return replace(plan, **whole)
 
 
 def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distls.ingestion.formats.anndata import AnnDataFormat
-from distls.ingestion.formats.arrays import ARRAY_REFUSES, IdxFormat, NpyFormat, NpzFormat
+from distls.ingestion.formats.arrays import ARRAY_REFUSES, CifarFormat, IdxFormat, NpyFormat, NpzFormat
 from distls.ingestion.formats.csv import CsvFormat
 from distls.ingestion.formats.documents import DocumentFormat
 from distls.ingestion.formats.json_lines import JsonLinesFormat
@@ -29,7 +29,7 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile
 _BUILT_IN: tuple[Format[Any], ...] = (
     *(SvmlightFormat(), VwFormat(), DocumentFormat(), CsvFormat(), ParquetFormat(), AnnDataFormat()),
     *(JsonLinesFormat(),),
-    *(NpzFormat(), NpyFormat(), IdxFormat()),
+    *(NpzFormat(), NpyFormat(), IdxFormat(), CifarFormat()),
 )
 _JSON_ARRAY = re.compile(rb'(\xef\xbb\xbf)?\s*\[\s*\{\s*"')
 _BETWEEN_BLANKS = re.compile(rb"[ \t]*[-+.0-9eE]+([ \t]+[-+.0-9eE]+)+[ \t]*\r?(\n|\Z)")
@@ -177,7 +177,8 @@ class ReadRequest:
             raise ParameterError(f"{beside} and {option} exclude each other: give one of them")
         if self._read is None:
             return ReadRequest(self.format, None, {**self._given, option: column})
-        return ReadRequest(self.format, replace(self._read, **{option: column}), {})
+        changed: Any = {option: column}
+        return ReadRequest(self.format, replace(self._read, **changed), {})
 
     def without(self, *options: str) -> tuple[ReadRequest, list[Any]]:
         """Return the request without options, and their values, None where they were not given by name."""
@@ -198,12 +199,14 @@ class ReadRequest:
         options: FormatOptions = format.options(**self._given)
         return options
 
-    def refuse_for_arrays(self) -> None:
-        """Refuse options of files where arrays in memory are given."""
+    def options_of_arrays(self) -> FormatOptions:
+        """Return the options of arrays in memory; raise ParameterError for those of files."""
         if self.format != "auto" or self._read is not None or "labels" in self._given:
             what = "read is" if self._read is not None else "format and labels are"
             raise ParameterError(f"{what} for files; arrays in memory were given")
-        self._refuse((), "arrays in memory", ARRAY_REFUSES, False)
+        self._refuse(FormatOptions.infos(), "arrays in memory", ARRAY_REFUSES, False)
+        options: Any = self._given
+        return FormatOptions(**options)
 
     def _refuse(
         self,

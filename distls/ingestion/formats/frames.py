@@ -13,6 +13,7 @@ from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format import SourceStart
 from distls.ingestion.request.format_options import FormatOptions
+from distls.ingestion.request.joined_labels import as_asked, with_rules
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
@@ -84,7 +85,9 @@ def plan_frame(
         format = request.named_format()
     assert format is not None, "Parquet is recognised"
     read = request.options_of(format, options.multilabel)
-    return replace(format.plan((source,), read, options, like), in_process=True), read
+    asked = as_asked(read, options, format)
+    plan = with_rules(format.plan((source,), asked.read, asked.options, like), asked, read)
+    return replace(plan, in_process=True), read
 
 
 def _free_name(name: str, frame: Any) -> str:

@@ -41,7 +41,6 @@ from distls.workers.ingestion.records.record_batch import ReadOptions
 _NAMES = (".svm", ".svmlight", ".libsvm")
 _LABEL = rb"[+-]?[0-9.]+([eE][+-]?[0-9]+)?(,[+-]?[0-9.]+)*"
 _LINE = re.compile(rb"\s*(" + _LABEL + rb"(:[0-9.eE+-]+)?)?(\s+qid:[0-9]+)?(\s*[0-9]+:[^\s:]+)*\s*")
-_REFUSES = {"labels": "labels is for array sources; svmlight text has its own"}
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,9 @@ class SvmlightOptions(TextFile):
 
     Attributes
     ----------
-    id_column : {"comment"}, optional
-        Keep what comes after ``#`` as ids of the rows.
+    id_column : {"comment", "label"}, optional
+        Keep what comes after ``#`` as ids of the rows; or what is in the place of the label, where another file has the
+        labels.
     weight_column : {"label"}, optional
         Labels may have sample weights, as in ``1:0.5``; those without one count 1.
     weights : path, optional
@@ -86,7 +86,6 @@ class SvmlightFormat(Format[SvmlightOptions]):
     name = "svmlight"
     options = SvmlightOptions
     rank = 2
-    refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether the name, or the first non-empty line, is that of svmlight."""
@@ -107,19 +106,26 @@ class SvmlightFormat(Format[SvmlightOptions]):
         self, files: Sequence[SourceFile], read: SvmlightOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Cut files into ranges of lines."""
-        ids = text_ids(read.id_column, "comment", files[0].path, like)
+        # of the vectors of RCV1-v2 the number in the place of the label is the document's id
+        own = read.id_column == "label" or (
+            not read.id_column and description_of(like).get("id_column") == "label"
+        )
+        ids = "label" if own else text_ids(read.id_column, "comment", files[0].path, like)
+        if own and not options.unlabelled:
+            raise ParameterError(
+                "id_column: where the label is the id of a row, --labels FILE has its labels, or ingest --unlabelled"
+            )
         weighted = _weighted(read, options, like, files[0].path)
         one_based = read.zero_based == "no"
-        reading = ReadOptions(
-            one_based=one_based, id_column=ids, weighted=weighted, **shared_options(options)
-        )
+        shared = shared_options(options) | ({"labelled": True} if own else {})
+        reading = ReadOptions(one_based=one_based, id_column=ids, weighted=weighted, **shared)
         recipe = {"id_column": ids, "weight_column": "label" if weighted else ""}
         facts: dict[str, Any] = {"description": {name: place for name, place in recipe.items() if place}}
         if headed := [file.path for file in files if xmc_header(start_of(file, 4096))]:
             facts["notices"] = (
                 f"{headed[0]}: line 1 has the numbers of rows, features and labels, and is no row",
             )
-        facts["weighted"] = weighted or read.weights is not None
+        facts |= {"weighted": weighted or read.weights is not None, "labelled": not options.unlabelled}
         plan = text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based), **facts)
         return plan if read.weights is None else _with_weights(plan, source_file(read.weights))
 

@@ -30,7 +30,7 @@ LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _SHOWN = 20  # column names listed in a message
 TABLE_REFUSES = {
     name: f"{name} is not for tables: the label is a column of theirs, the features are the others"
-    for name in ("zero_based", "labels", "multilabel")
+    for name in ("zero_based", "multilabel")
 }
 
 

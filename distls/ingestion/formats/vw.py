@@ -19,7 +19,6 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 _DEFAULT_BITS = 18  # Vowpal Wabbit's own
 _REFUSES = {
-    "labels": "labels is for array sources; Vowpal Wabbit text has its own",
     "zero_based": "zero_based is for svmlight text; columns of Vowpal Wabbit text count from 0",
 }
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import LONGEST_MARKER, is_number
+from distls.workers.ingestion.row_rules import DROPPED
 
 T = TypeVar("T")
 
@@ -39,36 +40,6 @@ class OptionInfo:
         return value
 
 
-def option(default: T, info: OptionInfo) -> T:
-    """Declare an option: a field of a subclass of `FormatOptions`."""
-    return field(default=default, metadata={"info": info})
-
-
-@dataclass(frozen=True)
-class FormatOptions:
-    """Base of the options of a format, all declared with `option` and checked on construction."""
-
-    def __post_init__(self) -> None:
-        for name, info in self.infos().items():
-            # the dataclass is frozen
-            object.__setattr__(self, name, info.checked(name, vars(self)[name]))
-
-    @classmethod
-    def infos(cls) -> dict[str, OptionInfo]:
-        """Return the description of each option, by name."""
-        return {entry.name: entry.metadata["info"] for entry in fields(cls)}
-
-    @classmethod
-    def defaults(cls) -> dict[str, object]:
-        """Return the default of each option, by name."""
-        return {entry.name: entry.default for entry in fields(cls)}
-
-    def given(self) -> Mapping[str, object]:
-        """Return the options that are not left at their defaults."""
-        defaults = self.defaults()
-        return {name: value for name, value in vars(self).items() if value != defaults[name]}
-
-
 # -- parsers ---------------------------------------------------------------------------------------------
 
 
@@ -80,6 +51,14 @@ def yes_or_no(given: bool | str) -> str:
 def absolute_path(given: str | Path) -> str:
     """Return the absolute path, which stays valid when the current folder changes."""
     return str(Path(given).absolute())
+
+
+def drop_kinds(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the kinds of rows to leave out, in the order of `DROPPED`."""
+    kinds = {kind.strip() for kind in (given.split(",") if isinstance(given, str) else given)} - {""}
+    if unknown := sorted(kinds - {*DROPPED}):
+        raise ParameterError(f"drop takes {', '.join(DROPPED)}, not {', '.join(unknown)}")
+    return tuple(kind for kind in DROPPED if kind in kinds)
 
 
 def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]:
@@ -156,6 +135,78 @@ def decimal_number(given: str | float) -> str:
     if not is_number(text):
         raise ParameterError(f"na must be the number that missing values stand for, not {given!r}")
     return text
+
+
+def option(default: T, info: OptionInfo, *, kw_only: bool = False) -> T:
+    """Declare an option: a field of a subclass of `FormatOptions`."""
+    return field(default=default, metadata={"info": info}, kw_only=kw_only)
+
+
+# -- shared by all formats -------------------------------------------------------------------------------
+
+
+LABELS = OptionInfo(
+    "Labels in a file: idx, npy, or text with one a line, ID LABEL, or LABEL ID 1.",
+    "PATH",
+    parse=absolute_path,
+)
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Base of the options of a format, all declared with `option` and checked on construction.
+
+    Attributes
+    ----------
+    labels : path, optional
+        File with the labels: IDX, npy, or text with a label for each row in order; where rows have ids (`id_column`)
+        lines ``ID LABEL``, or ``LABEL ID 1`` as the relevance judgements of TREC, several for a row with several.
+    label_map : path, optional
+        What becomes of labels: lines ``LABEL OTHER``, ``parent: OTHER child: LABEL``, or the structure of DMOZ.
+    label_level : int, optional
+        Replace labels by their ancestors at this level of the tree in `label_map`; without one, of labels that are
+        paths ``A/B/C`` keep so many parts. 1 is the level below the root.
+    drop : sequence of {"several", "unknown", "empty"}, optional
+        Leave out rows with several labels; with none that is known (in `labels`, `label_map`, the data of `like`);
+        without features.
+    """
+
+    labels: str | Path | None = option(None, LABELS, kw_only=True)  # noqa: RUF009 - a call that returns a field
+    label_map: str | Path | None = option(  # noqa: RUF009
+        None,
+        OptionInfo("File of labels and what they become: pairs, or a tree.", "PATH", parse=absolute_path),
+        kw_only=True,
+    )
+    label_level: int | None = option(
+        None,
+        OptionInfo("Level of the tree of labels, or parts of A/B/C, to keep.", bounds=(1, 99)),
+        kw_only=True,
+    )
+    drop: Sequence[str] = option(
+        (),
+        OptionInfo("Rows to leave out: several, unknown, empty.", "A,B,...", parse=drop_kinds),
+        kw_only=True,
+    )
+
+    def __post_init__(self) -> None:
+        for name, info in self.infos().items():
+            # the dataclass is frozen
+            object.__setattr__(self, name, info.checked(name, vars(self)[name]))
+
+    @classmethod
+    def infos(cls) -> dict[str, OptionInfo]:
+        """Return the description of each option, by name."""
+        return {entry.name: entry.metadata["info"] for entry in fields(cls)}
+
+    @classmethod
+    def defaults(cls) -> dict[str, object]:
+        """Return the default of each option, by name."""
+        return {entry.name: entry.default for entry in fields(cls)}
+
+    def given(self) -> Mapping[str, object]:
+        """Return the options that are not left at their defaults."""
+        defaults = self.defaults()
+        return {name: value for name, value in vars(self).items() if value != defaults[name]}
 
 
 # -- shared by several formats ---------------------------------------------------------------------------

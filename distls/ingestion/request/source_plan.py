@@ -91,6 +91,7 @@ class SourcePlan:
     notices: tuple[str, ...] = ()  # for the user
     # must not change until an unfinished ingest is resumed
     identity: list[dict[str, Any]] = field(default_factory=list)
+    joined: SourceFile | None = None  # file with the labels of the rows, where they are not with them
     in_process: bool = False  # items hold arrays of this process and are never sent to a worker
 
     @property
@@ -162,7 +163,7 @@ def text_plan(
     )
 
 
-def record_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
+def record_facts(files: Sequence[SourceFile], read: ReadOptions) -> dict[str, Any]:
     """Return the fields of a `SourcePlan` of text that is read by records.
 
     An item is a file: a quoted field may have line breaks, so that no other range certainly starts with a row.

@@ -22,7 +22,7 @@ from distls.storage.dataset.row_origins import (
     write_origins,
 )
 from distls.storage.filesystem.paths import Place
-from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, take_rows
 from distls.storage.temporary.ingest_staging import Segment, StagingArea
 from distls.workers.ingestion.column_moments import Moments, merge_moments, moments_of
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
@@ -66,6 +66,7 @@ class AssemblySpec:
     # code of the file of each chunk, and the number of its item's first row in it; empty: origins are not kept
     chunk_starts: tuple[tuple[int, int], ...] = ()
     origins: OriginFacts | None = None
+    drop_empty: bool = False  # leave out sparse rows that min_count leaves without values
 
 
 @dataclass(frozen=True)
@@ -130,14 +131,14 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
 
 def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
     taken: list[_Taken] = []
-    order, partition = _partition(spec, item, pool, taken)
+    order, partition, n_empty = _partition(spec, item, pool, taken)
     # the first partition decides for all; the others guess from a sample until that is known
     first = item.part == item.index == 0
     codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
     n_classes = len(spec.staging.read_array("classes")) if spec.target in ("class", "multilabel") else 0
     n_features = stored_width(spec.transforms, spec.n_columns)
     record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
-    result = {"codecs": codecs, "record": asdict(record)}
+    result = {"codecs": codecs, "record": asdict(record), "dropped": {"empty": n_empty}}
     if spec.origins is not None:
         sources = _sources_of(spec, spec.origins, taken, order)
         # Origins before the record: a recorded partition has all of its files.
@@ -148,8 +149,8 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
 
 def _partition(
     spec: AssemblySpec, item: PartitionItem, pool: BufferPool, taken: list[_Taken]
-) -> tuple[Ints, Partition]:
-    """Return a partition, and the order of its rows among those in `taken`, to which they are added."""
+) -> tuple[Ints, Partition, int]:
+    """Return a partition, the order of its rows among those added to `taken`, and how many were left out."""
     words, row_at = _rows_of(spec, item, pool, taken)
     order = np.arange(len(row_at))
     if spec.shuffle:
@@ -158,10 +159,16 @@ def _partition(
         order = rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))
         row_at = row_at[order]
     x = in_type(_transformed(spec, item, _gather(spec, words, row_at, pool)), spec.dtype)
+    # Some rows have rare features only, which are known by now.
+    n_rows = len(row_at)
+    # dense rows are judged as they were read: centring moves their zeros
+    if spec.drop_empty and isinstance(x, CsrRows):
+        full = np.flatnonzero(np.diff(x.indptr))
+        order, row_at, x = order[full], row_at[full], x if len(full) == n_rows else take_rows(x, full)
     y = _targets(spec, words, row_at)
     # The weight is the first extra word of a record, behind both counts.
     weight = words[row_at + 2].view(np.float32) if spec.weighted else None
-    return order, Partition(x, y, weight)
+    return order, Partition(x, y, weight), n_rows - len(row_at)
 
 
 def source_rows(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Rows:

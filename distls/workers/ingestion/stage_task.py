@@ -14,6 +14,7 @@ from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.row_rules import RowLabels, RowRules, RowStep
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
 
@@ -56,6 +57,7 @@ class StageSpec:
     find_values: bool = False
     first_item: int = 0  # added to the numbers of items, where they are staged once more
     origins: bool = True  # keep the number of each row in its file, and its id
+    rules: RowRules | None = None  # labels from elsewhere, rows to leave out
 
 
 def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
@@ -80,11 +82,25 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
     # the other rows are read too, so that what is wrong with them is said at once
     reading = replace(spec.read, skip_errors=True)
     run = ReadRun(reading, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
+    step = None if spec.rules is None else RowStep(spec.rules, spec.staging, item.number)
+    # Rows that are left out have numbers too, as refused ones have, by which origins are joined.
+    before, refused = (
+        sum(chunk["rows"] for chunk in chunks) + sum(progress.dropped.values()),
+        progress.skipped,
+    )
     with refusals_together(item, progress, spec.read.skip_errors):
         for batch in spec.reader.batches(item, run):
-            numbers = _numbers_in_item(batch, chunks, progress) if spec.origins else None
+            numbers = _numbers_in_item(batch, before + refused, progress)
             progress.skipped_since.clear()
-            chunks.append(_write_batch(spec, number, len(chunks), batch, progress, pool, numbers))
+            before, refused = before + len(numbers), progress.skipped
+            if step is not None:
+                batch, numbers = _by_rules(spec, step, batch, numbers, progress, pool)
+                # Rows that the rules refuse are counted with those that the reader did.
+                before, refused = before - (progress.skipped - refused), progress.skipped
+                progress.skipped_since.clear()
+            # a chunk of no rows has nothing to tell: what was counted goes with the next
+            if len(numbers):
+                chunks.append(_write_batch(spec, number, len(chunks), batch, progress, pool, numbers))
     for facts in chunks:
         facts.pop("progress")
     progress.skipped_since.clear()
@@ -106,11 +122,19 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
     return chunks
 
 
-def _numbers_in_item(batch: RecordBatch, chunks: list[dict[str, Any]], progress: Progress) -> UInts:
-    """Return the number of each row of a batch in its item, from 0; refused rows count too."""
-    before = sum(chunk["rows"] for chunk in chunks)
-    # Refused rows have numbers too, by which origins are joined.
-    before += chunks[-1]["progress"]["skipped"] if chunks else 0
+def _by_rules(
+    spec: StageSpec, step: RowStep, batch: RecordBatch, numbers: UInts, progress: Progress, pool: BufferPool
+) -> tuple[RecordBatch, UInts]:
+    """Return the rows that the rules keep, and their numbers."""
+    layout = spec.layout
+    labels = RowLabels(*_labels_of(batch, layout.n_extra), batch.label_words)
+    shape = layout.n_extra, layout.stride, layout.dense
+    batch, kept = step.apply(batch, labels, numbers.astype(np.int64), shape, progress, pool)
+    return batch, numbers[kept]
+
+
+def _numbers_in_item(batch: RecordBatch, before: int, progress: Progress) -> UInts:
+    """Return the number of each row of a batch in its item, from 0, of which `before` came before it."""
     refused = np.searchsorted(np.array(progress.skipped_since, dtype=np.int64), batch.row_line)
     return (before + refused + np.arange(len(batch.row_line))).astype(np.uint32)
 
@@ -122,7 +146,7 @@ def _write_batch(
     batch: RecordBatch,
     progress: Progress,
     pool: BufferPool,
-    numbers: UInts | None = None,
+    numbers: UInts,
 ) -> dict[str, Any]:
     """Shuffle a batch into buckets and stage it."""
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
@@ -135,7 +159,7 @@ def _write_batch(
     extra = _extra_words(spec, item, part, batch, labels, offsets)
     buckets = _buckets(spec, item, part, n_rows)
     origins = None
-    if numbers is not None:
+    if spec.origins:
         order = np.argsort(buckets, kind="stable")  # as sort_records sorts them
         origins = numbers[order], None if batch.ids is None else take_ids(batch.ids, order)
     sort_records(batch.words, batch.row_at, buckets, extra, table, words)

@@ -18,6 +18,7 @@ from ingest_helpers import (
     rare_text,
     write_json,
 )
+from paper_files import write_alpha, write_cifar, write_directory, write_rcv1
 from table_helpers import HEADER, OPTIONS, csv_text, expected, make_rows, write_rows
 
 from distls.execution import ClusterOptions, open_executor
@@ -34,6 +35,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr("distls.ingestion.request.source_plan.RANGE_BYTES", 2000)
     monkeypatch.setattr("distls.workers.ingestion.formats.documents._CHUNK_BYTES", 500)
     monkeypatch.setattr("distls.workers.ingestion.formats.document_tables._CHUNK_ROWS", 7)
+    monkeypatch.setattr("distls.workers.ingestion.public_sets.marked_documents._BATCH_BYTES", 500)
 
 
 def svmlight(root):
@@ -106,11 +108,46 @@ def arrays_of_words(root):
     return [root / "x.npy"], {**SPLIT, "labels": root / "y.npy", "partition_size": 2000}
 
 
+def joined(root):
+    """Labels of another file by id, their ancestors, rows left out."""
+    write_rcv1(root)
+    beside = {"labels": root / "rcv1-v2.topics.qrels", "label_map": root / "rcv1.topics.hier.orig"}
+    rules = {"label_level": 1, "drop": "several,unknown,empty", "id_column": "label", "min_count": 2}
+    return [root / "lyrl2004_vectors_train.dat"], {**SPLIT, **beside, **rules}
+
+
+def ordered(root):
+    """Labels of another file by position, in several items of two files."""
+    _, y = write_alpha(root)
+    (root / "b.dat").write_text((root / "alpha_train.dat").read_text()[:9000].rpartition("\n")[0] + "\n")
+    n_rows = (root / "b.dat").read_text().count("\n")
+    (root / "both.lab").write_text("".join(f"{label}\n" for label in [*y, *y[:n_rows]]))
+    read = {"format": "csv", "separator": "space", "header": "no", "labels": root / "both.lab"}
+    return [root / "alpha_train.dat", root / "b.dat"], {**SPLIT, **read, "partition_size": 2000}
+
+
+def marked(root):
+    write_directory(root, 160)  # of each class a number that four divides
+    options = {
+        "label_level": 2,
+        "drop": "unknown",
+        "id_column": "about",
+        "n_features": 64,
+        "partition_size": 800,
+    }
+    return [root / "content.rdf.u8.gz"], {**SPLIT, **options}
+
+
+def cifar(root):
+    write_cifar(root)
+    return [root / f"data_batch_{number}.bin" for number in (1, 2)], {**SPLIT, "partition_size": 100_000}
+
+
 SOURCES = {
     source.__name__: source
     for source in (
         *(svmlight, fitted, vw, json_lines, documents_of_a_table, table, parquet, anndata, sparse_anndata),
-        arrays_of_words,
+        *(arrays_of_words, joined, ordered, marked, cifar),
     )
 }
 
@@ -119,7 +156,16 @@ def _bytes(root, name):
     return file_bytes(root / name), file_bytes(root / f"{name}-test")
 
 
-@pytest.mark.slow_cases("fitted", "json_lines", "documents_of_a_table", "sparse_anndata", "arrays_of_words")
+@pytest.mark.slow_cases(
+    "fitted",
+    "json_lines",
+    "documents_of_a_table",
+    "sparse_anndata",
+    "arrays_of_words",
+    "ordered",
+    "marked",
+    "cifar",
+)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_same_bits_whatever_runs_it_and_wherever_it_is_killed(tmp_path, source):
     files, options = SOURCES[source](tmp_path)
@@ -150,7 +196,7 @@ def test_the_same_bits_whatever_runs_it_and_wherever_it_is_killed(tmp_path, sour
 def test_worker_processes_give_the_same_bits(tmp_path):
     executor, _ = open_executor(ClusterOptions(executor="dask", workers=2))
     try:
-        for source in ("table", "parquet", "anndata"):
+        for source in ("table", "parquet", "anndata", "joined"):
             files, options = SOURCES[source](tmp_path)
             for name, runner in ((f"{source}-1", "serial"), (f"{source}-2", executor)):
                 ingest(files, tmp_path / name, **options, executor=runner)

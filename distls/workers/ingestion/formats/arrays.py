@@ -54,7 +54,7 @@ def read_header(file: SourceFile, kind: str) -> ArrayHeader:
         if kind == "npz":
             return _npz_header(file)
         # Compressed or not, only the header is read here.
-        with _open_array(file, kind) as stream:
+        with open_array(file) as stream:
             shape, dtype = _stream_header(stream, kind, file.path)
             _check_sizes(shape)
             # the length of a compressed file is known only after reading it
@@ -192,7 +192,8 @@ def _stream_header(stream: IO[bytes], kind: str, path: str) -> tuple[tuple[int, 
     return _idx_header(stream) if kind == "idx" else _npy_header(stream)
 
 
-def _open_array(file: SourceFile, kind: str) -> IO[bytes]:
+def open_array(file: SourceFile) -> IO[bytes]:
+    """Open the bytes of a file, packed or not."""
     file.check()
     return (
         # A label file may be compressed where the data are not.
@@ -202,7 +203,7 @@ def _open_array(file: SourceFile, kind: str) -> IO[bytes]:
 
 def read_labels_file(file: SourceFile) -> NDArray[Any]:
     """Return the labels in an IDX (.gz) or npy file, shape (n_rows,) or (n_rows, n_targets)."""
-    with _open_array(file, "labels") as stream:
+    with open_array(file) as stream:
         # By content, since names of label files tell nothing.
         start = stream.read(6)
         stream.seek(0)
@@ -268,7 +269,8 @@ def row_ranges(start: int, stop: int, n_features: int, block_bytes: int) -> Iter
         yield first, min(first + step, stop)
 
 
-def _labels_for(item: ArrayItem) -> NDArray[Any] | None:
+def item_labels(item: ArrayItem) -> NDArray[Any] | None:
+    """Return the labels of an item's label file, None if it has none."""
     return None if item.labels is None else read_labels_file(item.labels)[item.first_row :]
 
 
@@ -284,7 +286,7 @@ def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
     item.file.check()
     # Memory-mapped: pages are read as rows are converted.
     values = np.load(item.file.path, mmap_mode="r", allow_pickle=False)
-    y = _labels_for(item)
+    y = item_labels(item)
     n_features = math.prod(values.shape[1:])
     for first, stop in row_ranges(item.start + skip, item.stop, n_features, block_bytes):
         block = values[first:stop].reshape(stop - first, n_features)
@@ -292,13 +294,13 @@ def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
 
 
 def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
-    with _open_array(item.file, "idx") as stream:
+    with open_array(item.file) as stream:
         shape, dtype = _idx_header(stream)
         # Labels of the files before this one come first in the label file.
-        yield from _stream_blocks(stream, shape, dtype, item, _labels_for(item), skip, block_bytes)
+        yield from stream_blocks(stream, shape, dtype, item, item_labels(item), skip, block_bytes)
 
 
-def _stream_blocks(
+def stream_blocks(
     stream: IO[bytes],
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -307,6 +309,7 @@ def _stream_blocks(
     skip: int,
     block_bytes: int,
 ) -> Iterator[RowBlock]:
+    """Yield the rows of an array that a stream has from its position on, without the first `skip`."""
     n_features = math.prod(shape[1:])
     # A compressed stream cannot seek, so rows that are done are read and dropped.
     discard(stream, skip * n_features * dtype.itemsize)
@@ -327,7 +330,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
     item.file.check()
     with _archive(item.file.path) as archive:
         names = {name.removesuffix(".npy") for name in archive.namelist()}
-        y = _labels_for(item)
+        y = item_labels(item)
         key = _label_key(names)
         if y is None and key is not None:
             (n_labels, *_), _ = _member_header(archive, key)
@@ -345,7 +348,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
             return
         with _member(archive, _dense_key(names, item.file.path)) as stream:
             shape, dtype = _npy_header(stream)
-            yield from _stream_blocks(stream, shape, dtype, item, y, skip, block_bytes)
+            yield from stream_blocks(stream, shape, dtype, item, y, skip, block_bytes)
 
 
 def _csr_blocks(

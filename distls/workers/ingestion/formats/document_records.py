@@ -67,6 +67,7 @@ class DocumentReadOptions(ReadOptions):
     weight_column: str = ""
     keep_words: bool = False  # the most frequent word of each column
     prefixed: bool = False  # lines of text have labels as fastText's, __label__NAME
+    marks: str = ""  # smart | rdf, of files that are not lines
     # of separated text
     columns: tuple[str, ...] = ()
     dialect: Dialect = COMMON

@@ -14,7 +14,7 @@ from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_end, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import whole_labels
-from distls.workers.ingestion.records.line_ids import LineIds, comment_of
+from distls.workers.ingestion.records.line_ids import LineIds, comment_of, first_of
 from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
@@ -219,8 +219,8 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     return f"{quoted(token)}: {rule}"
 
 
-def _comments(_options: ReadOptions) -> LineIds:
-    return comment_of
+def _line_ids(options: ReadOptions) -> LineIds:
+    return first_of if options.id_column == "label" else comment_of
 
 
-SVMLIGHT_READER = TextReader(SvmlightParser, _comments)
+SVMLIGHT_READER = TextReader(SvmlightParser, _line_ids)

@@ -71,3 +71,9 @@ def comment_of(lines: Iterator[str]) -> Iterator[str]:
     """Yield the comments of svmlight lines, what comes after ``#``."""
     for line in lines:
         yield line.partition("#")[2].strip()
+
+
+def first_of(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the first words of lines, of svmlight lines what is in the place of the label."""
+    for line in lines:
+        yield line.split(maxsplit=1)[0]

@@ -1,0 +1,1 @@
+"""Formats in which single public data sets are distributed."""
