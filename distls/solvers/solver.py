@@ -30,8 +30,8 @@ from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.task import Call, ReadTogether, rehearse
 from distls.workers.runtime.process import task_settings
 
-# Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
-ImproveFn = Callable[[Executor], tuple[LinearPredictor | None, int]]
+# Returns weights nearer to the optimum than those of a fit, or None, the bytes read for them, and the work in passes.
+ImproveFn = Callable[[Executor], tuple[LinearPredictor | None, int, float]]
 
 
 @dataclass(frozen=True, eq=False)

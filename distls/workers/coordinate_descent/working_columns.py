@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Rows
+from distls.workers.coordinate_descent.active_columns import Active
 from distls.workers.coordinate_descent.all_rows import NO_PARTS, derivatives
 from distls.workers.coordinate_descent.dual_bounds import (
     DualFactor,
@@ -38,8 +38,8 @@ class Judged:
 class WorkingColumns:
     """Columns as rows of X^T, whose weights `w` (m, k) and the intercept change with the scores of all rows."""
 
-    def __init__(self, task: ColumnTask, x: Rows, w: Array) -> None:
-        self.task, self.x, self.w = task, x, w
+    def __init__(self, task: ColumnTask, held: Active, w: Array) -> None:
+        self.task, self.numbers, self.x, self.w = task, held.columns, held.x, w
         self.step, self.margins = task.step, task.margins
         self._slopes, self._none = np.empty(self.margins.z.shape), np.zeros(w.shape[1])
         self._exact = has_conjugate(

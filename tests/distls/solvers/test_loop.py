@@ -83,7 +83,7 @@ class Scripted:
     def __init__(self, **fields: Callable[[int], Any]) -> None:
         self.fields, self.rounds = fields, []
 
-    async def __call__(self, fitted: Fitted) -> dict[str, Any]:
+    async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
         done = int(fitted.predictor.coefficients[0, 0])
         self.rounds.append(done)
         return {name: value(done) for name, value in self.fields.items()}
