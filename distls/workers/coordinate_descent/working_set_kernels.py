@@ -198,6 +198,17 @@ def gram_products(left, right, out):
                 o3[b + 3] += s33
 
 
+@kernel
+def dense_products(values, slopes, out):
+    """Set out (m, k) to the products of columns, rows of values (m, n), with slopes (k, n)."""
+    for j in range(len(values)):
+        for r in range(len(slopes)):
+            total = 0.0
+            for i in range(values.shape[1]):
+                total += np.float64(values[j, i]) * slopes[r, i]
+            out[j, r] = total
+
+
 @elementwise
 def copy_products(kept, places, gram, own):
     """Copy the products of columns, whose places in `kept` and in `gram`, both (m, parts, m), are given."""
