@@ -163,7 +163,7 @@ def compare(report: Report, path: Path, part: str, fraction: float, rtol: float,
     for each in rounds:
         report.add(
             part=part, fraction=fraction, system=f"distls bcd, round {each['round']}",
-            solve=each["seconds"] + each["eval_seconds"], excess=each["objective"] / bound - 1.0,
+            solve=sum(each[f"{part}_seconds"] for part in ("read", "train", "eval")), excess=each["objective"] / bound - 1.0,
             proven=each["certificate"]["relative"],
         )  # fmt: skip
     report.add(part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"])
