@@ -163,8 +163,8 @@ def compare(report: Report, path: Path, part: str, fraction: float, rtol: float,
     for each in rounds:
         report.add(
             part=part, fraction=fraction, system=f"distls bcd, round {each['round']}",
-            solve=sum(each[f"{part}_seconds"] for part in ("read", "train", "eval")), excess=each["objective"] / bound - 1.0,
-            proven=each["certificate"]["relative"],
+            solve=sum(each[f"{kind}_seconds"] for kind in ("read", "train", "eval")),
+            excess=each["objective"] / bound - 1.0, proven=each["certificate"]["relative"],
         )  # fmt: skip
     report.add(part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"])
     for fits in rivals_of(part):
