@@ -56,15 +56,16 @@ def gram_of(
     """
     if isinstance(rows, CsrRows):
         return _of_sparse(rows, h, len(numbers))
-    own, n_bytes, kept = data.whole.uncached(), 4 * h.shape[1] * len(numbers) ** 2, job_memory.get("gram")
-    if kept is not None and kept.data == own and np.array_equal(kept.h, h):
-        if np.array_equal(kept.numbers, numbers):
-            return np.asarray(kept.gram)
-    else:
+    own, n_bytes = data.whole.uncached(), 4 * h.shape[1] * len(numbers) ** 2
+    kept: _Kept | None = job_memory.get("gram")
+    if kept is not None and not (kept.data == own and np.array_equal(kept.h, h)):
         kept = None
-    # Released before the new one is made.
+    if kept is not None and np.array_equal(kept.numbers, numbers):
+        return kept.gram
     if kept is None or kept.gram.nbytes + n_bytes > most_bytes:
-        kept = job_memory.pop("gram", None) and None
+        # Released before the new one is made.
+        kept = None
+        job_memory.pop("gram", None)
     gram = _of_dense(rows.values, h, numbers, kept)
     if 2 * n_bytes <= most_bytes and not data.one_row:
         job_memory["gram"] = _Kept(own, h.copy(), numbers, gram)
