@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise, elementwise_helper, kernel
+from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
 from distls.workers.losses.row_functions import (
     add_score_gradient,
@@ -179,23 +179,18 @@ def gram_products(left, right, out):
                     s02, s12, s22, s32 = s02 + x0 * y, s12 + x1 * y, s22 + x2 * y, s32 + x3 * y
                     y = r3[i]
                     s03, s13, s23, s33 = s03 + x0 * y, s13 + x1 * y, s23 + x2 * y, s33 + x3 * y
-                o0, o1, o2, o3 = out[a], out[a + 1], out[a + 2], out[a + 3]
-                o0[b] += s00
-                o0[b + 1] += s01
-                o0[b + 2] += s02
-                o0[b + 3] += s03
-                o1[b] += s10
-                o1[b + 1] += s11
-                o1[b + 2] += s12
-                o1[b + 3] += s13
-                o2[b] += s20
-                o2[b + 1] += s21
-                o2[b + 2] += s22
-                o2[b + 3] += s23
-                o3[b] += s30
-                o3[b + 1] += s31
-                o3[b + 2] += s32
-                o3[b + 3] += s33
+                _add_four(out[a], b, s00, s01, s02, s03)
+                _add_four(out[a + 1], b, s10, s11, s12, s13)
+                _add_four(out[a + 2], b, s20, s21, s22, s23)
+                _add_four(out[a + 3], b, s30, s31, s32, s33)
+
+
+@helper
+def _add_four(row, b, s0, s1, s2, s3):
+    row[b] += s0
+    row[b + 1] += s1
+    row[b + 2] += s2
+    row[b + 3] += s3
 
 
 @kernel
