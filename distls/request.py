@@ -63,7 +63,8 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
         "Data set to evaluate on during the fit and at its end.")] = msgspec.field(default=None, name="eval")
     eval_every: Annotated[_Amount, _asked("PASSES",
         "Passes between evaluations of the objective, the certificate and the evaluation data; 0 for no evaluation. "
-        "Default: at the end, or every pass where a tolerance or patience needs it.")] = None
+        "Default: at the end, and where a tolerance needs it as often as a fifth of the work allows; with patience the "
+        "evaluation data every pass.")] = None
     patience: Annotated[_Count, _asked("EVALUATIONS",
         "Stop after this many evaluations without a lower error, and publish the best weights.", "eval_data")] = None
     select: Annotated[D | None, _asked("DATASET",

@@ -42,6 +42,7 @@ SCRIPTS = {
     "serving": "speed.serving --tiny --repeats 1 --out {tmp}/out.json",
     "tables": "speed.table_parsing --tiny --repeats 1 --out {tmp}/out.json",
     "wall": "speed.wall --rows 300 --passes 1 --methods sgd --out {tmp}/out.json",
+    "paths": "speed.paths --rows 60 --columns 90 --strengths 3 --out {tmp}/out.json",
     "small_sets": "speed.small_sets --tiny --out {tmp}/out.json",
     "small": "speed.small --tiny --rows 200 --out {tmp}/out.json",
     "peers": "speed.peers --directory {peers} --rows 3000 --repeats 1 --out {tmp}/out.json",

@@ -86,10 +86,10 @@ class Evaluator:
     def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
 
-    async def __call__(self, fitted: Fitted) -> dict[str, Any]:
-        """Return objective, certificate, bytes read, and the error on the evaluation data."""
-        values = await self.objective(fitted)
-        if self._search is not None:
+    async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
+        """Return objective, certificate, bytes read, unless not `whole`, and the error on the evaluation data."""
+        values = await self.objective(fitted) if whole else {}
+        if whole and self._search is not None:
             values = await self._searched(values, fitted, self._search)
         # Evaluation rows see the published model, thresholds included.
         if self._eval is None:  # spares fitting the threshold of the published model
@@ -168,8 +168,9 @@ class Evaluator:
         certificate = certificate_of(problem, predictor, total, value, mean_row=mean_row)
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
+        further = 0.0
         if fitted.improved_weights is not None and problem.alpha != 0:
-            near, own = await Wanted(fitted.improved_weights)
+            near, own, further = await Wanted(fitted.improved_weights)
             read += own
             if near is not None:
                 other, bound, own = await self._certified(problem, near)
@@ -181,6 +182,7 @@ class Evaluator:
             "certificate": certificate,
             "eval_bytes_read": read,
             "certificate_rounding": rounding,
+            "certificate_passes": further,
         }
 
     async def _known(self, fitted: Fitted) -> dict[str, Any] | None:

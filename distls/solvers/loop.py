@@ -25,6 +25,11 @@ _ABOUT = 0.01
 # An estimate of the certificate is near a tolerance below this multiple of it.
 _NEAR = 2.0
 _TRIAL_PASSES = 10.0  # of fits that are compared only: which is better is seen long before the optimum
+# Of passes, what evaluations that nobody has asked for may cost: with these a fifth of the whole.
+_SHARE = 0.25
+# What a read of all rows costs, in passes: scores and gradients of all outputs, of which some methods need few; where
+# a dual point is judged, scores alone, beside passes that change duals and weights.
+_READ, _READ_OF_DUALS = 2.0, 0.5
 # Kinds of certificates that are upper bounds of F(W) - F*.
 _BOUNDS = ("duality_gap", "strong_convexity")
 
@@ -89,6 +94,10 @@ class Progress:
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     evaluated_at: float = 0.0  # Passes at the last evaluation
+    # What certificates have cost, the last of them, and all, counted in passes; None in a fit that was begun when each
+    # pass was evaluated
+    certified: float = 0.0
+    certified_all: float | None = 0.0
     # With patience: {"error", "round", "misses"} of the best evaluation so far
     best: dict[str, Any] | None = None
     bound: float | None = None  # The highest lower bound of the optimum that any certificate has given
@@ -123,7 +132,9 @@ class Solution:
         return self.done.state
 
 
-Evaluate = Callable[[Fitted], Awaitable[dict[str, Any]]]
+Evaluate = Callable[
+    ..., Awaitable[dict[str, Any]]
+]  # of what is fitted, and without its certificate if `whole` is False
 
 
 async def solve(
@@ -183,10 +194,14 @@ async def _round(
     following = Standing(state, progress, _record(state, report, progress), done.best)
     if not _is_due(solver, following, limits):
         return following
-    progress.evaluated_at = state.passes
     # Evaluated at the same predictor that would be published.
     fitted = solver.weights(state)
-    await _evaluate(evaluate, fitted, following.record, progress)
+    whole = _is_worth(solver, following, limits, fitted)
+    # Patience needs the error of every pass, and no certificate.
+    if not whole and limits.patience is None:
+        return following
+    progress.evaluated_at = state.passes
+    await _evaluate(evaluate, fitted, following.record, progress, whole=whole)
     if limits.patience is None or not _is_best(following.record, progress):
         return following
     # later rounds replace what these need, and checkpoints do not have them
@@ -244,6 +259,25 @@ def _is_due(solver: Solver[S], done: Standing[S], limits: Request[Any]) -> bool:
     return due or status != Status.RUNNING
 
 
+def _is_worth(solver: Solver[S], done: Standing[S], limits: Request[Any], fitted: Fitted) -> bool:
+    """Return whether certificates stay within their share with one more, by counts alone, or it was asked for."""
+    progress, estimated = done.progress, done.record.get("gap_estimate") is not None
+    if limits.eval_every is not None or progress.certified_all is None:
+        return True
+    # Those that wait for an estimate are few, and what the method knows costs nothing.
+    if (_waits_for_estimate(limits) and estimated) or isinstance(fitted.known, dict):
+        return True
+    cost = _read_cost(fitted)
+    # A search for other weights takes reads of its own, about as many as the last one.
+    cost = max(cost, progress.certified) if fitted.improved_weights is not None else cost
+    affordable = progress.certified_all + cost <= _SHARE * done.state.passes + _ROUNDING
+    return affordable or _status(solver, limits, done) != Status.RUNNING
+
+
+def _read_cost(fitted: Fitted) -> float:
+    return 0.0 if isinstance(fitted.known, dict) else _READ if fitted.duals is None else _READ_OF_DUALS
+
+
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
     values = {name: _finite(value) for name, value in asdict(report).items() if value is not None}
     clock = {name: getattr(progress, name) for name in ("seconds", *PARTS)}
@@ -267,9 +301,13 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-async def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
+async def _evaluate(
+    evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress, *, whole: bool = True
+) -> None:
     started = await OwnSeconds()
-    record.update(_finite(await evaluate(fitted)))
+    record.update(_finite(await (evaluate(fitted) if whole else evaluate(fitted, whole=False))))
+    if whole:
+        _count_cost(fitted, record, progress)
     rounding, searched = record.pop("certificate_rounding", 0.0), record.pop("bound", None)
     progress.reached = record.pop("reached", progress.reached)
     # A bound of the sparse problem says nothing about its refit.
@@ -282,6 +320,13 @@ async def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], 
     progress.eval_seconds += spent
     progress.seconds += spent
     record["eval_seconds"] = progress.eval_seconds
+
+
+def _count_cost(fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
+    """Enter the work of a certificate, in passes; a search for a bound is made once, and no part of it."""
+    progress.certified = _read_cost(fitted) + record.pop("certificate_passes", 0.0)
+    if progress.certified_all is not None:
+        progress.certified_all += progress.certified
 
 
 def relative_bound(record: Mapping[str, Any]) -> float | None:

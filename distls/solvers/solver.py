@@ -30,8 +30,8 @@ from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.task import Call, ReadTogether, rehearse
 from distls.workers.runtime.process import task_settings
 
-# Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
-ImproveFn = Callable[[Executor], tuple[LinearPredictor | None, int]]
+# Returns weights nearer to the optimum than those of a fit, or None, the bytes read for them, and the work in passes.
+ImproveFn = Callable[[Executor], tuple[LinearPredictor | None, int, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,9 @@ class Solver(Protocol[S]):
     def kernels(self) -> tuple[Any, ...]:
         """What decides which kernels a fit of a problem needs: about, as others are compiled in its first round."""
         params: Params = getattr(self, "params", {})
-        return type(self).__name__, *(str(value) for value in params.values() if not isinstance(value, float))
+        # Each strength of a path starts from another model, and needs no other kernels.
+        told = [value for name, value in params.items() if name != "init" and not isinstance(value, float)]
+        return type(self).__name__, *map(str, told)
 
     @abstractmethod
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:

@@ -52,11 +52,10 @@ def read_checkpoint(path: Place, run: Place, state_type: type[S], request: str) 
             best = Fitted(
                 LinearPredictor(weights, intercept, told["best"]["recipe"], kept), told["best"]["alpha"]
             )
-        # without the record where it was written before checkpoints had theirs
-        record, progress = (
-            convert_json(told.get("record", {}), Record),
-            convert_json(told["progress"], Progress),
-        )
+        # without the record where it was written before checkpoints had theirs, and in a fit that was begun before
+        # certificates were counted
+        progress = convert_json({"certified_all": None, **told["progress"]}, Progress)
+        record = convert_json(told.get("record", {}), Record)
         return Standing(state_type.join(told["state"], arrays), progress, record, best)
 
 

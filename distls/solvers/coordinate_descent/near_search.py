@@ -78,8 +78,8 @@ class NearSearch:
 
     def nearer(
         self, weights: NDArray[Any], intercept: NDArray[np.float64], data: DatasetRef, executor: Executor
-    ) -> tuple[LinearPredictor | None, int]:
-        """Return weights nearer to the optimum than those given, or None, and the bytes read."""
+    ) -> tuple[LinearPredictor | None, int, float]:
+        """Return weights nearer to the optimum than those given, or None, the bytes read, and the passes."""
         data, shards = replace(data, columns=self._shards.digest), self._shards
         rows = enumerate(range(len(self._problem.dataset)))
         setting = RoundSetting(
@@ -105,8 +105,8 @@ class NearSearch:
 
 def near_optimum_of(
     setting: RoundSetting, state: BcdState, executor: Executor
-) -> tuple[LinearPredictor | None, int]:
-    """Return weights nearer to the optimum than a state's, or None, and the bytes read."""
+) -> tuple[LinearPredictor | None, int, float]:
+    """Return weights nearer to the optimum than a state's, or None, the bytes read, and the passes."""
     state = BcdState(weights=state.weights, intercept=state.intercept, recentres=state.recentres)
     # Scores are row state that may be lost; the search is a function of the weights, so it is done again.
     try:
@@ -117,20 +117,21 @@ def near_optimum_of(
 
 def _searched(
     setting: RoundSetting, state: BcdState, executor: Executor
-) -> tuple[LinearPredictor | None, int]:
+) -> tuple[LinearPredictor | None, int, float]:
     read, first, lowest, following = 0, math.inf, math.inf, state
     for number in range(_ROUNDS):
         one = WorkingSetRound(setting, executor, fresh=number == 0)
         found = one.run(following)
         if found is None:
-            return None, read
+            return None, read, float(number)
         following, report = found
         read += report.bytes_read
         first, lowest = one.before if number == 0 else first, min(lowest, following.objective)
         rounding = _ROUNDING * float(np.finfo(setting.problem.dtype).eps) * first
         if first - following.bound <= max(_GOOD * (first - lowest), rounding):
             break
-    return LinearPredictor(following.weights, following.intercept), read
+    # Each reads all columns, and descends, which is about as much again.
+    return LinearPredictor(following.weights, following.intercept), read, 2.0 * (number + 1)
 
 
 def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
@@ -149,6 +150,11 @@ def working_set_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -
 def working_row_bytes(problem: Problem) -> int:
     """Return the bytes of a row in a descent: scores, slopes, a change of scores, and second derivatives."""
     return 3 * 8 * problem.shape[1] + 4 * _parts(problem)
+
+
+def kept_row_bytes(problem: Problem) -> int:
+    """Return the bytes of a row that a worker keeps with a Gram: second derivatives, where these stay the same."""
+    return 4 * _parts(problem) * loss_named(problem.loss).quadratic
 
 
 def _parts(problem: Problem) -> int:

@@ -201,9 +201,9 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         """Return the weights of the lowest objective that is known or certain."""
         return self._fitted(self._published(state), state.alpha, partial(self._nearer, state))
 
-    def _nearer(self, state: GlsState, executor: Executor) -> tuple[LinearPredictor | None, int]:
-        """Return weights some rounds ahead, whose gradient gives a better bound, and the bytes read."""
-        own, read = self._published(state), 0
+    def _nearer(self, state: GlsState, executor: Executor) -> tuple[LinearPredictor | None, int, float]:
+        """Return weights some rounds ahead, whose gradient gives a better bound, the bytes read, and the passes."""
+        own, read, before = self._published(state), 0, state.passes
         # the rounds of a path may be those of other alphas
         for _ in range(0 if self._follows_path else _NEARER):
             if not state.running:
@@ -212,8 +212,9 @@ class Accelerated(GlsPasses, Solver[GlsState]):
             read += report.bytes_read
         theta = self._published(state)
         if self._can_balance:
-            return self._with_best_intercept(theta, read, executor)
-        return (None if theta is own else self._predictor(theta)), read
+            near, read, passes = self._with_best_intercept(theta, read, executor)
+            return near, read, passes + state.passes - before
+        return (None if theta is own else self._predictor(theta)), read, state.passes - before
 
     def _published(self, state: GlsState) -> Array:
         """Return the candidate if its bound is certain; before the first accepted step, a safe step."""

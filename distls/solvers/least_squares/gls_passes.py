@@ -107,12 +107,13 @@ class GlsPasses:
 
     def _with_best_intercept(
         self, theta: Array, read: int, executor: Executor
-    ) -> tuple[LinearPredictor, int]:
-        """Return the weights with the intercept that is optimal for them, and the bytes read, `read` among them."""
+    ) -> tuple[LinearPredictor, int, float]:
+        """Return the weights with the intercept optimal for them, the bytes read, `read` among them, and the passes."""
+        passes = 0.0
 
         def gradient_at(intercept: Array) -> Array:
-            nonlocal read
-            theta[0] = intercept
+            nonlocal read, passes
+            theta[0], passes = intercept, passes + 1.0
             sums = self._read_points(executor, [theta])
             read += sums.ledger.bytes_read
             moments = sums.folds[0]
@@ -122,7 +123,7 @@ class GlsPasses:
         theta[0] = optimal_intercept(
             gradient_at, theta[0].copy(), self._intercept_curvature(), separable=loss.separable
         )
-        return self._predictor(theta), read
+        return self._predictor(theta), read, passes
 
     def _intercept_curvature(self) -> Array:
         """Return a diagonal that is about the second derivatives in the intercept, or above them."""

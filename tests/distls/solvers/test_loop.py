@@ -83,7 +83,7 @@ class Scripted:
     def __init__(self, **fields: Callable[[int], Any]) -> None:
         self.fields, self.rounds = fields, []
 
-    async def __call__(self, fitted: Fitted) -> dict[str, Any]:
+    async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
         done = int(fitted.predictor.coefficients[0, 0])
         self.rounds.append(done)
         return {name: value(done) for name, value in self.fields.items()}
@@ -160,6 +160,54 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more() -> None:
     evaluate = Scripted()
     run(Halves(), evaluate, passes=4, rtol=0.1)
     assert evaluate.rounds == [3, 5, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("given", "rounds"),
+    [
+        ({}, [8, 16, 24, 30]),  # two passes of work each: a quarter of the passes
+        (
+            {"further": 1.5},
+            [8, 28, 30],
+        ),  # of a search for other weights, which the next one is expected to need
+        ({"duals": object()}, list(range(2, 31, 2))),
+        ({"known": {}}, list(range(1, 31))),
+        ({"eval_every": 1}, list(range(1, 31))),
+        ({"certified_all": None}, list(range(1, 31))),  # begun when each pass was evaluated
+    ],
+)
+def test_certificates_take_a_fifth_unless_they_are_asked_for(
+    given: dict[str, Any], rounds: list[int]
+) -> None:
+    further = given.get("further", 0.0)
+    evaluate = Scripted(objective=lambda r: 1.0, certificate_passes=lambda r: further)
+    solver = Fake()
+    own = {name: given[name] for name in ("duals", "known") if name in given}
+    own |= {"improved_weights": lambda executor: None} if further else {}
+    solver.weights = lambda state: Fitted(LinearPredictor(state.value, np.zeros(1)), **own)
+    progress = Progress(certified_all=given.get("certified_all", 0.0))
+    solution = run(
+        solver, evaluate, passes=30, rtol=0.1, progress=progress, eval_every=given.get("eval_every")
+    )
+    assert evaluate.rounds == rounds
+    assert "certificate_passes" not in solution.record
+
+
+def test_patience_evaluates_every_pass_and_certifies_within_the_share() -> None:
+    certified: list[int] = []
+
+    class Evaluate(Scripted):
+        async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
+            found = await super().__call__(fitted)
+            if whole:
+                certified.append(self.rounds[-1])
+            return found
+
+    evaluate = Evaluate(eval_error=lambda r: 1.0 / min(r, 12))
+    solution = run(Fake(), evaluate, passes=30, patience=3)
+    assert (solution.status, solution.state.round) == (Status.EARLY_STOPPED, 15)
+    # The round that is published is certified once more.
+    assert (evaluate.rounds, certified) == ([*range(1, 16), 12], [8, 12])
 
 
 class Clock:
