@@ -273,7 +273,9 @@ class IngestRun:
         rows = rows_record(self.plan, self.read, dropped)
         meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"], rows)
         datasets = self._publish(spec, meta, fitted, parts, results)
-        return ingest_report(datasets, survey, self._notices(schema, fitted.notice), dropped)
+        return ingest_report(
+            datasets, survey, self._notices(datasets[0].meta, schema, fitted.notice), dropped
+        )
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
         tables = (self.staging.read_table(chunk) for chunk in survey.chunks)
@@ -367,9 +369,9 @@ class IngestRun:
         kept = fitted.features.get("kept")
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
 
-    def _notices(self, schema: Schema, missing: str) -> list[str]:
+    def _notices(self, meta: DatasetMeta, schema: Schema, missing: str) -> list[str]:
         notices = [*self.plan.notices, *schema.notices, *filter(None, [missing])]
-        notices += lost_labels(datasets[0].meta) if self.options.split and self.like is None else ()
+        notices += lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and needs_moments(self.transforms) and not centred:
             notices.append("standardize divides sparse rows by the deviations, without centring them")
