@@ -20,6 +20,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     unmarked,
 )
 from distls.workers.ingestion.formats.table_columns import (
+    MISSING,
     Dialect,
     Feature,
     Words,
@@ -146,6 +147,7 @@ class FeatureMaker:
     found: dict[str, list[str]] = field(default_factory=dict)  # kind -> columns that nobody declared
     doubtful: list[str] = field(default_factory=list)  # columns that may be ids
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
+    merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     long: list[str] = field(default_factory=list)  # columns of whole numbers that float64 does not keep
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
@@ -157,7 +159,13 @@ class FeatureMaker:
                 self.found.setdefault(kind, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
-            elif not is_category:
+            elif is_category:
+                values = self.samples.values.get(name, ())
+                unsaid = (
+                    {*MISSING} & {*self.samples.dialect.missing} & {v for v in values if isinstance(v, str)}
+                )
+                self.merged += [name] * (len(unsaid) > 1)
+            else:
                 texts = [*map(str, self.samples.present(name))]
                 self.codes += [name] * any(map(_CODE.fullmatch, texts))
                 self.long += [name] * any(map(_is_long, texts))
@@ -202,6 +210,11 @@ class FeatureMaker:
             notices.append(
                 f'numbers in {_some(self.codes)} begin with zeros, as codes do: "--kind NAME=category" keeps them as '
                 "they are"
+            )
+        if self.merged:
+            notices.append(
+                f"several texts in {_some(self.merged)}, such as NA and an empty one, are all read as missing; in "
+                "Parquet only nulls are"
             )
         if self.long:
             notices.append(

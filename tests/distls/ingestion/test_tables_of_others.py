@@ -297,3 +297,11 @@ def test_labels_that_only_held_out_rows_have_are_named(tmp_path):
     counts = [open_dataset(tmp_path / f"{seed}").meta.label_counts[-1] for seed in range(4)]
     assert {*counts} == {0, 1}
     assert [bool(notices) for notices in found] == [not count for count in counts]
+
+
+def test_texts_that_are_all_missing_are_named(tmp_path):
+    """Namibia, in a column of countries with gaps."""
+    (tmp_path / "a.csv").write_text("c,y\n" + "NA,0\nDE,1\n,0\n" * 4)
+    (tmp_path / "b.csv").write_text("c,y\n" + "NA,0\nDE,1\nFR,0\n" * 4)
+    assert "all read as missing" in columns_of(tmp_path / "a.csv", tmp_path / "a", impute="category")[2][0]
+    assert "missing" not in columns_of(tmp_path / "b.csv", tmp_path / "b", impute="category")[2][0]
