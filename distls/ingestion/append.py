@@ -13,7 +13,8 @@ from typing import Any
 
 from distls.execution import executor_of
 from distls.ingestion.ingest import ingest
-from distls.ingestion.run import IngestReport, Progress
+from distls.ingestion.ingest_report import IngestReport
+from distls.ingestion.run import Progress
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.extension import digest_of_rows, extend
 from distls.storage.errors import MismatchError, ParameterError
