@@ -46,6 +46,7 @@ def ingest_report(
 ) -> IngestReport:
     """Return the report of what was written; `notices` are those of its stages."""
     skipped, lines = survey.skipped()
+    # The first of them is enough to see what is wrong.
     refused = [f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}"] if skipped else []
     return IngestReport(
         paths=tuple(data.path for data in datasets),

@@ -68,6 +68,7 @@ def store_labels(file: SourceFile, staging: StagingArea, by_id: bool, sets: bool
 
     Raises BadInputError for a line that is none of these.
     """
+    # Arrays have no ids, and are small enough to be read whole.
     if is_array_file(file):
         return _store_array(file, staging, by_id)
     # Arrays of numbers: objects would take four times their memory.
@@ -104,6 +105,7 @@ def _label_alone(text: str) -> str:
 
 def _id_and_label(text: str) -> tuple[str, str | None]:
     """Return id and label of a line; a label of None is a judgement that the label does not apply."""
+    # Between tabs, ids and labels may have blanks.
     fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
     if len(fields) == 2:
         return fields[0], fields[1]
@@ -194,6 +196,7 @@ def store_label_map(file: SourceFile, staging: StagingArea, level: int | None) -
 
 def _pairs(file: SourceFile) -> dict[str, str]:
     """Return the other label, or the parent, of each label of a file."""
+    # A label with two parents is in no tree.
     others: dict[str, str] = {}
     for line, label, other in _topics(file) if marks_of(start_of(file)) == "rdf" else _written(file):
         if others.setdefault(label, other) != other:

@@ -54,6 +54,7 @@ def as_asked(read: FormatOptions, options: IngestOptions, format: Format[Any] | 
         takes_sets = format is not None and format.name in ("svmlight", "vw", "text")
         sets = takes_sets and bool({"several"} & {*read.drop})
         return Asked(read, replace(options, multilabel=True, target="auto") if sets else options, None)
+    # Two places of labels would contradict one another.
     if vars(read).get("label_column") is not None:
         raise ParameterError("labels and label_column exclude each other: give one of them")
     return Asked(replace(read, labels=None), seen_options(options), labels)

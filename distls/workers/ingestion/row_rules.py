@@ -134,6 +134,7 @@ class RowStep:
             at, found = find(self.staging.read_array("map-from"), known)
             known, unknown = self.staging.read_array("map-to")[at], ~found
             words = read_words(self.staging, "map", np.unique(known[~np.isnan(known)]))
+        # Paths need no file: a label names its ancestors itself.
         elif self.rules.level:
             texts = [words.get(value, _number(value)).split("/") for value in known.tolist()]
             kept = ["/".join(parts[: self.rules.level]) for parts in texts]
@@ -173,6 +174,7 @@ class RowStep:
             have_features(batch.words, batch.row_at, *layout, full)
             left_out["empty"] |= ~full & ~left_out["unknown"] & ~left_out["several"]
         self._count(left_out, faults, labels, batch, progress)
+        # Kept rows stay in their order, by which their numbers are joined.
         kept = np.flatnonzero(~np.logical_or.reduce(list(left_out.values())))
         return self._taken(batch, kept, labels, layout[0], pool), kept
 

@@ -56,6 +56,7 @@ def _blocks(
 ) -> Iterator[RowBlock]:
     given = item_labels(item)
     with damage_described(item.file), open_array(item.file) as stream:
+        # The start tells again what the plan has found: items hold paths alone.
         n = labels_of_picture(stream.read(2**16))
         stream.seek(0)
         shape = item.stop, n + _PIXELS

@@ -127,6 +127,7 @@ class _Elements:
             raise BadInputError(
                 f"{self.path}:{error.lineno}: not well-formed XML ({why}); {remedy}"
             ) from None
+        # Bytes that no event has shown yet;
         # a tag or comment is held in memory until it ends
         self._check(self._fed - max(self._parser.CurrentByteIndex, 0))
         ended, self.ended = self.ended, []
@@ -224,6 +225,7 @@ class MarkedReader(Reader[TextItem, DocumentReadOptions]):
                 progress.lines = line + 1
                 yield packer.batch(found)
                 found, size = [], 0
+        # Of refused documents at the end too.
         progress.lines = line + 1
         if found:
             yield packer.batch(found)
