@@ -23,9 +23,18 @@ from distributed import Client, Future, LocalCluster
 from distls.execution.dask.connection import Answer, Connection, Lost, release
 from distls.execution.dask.error_logs import ignore_defects, watch_loop
 from distls.execution.dask.private_hooks import is_inherited
-from distls.execution.executor import Group, Item, Result, group_items, move_groups, run_group
+from distls.execution.executor import Group, Item, Node, Result, group_items, move_groups, run_group
 from distls.execution.memory_budget import SAFE_FRACTION, MemoryBudget, WorkerMemory, budget_of_workers
-from distls.execution.network import SMALL
+from distls.execution.network import (
+    FEW,
+    HUGE_FAN,
+    LARGE_FAN,
+    SMALL,
+    count_nodes,
+    fan_of,
+    joined,
+    merge_levels,
+)
 from distls.storage.errors import WorkerError
 from distls.storage.machine import available_memory
 from distls.workers.rounds.reduction_tree import ReductionTree
@@ -172,22 +181,24 @@ class DaskExecutor:
         """Run one task per group; return the groups whose workers or inputs were lost, to be repeated."""
         # Keys of one call share a prefix: one group of tasks in Dask's records.
         token = uuid.uuid4().hex[:8]
-        pending: dict[Future, Group] = {}
-        missing = set(groups)
+        pending: dict[Future, list[Group]] = {}
+        missing, n_items = set(groups), len(items)
         cause: BaseException | None = None
         try:
             sent = self._sent(shared)
+            few = sum(count_nodes(group, n_items) for group in groups) <= FEW
             for group in groups:
                 start, stop, worker = group
-                call = (_call_group, function, sent, items[start:stop], start, len(items), merge)
-                pending[self._connection.submit(token, *call, worker=worker)] = group
-            for future, lost in self._connection.ended(pending):
+                call = (_call_group, few, function, sent, items[start:stop], start, n_items, merge)
+                pending[self._connection.submit(token, *call, worker=worker)] = [group]
+            merged = partial(self._connection.submit, token, _merge_parts, n_items, merge)
+            for future, lost in self._to_fetch(pending, n_items, merged):
                 try:
                     if lost is not None:
                         raise lost
                     tree.add_all(self._connection.result(future))
                     # `add_all` raises for a result that came twice.
-                    missing.discard(pending[future])
+                    missing.difference_update(pending[future])
                 except Lost as error:
                     cause = error
         except Lost as error:
@@ -199,6 +210,34 @@ class DaskExecutor:
             release(pending)
         # In order, as groups are numbered by their items.
         return sorted(missing), cause
+
+    def _to_fetch(
+        self, tasks: dict[Future, list[Group]], n_items: int, merged: Callable[..., Future]
+    ) -> Iterator[tuple[Future, Lost | None]]:
+        """Yield the tasks whose results the driver fetches, as they end; many large results are merged first.
+
+        `merged` starts a task that merges results of others; such tasks are added to `tasks`.
+        """
+        left = dict(tasks)
+        for future, lost in self._connection.ended(left.copy()):
+            # The type has come with the message that the task has ended.
+            fan = getattr(future.type, "fan", 0)
+            if fan and lost is None:
+                break
+            del left[future]
+            yield future, lost
+        else:
+            return
+        parts = {group: future for future, (group,) in left.items()}
+        merges = _start_merges(parts, merge_levels(sorted(parts), fan, n_items), merged)
+        root = [*left, *merges][-1]
+        tasks |= {each: [group for (group,) in left.values()] for each in (*merges, root)}
+        for future, lost in self._connection.ended([*left, *merges]):
+            if future is root or lost is not None:
+                yield root, lost
+                return
+            # A worker keeps it while it is needed, and the scheduler what it takes to make it again.
+            future.release()
 
     def budget(self) -> MemoryBudget:
         """Return the memory of the workers that are there, as they say themselves."""
@@ -234,12 +273,21 @@ class DaskExecutor:
             nanny.restarts = False
 
 
-def _pickled_bytes(value: Any) -> int:
-    """Return the pickled size of `value`, without copying its arrays."""
+def _pickled(value: Any) -> tuple[bytes, list[memoryview]]:
+    """Return `value` pickled, and the memory of its arrays, which is not copied."""
     buffers: list[pickle.PickleBuffer] = []
-    # Out-of-band buffers: sizes without copies.
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
+    return head, [buffer.raw() for buffer in buffers]
+
+
+def _pickled_bytes(value: Any) -> int:
+    head, buffers = _pickled(value)
+    return len(head) + sum(buffer.nbytes for buffer in buffers)
+
+
+def _copied(value: Any) -> Any:
+    head, buffers = _pickled(value)
+    return pickle.loads(head, buffers=[bytearray(buffer) for buffer in buffers])
 
 
 def _memory(_item: object, dask_worker: Any = None) -> WorkerMemory:
@@ -257,6 +305,52 @@ def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
         return function(shared, item)
 
 
-def _call_group(*call: Any) -> Any:
+def _start_merges(
+    parts: dict[Group, Future], levels: Iterable[list[list[Group]]], merged: Callable[..., Future]
+) -> list[Future]:
+    """Start the merges of neighbouring groups' results; the last one gives that of all."""
+    merges: list[Future] = []
+    for level in levels:
+        for some in level:
+            # one that is left over is merged with others of the next level
+            if len(some) > 1:
+                merges.append(merged([parts[part] for part in some], worker=joined(some)[2]))
+                parts[joined(some)] = merges[-1]
+    return merges
+
+
+class _Large(list[Any]):
+    """Results of a task so large that workers merge them, `fan` such at a time; by its type the driver knows."""
+
+    fan = LARGE_FAN
+
+
+class _Huge(list[Any]):
+    """Even larger ones."""
+
+    fan = HUGE_FAN
+
+
+_KINDS = {kind.fan: kind for kind in (_Large, _Huge)}
+
+
+def _call_group(few: bool, *call: Any) -> list[Node]:
+    """Return the results of neighbouring items; their type says how to go on with them, unless they are few."""
     with task_settings():
-        return run_group(*call)
+        nodes = run_group(*call)
+    return nodes if few else _KINDS.get(fan_of(_pickled_bytes(nodes) // len(nodes)), list)(nodes)
+
+
+def _merge_parts(n_items: int, merge: Callable[[Any, Any], Any], parts: Sequence[list[Node]]) -> list[Node]:
+    """Merge the results of neighbouring groups as far as the tree allows; what is given is left as it is."""
+    given = {id(value) for part in parts for _, _, value in part}
+
+    def merge_copies(left: Any, right: Any) -> Any:
+        # Merging reuses memory, and these values are the worker's, for a repetition, or another's in this process.
+        return merge(*(_copied(value) if id(value) in given else value for value in (left, right)))
+
+    with task_settings():
+        tree: ReductionTree[Any] = ReductionTree(n_items, merge_copies)
+        for part in parts:
+            tree.add_all(part)
+        return tree.nodes()

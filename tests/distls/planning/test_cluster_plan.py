@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from distls.cli import cli
 from distls.columns.sharding import add_columns
+from distls.execution.dask.dask_executor import _call_group, _merge_parts, _start_merges
 from distls.execution.dask.local_cluster import start_local
-from distls.execution.executor import group_items, run_group
+from distls.execution.executor import group_items
 from distls.execution.memory_budget import MemoryBudget
-from distls.execution.network import SMALL, traffic_of
+from distls.execution.network import FEW, SMALL, count_nodes, merge_levels, traffic_of
 from distls.methods.method_registry import METHODS, method_named
 from distls.planning.cluster_plan import (
     MOST_LANES,
@@ -74,7 +75,7 @@ def _array_bytes(value: Any) -> int:
 
 
 class Counting:
-    """Reduces in groups as on workers, and counts what would cross the network in each reduction."""
+    """Reduces in groups and merges as on workers, and counts what would cross the network in each reduction."""
 
     def __init__(self, workers: int, threads: int) -> None:
         self.places = [f"worker-{w}" for _ in range(threads) for w in range(workers)]
@@ -92,10 +93,26 @@ class Counting:
         busy = len({place for *_, place in groups})
         # the others fetch it from the one that has it; small ones go with each task
         moved = sent * (len(groups) if sent <= SMALL else busy)
-        for start, stop, _ in groups:
-            nodes = run_group(function, shared, items[start:stop], start, len(items), merge)
+        few = sum(count_nodes(group, len(items)) for group in groups) <= FEW
+        parts = {
+            (start, stop, place): (
+                place,
+                _call_group(few, function, shared, items[start:stop], start, len(items), merge),
+            )
+            for start, stop, place in groups
+        }
+        fan = max(getattr(nodes, "fan", 0) for _, nodes in parts.values())
+
+        def merged(some: list[Any], worker: str) -> Any:
+            nonlocal moved
+            moved += sum(_array_bytes(nodes) for place, nodes in some if place != worker)
+            return worker, _merge_parts(len(items), merge, [nodes for _, nodes in some])
+
+        levels = merge_levels(groups, fan, len(items)) if fan else ()
+        merges: list[Any] = _start_merges(parts, levels, merged)  # type: ignore[arg-type]
+        for _, nodes in merges[-1:] or parts.values():
             moved += _array_bytes(nodes)
-            tree.add_all(pickle.loads(pickle.dumps(nodes)))
+            tree.add_all(pickle.loads(pickle.dumps(list(nodes))))
         self.moved.append(moved)
         return tree.root()
 
@@ -196,13 +213,26 @@ def test_bytes_are_those_that_workers_and_driver_send(wide: Path, monkeypatch: p
     assert predicted <= after - before <= 1.01 * predicted
 
 
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 4), st.sampled_from([100, SMALL + 1]))
-def test_traffic_adds_up(lanes: int, workers: int, threads: int, shared: int) -> None:
-    made = traffic_of(shared, 10, lanes=lanes, workers=workers, threads=threads)
+@given(
+    st.integers(1, 60), st.integers(1, 12), st.integers(1, 4),
+    st.sampled_from([100, SMALL + 1]), st.sampled_from([SMALL, SMALL + 1, 2**26]),
+)  # fmt: skip
+def test_traffic_adds_up(lanes: int, workers: int, threads: int, shared: int, result: int) -> None:
+    made = traffic_of(shared, result, lanes=lanes, workers=workers, threads=threads)
     assert made.tasks == min(lanes, workers * threads)
-    assert made.tasks <= made.results <= lanes
-    assert made.returned == 10 * made.results
-    assert made.total == made.sent + made.fetched + made.returned
+    if made.merges:
+        assert made.results == 1
+        assert made.merges < made.tasks
+        # a worker fetches at most what one merge is given, for each of its merges
+        assert made.merged <= result * made.held * made.merges
+        assert 2 < made.held <= made.steps + made.tasks + 4
+    else:
+        assert made.tasks <= made.results <= lanes
+        assert made.merged == made.held == 0
+        assert result <= SMALL or made.results <= FEW
+        assert made.steps == made.results - 1
+    assert made.returned == result * made.results
+    assert made.total == made.sent + made.fetched + made.merged + made.returned
     assert made.sent + made.fetched == shared * (made.tasks if shared <= SMALL else min(workers, made.tasks))
 
 
@@ -254,11 +284,23 @@ def test_parts_of_a_round_add_up(wide: Path) -> None:
     assert made.round_seconds == sum(made.round_parts.values())
     assert made.plan.seconds_per_pass == made.round_seconds * made.plan.rounds_per_pass
     moved = made.round_bytes
-    assert moved["sent"] + moved["fetched"] + moved["returned"] == made.plan.network_bytes_per_round
+    assert sum(moved.values()) - moved["read"] == made.plan.network_bytes_per_round
     # every thread reads one lane
     assert made.round_parts["work"] == pytest.approx(moved["read"] / 800 / 1e8)
     assert made.round_parts["return"] == pytest.approx(moved["returned"] / TEN_GBIT)
     assert made.limited_by == max(made.round_parts, key=made.round_parts.get)
+
+
+def test_bytes_and_memory_of_the_driver_do_not_depend_on_the_lanes(wide: Path) -> None:
+    few, *others = [_plan(wide, "64x8", lanes) for lanes in (8, 64, 512)]
+    for made in others:
+        assert {made.round_bytes[name] for name in ("sent", "returned")} == {
+            few.plan.shared_bytes,
+            few.plan.result_bytes,
+        }
+        assert made.round_bytes["returned"] == few.round_bytes["returned"]
+        # but for the numbers of blocks and rows of each lane
+        assert made.plan.driver_bytes == few.plan.driver_bytes
 
 
 def test_idle_threads_are_told_of(wide: Path) -> None:
@@ -292,7 +334,8 @@ def test_what_limits_a_round(small: Path, wide: Path) -> None:
     assert _plan(wide, "100x1", 100, rate=1e6).limited_by == "work"
     assert _plan(small, "100x8", 800, rate=1e12, bandwidth=1e6).limited_by == "store"
     assert _plan(small, "1000x4", 4000, rate=1e12, bandwidth=1e12).limited_by == "schedule"
-    assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "return"
+    assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "merge"
+    assert _plan(wide, "4x1", 4, rate=1e12, stored_bytes=10**7, bandwidth=1e7).limited_by == "return"
 
 
 def test_more_of_everything_takes_longer_or_less_time(wide: Path) -> None:
