@@ -18,6 +18,7 @@ The bytes are those of the links' counters, for each direction; memory is the gr
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from distributed import Client
 
 from benchmarks.faults.hosts import SCHEDULER, Hosts
 from distls.execution.dask import dask_executor
@@ -96,13 +98,14 @@ def by_actors(executor: DaskExecutor, shared: Array, _way: str) -> Array:
         client.submit(Summand, sent, number, actor=True, workers=[place], pure=False)
         for number, place in enumerate(places)
     ]
-    actors: list[Any] = [future.result() for future in made]
-    while len(actors) > 1:
-        pairs = [left.add(right) for left, right in zip(actors[::2], actors[1::2], strict=False)]
-        for pair in pairs:
-            pair.result()
-        actors = actors[::2]
-    found: Array = actors[0].held().result()
+    with client.as_current():
+        actors: list[Any] = [future.result() for future in made]
+        while len(actors) > 1:
+            pairs = [left.add(right) for left, right in zip(actors[::2], actors[1::2], strict=False)]
+            for pair in pairs:
+                pair.result()
+            actors = actors[::2]
+        found: Array = actors[0].held().result()
     return found
 
 
@@ -169,8 +172,10 @@ def by_sockets(executor: DaskExecutor, shared: Array, _way: str) -> Array:
 WAYS: dict[str, Callable[[DaskExecutor, Array, str], Array]] = {"actors": by_actors, "sockets": by_sockets}
 
 
-def drive(way: str, megabytes: int, rounds: int, out: Path) -> None:
+def drive(way: str, workers: int, megabytes: int, rounds: int, out: Path) -> None:
     """Reduce some rounds as the driver, and write seconds and memory."""
+    with Client(SCHEDULER, timeout=SECONDS) as client:
+        client.wait_for_workers(workers, timeout=SECONDS)
     executor = connect(SCHEDULER)
     shared = np.linspace(1, 2, megabytes * MIB // 8)
     same = SerialExecutor().reduce(result_of, range(executor.slots), merge=add, shared=shared)
@@ -205,7 +210,8 @@ def measure(hosts: Hosts, way: str, megabytes: int, rounds: int) -> dict[str, An
     """Run the driver on its host; return what a round took, in models over links."""
     with tempfile.TemporaryDirectory() as folder:
         out, before = Path(folder) / "out.json", _counted(hosts)
-        options = ("--drive", out, "--ways", way, "--megabytes", megabytes, "--rounds", rounds)
+        options = ["--drive", out, "--ways", way, "--megabytes", megabytes, "--rounds", rounds]
+        options += ["--workers", len(hosts.workers)]
         assert hosts.start(hosts.others[0], "benchmarks.speed.links", *options).wait(10 * SECONDS) == 0, way
         made = json.loads(out.read_text())
     moved = {host: np.subtract(after, before[host]) for host, after in _counted(hosts).items()}
@@ -236,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     options = parser.parse_args(argv)
     if options.drive:
-        drive(options.ways, options.megabytes[0], options.rounds, options.drive)
+        drive(options.ways, options.workers[0], options.megabytes[0], options.rounds, options.drive)
         return []
     rows = [row for workers in options.workers for row in _rows(workers, options)]
     if options.out:
@@ -257,17 +263,21 @@ def _rows(workers: int, options: argparse.Namespace) -> list[dict[str, Any]]:
             for way in options.ways.split(","):
                 row = {"workers": workers, **measure(hosts, way, megabytes, options.rounds)}
                 rows.append(row)
-                sent, got = row["driver"]
-                print(
-                    f"{workers:3d} workers {megabytes:4d} MiB {way:>9}: {row['seconds']:6.2f} s a round; models over the "
-                    f"driver's link {sent:5.2f} out {got:5.2f} in, over the busiest worker's {row['busiest worker']:5.2f}; "
-                    f"driver {row['memory'] / MIB:.0f} MiB more",
-                    flush=True,
-                )
+                print(_line(row), flush=True)
     finally:
         hosts.remove()
     return rows
 
 
+def _line(row: dict[str, Any]) -> str:
+    sent, got = row["driver"]
+    return (
+        f"{row['workers']:3d} workers {row['megabytes']:4d} MiB {row['way']:>9}: {row['seconds']:6.2f} s a round; "
+        f"models: driver {sent:.2f} out, {got:.2f} in, busiest worker {row['busiest worker']:.2f}; "
+        f"memory of the driver {row['memory'] / MIB:.0f} MiB more"
+    )
+
+
 if __name__ == "__main__":
-    main()
+    # by its name: workers, which import it, then share the functions and what they keep
+    importlib.import_module("benchmarks.speed.links").main()

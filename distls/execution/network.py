@@ -19,7 +19,7 @@ SMALL = 2**16
 _HUGE = 2**24
 # So many results go straight to the driver, whatever their size: it gains nothing from one task more.
 FEW = 4
-# Large, and huge, results that one further task merges (docs/decisions/0043-merges-among-workers.md).
+# Large, and huge, results that one further task merges (docs/decisions/0040-merges-among-workers.md).
 LARGE_FAN, HUGE_FAN = 8, 2
 
 
