@@ -204,8 +204,8 @@ def _worker_parts(
     results = min(lanes_per_task.bit_length(), lanes_per_task) + 1
     # one thread may merge what others have sent instead
     results = (budget.threads - 1) * results + max(results, traffic.held)
-    # the received weights, those of the round before that are still being released, and those in transit
-    weights = 3 * footprint.needs.shared + results * footprint.needs.result
+    # the received weights, their slices, those of the round before that are still being released, and those in transit
+    weights = (3 + (traffic.slices > 1)) * footprint.needs.shared + results * footprint.needs.result
     parts = {
         "base": LOADED_BYTES + COMPILE_BYTES * budget.compiles,
         # of each thread one partition at work and one being read, decoded and stored bytes of both

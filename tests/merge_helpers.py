@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from distls.execution.dask import reduction_tasks
+
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 WIDTH = 20_000  # numbers of a result: more than go straight to the driver
@@ -19,6 +21,14 @@ def wide(shared: Array | None, item: int) -> Array:
     """Return a large result of an item; sums of several depend on their order."""
     own = np.random.default_rng(item).normal(size=WIDTH)
     return own if shared is None else own * shared
+
+
+def first_column(shared: tuple[Array, ...], item: int) -> Array:
+    """Return a large result of an item, of several arrays, none of which it may have changed by mistake."""
+    values, numbers, _, _ = shared
+    assert values.flags.writeable
+    assert numbers.tolist() == list(range(7))
+    return wide(values[:, 0], item)
 
 
 def add(left: Array, right: Array) -> Array:
@@ -42,3 +52,8 @@ def add_or_die(marks: Path, number: int, victims: Sequence[int], left: Array, ri
 def process_number(_item: object) -> int:
     """Return the number of the process."""
     return os.getpid()
+
+
+def wholes_held(_item: object) -> int:
+    """Return how many values this process has put together from slices, and keeps."""
+    return len(reduction_tasks._WHOLE)

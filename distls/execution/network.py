@@ -1,9 +1,9 @@
 """What crosses the network in a reduction by `DaskExecutor.reduce`, and how its merges are dealt to workers.
 
-The driver puts the shared value on one worker, from which the others that have a task fetch it; a small value is sent
-with each task. Each task merges its lanes' results as far as the fixed tree allows. If these are small or few, the
-driver fetches and merges them. Otherwise further tasks merge those of neighbours, each on a worker that holds some of
-them, until one result is left for the driver.
+The driver puts the shared value on one worker, from which the others that have a task fetch it, or each slice of a very
+large one on another; a small value is sent with each task. Each task merges its lanes' results as far as the fixed tree
+allows. If these are small or few, the driver fetches and merges them. Otherwise further tasks merge those of
+neighbours, each on a worker that holds some of them, until one result is left for the driver.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from distls.execution.executor import Group, group_items
 SMALL = 2**16
 # Bytes of a result that takes longer to move and to merge than further tasks take the scheduler.
 _HUGE = 2**24
+# A shared value with more bytes of arrays is cut into slices, if more workers need it: each is sent, and fetched by the
+# others, beside the rest.
+SLICED, SLICES = 2**22, 4
 # So many results go straight to the driver, whatever their size: it gains nothing from one task more.
 FEW = 4
 # Large, and huge, results that one further task merges (docs/decisions/0040-merges-among-workers.md).
@@ -31,6 +34,7 @@ class Traffic:
     sent: int  # From the driver: the shared value once, or with each task where it is small
     fetched: int  # From worker to worker
     fetches: int  # Workers that fetch it
+    slices: int  # That it is cut into
     merges: int  # Further tasks that merge results on workers
     merged: int  # From worker to worker: results that they merge
     steps: int  # Merges that follow each other, with the others beside them; on the driver all do
@@ -64,12 +68,14 @@ def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int
             held = max(held, max(given) + fan.bit_length())
     small = shared_bytes <= SMALL
     # The worker that holds the value does not fetch it.
-    fetches = 0 if small else min(workers, len(groups)) - 1
+    busy = min(workers, len(groups))
+    fetches = 0 if small else busy - 1
     return Traffic(
         tasks=len(groups),
         sent=shared_bytes * (len(groups) if small else 1),
         fetched=fetches * shared_bytes,
         fetches=fetches,
+        slices=slices_of(shared_bytes, busy),
         merges=merges,
         merged=merged,
         steps=steps,
@@ -77,6 +83,11 @@ def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int
         results=results,
         returned=results * result_bytes,
     )
+
+
+def slices_of(array_bytes: int, workers: int) -> int:
+    """Return the number of slices of a shared value that so many workers need."""
+    return SLICES if array_bytes > SLICED and workers > SLICES else 1
 
 
 def fan_of(result_bytes: int) -> int:

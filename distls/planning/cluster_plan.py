@@ -186,7 +186,7 @@ def _work(plan: Plan, cluster: Cluster, traffic: Traffic, rate: float) -> tuple[
 
 def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float]:
     """Return the seconds of a round's reductions without the work."""
-    sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic.fetches, cluster)
+    sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic, cluster)
     # What the driver merges has been returned; a worker fetches it first.
     merge = 1 / MERGE_RATE + (1 / cluster.bandwidth if traffic.merges else 0.0)
     tasks = traffic.tasks + traffic.merges
@@ -199,12 +199,13 @@ def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float
     return {name: plan.reductions * seconds for name, seconds in one.items()}
 
 
-def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
-    """Return the seconds until `fetches` workers have a value, which each of them then serves too."""
-    holders, left, seconds = 1, fetches, 0.0
+def _fetch_seconds(size: int, traffic: Traffic, cluster: Cluster) -> float:
+    """Return the seconds until all workers have a value, which each of them then serves too."""
+    holders, left, seconds = 1, traffic.fetches, 0.0
     while left > 0:
         each = min(-(-left // holders), _SERVED_AT_ONCE)
-        seconds += each * size / cluster.bandwidth + 2 * cluster.latency
+        # slices come from as many holders side by side, over one link to each worker
+        seconds += max(each / traffic.slices, 1) * size / cluster.bandwidth + 2 * cluster.latency
         left -= holders * each
         holders += holders * each
     return seconds

@@ -148,13 +148,13 @@ class Connection:
                     self._direct = self.client.sync(reaches, self.client, new[0])
                 self._known = set(workers)
 
-    def send(self, value: Any) -> Future:
+    def send(self, value: Any, worker: str | None = None) -> Future:
         """Put `value` on one worker, from which the others fetch it; raise Lost if it or the scheduler is dying."""
-        key = _key()
+        key, workers = _key(), worker and [worker]
         with _as_lost():
             try:
-                scatter = partial(self.client.scatter, hash=False, broadcast=False, direct=self._direct)
-                return self._asked(partial(scatter, {key: value}))[key]
+                scatter = partial(self.client.scatter, {key: value}, workers, hash=False, broadcast=False)
+                return self._asked(partial(scatter, direct=self._direct))[key]
             except KeyError:
                 # the scheduler's answer to a client that names a worker it has just removed
                 raise Lost("the worker died that took it") from None
@@ -271,12 +271,17 @@ class Connection:
 
     def _unplaced(self, keys: set[str]) -> set[str]:
         """Return those of the tasks without a worker that no worker will be given."""
-        # Asked twice: a task may have been placed between both questions.
+        # all may have paused: Dask gives no task to workers whose memory is full
+        if keys and self.running():
+            # Asked twice: a task may have been placed between both questions.
+            states = self._states(keys)
+            return {key for key in keys if states.get(key) == _UNPLACED}
+        return set()
+
+    def running(self) -> set[str]:
+        """Return the workers that take tasks and data; none if the scheduler cannot be asked."""
         with contextlib.suppress(*CUT):
-            # all may have paused: Dask gives no task to workers whose memory is full
-            if keys and self._of_scheduler("ncores_running"):
-                states = self._states(keys)
-                return {key for key in keys if states.get(key) == _UNPLACED}
+            return set(self._of_scheduler("ncores_running"))
         return set()
 
     def _states(self, keys: Collection[str]) -> dict[str, str | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import pickle
 import time
 import uuid
 from collections import Counter, deque
@@ -23,18 +22,10 @@ from distributed import Client, Future, LocalCluster
 from distls.execution.dask.connection import Answer, Connection, Lost, release
 from distls.execution.dask.error_logs import ignore_defects, watch_loop
 from distls.execution.dask.private_hooks import is_inherited
-from distls.execution.executor import Group, Item, Node, Result, group_items, move_groups, run_group
+from distls.execution.dask.reduction_tasks import Size, call_group, cut, merge_parts
+from distls.execution.executor import Group, Item, Result, group_items, move_groups
 from distls.execution.memory_budget import SAFE_FRACTION, MemoryBudget, WorkerMemory, budget_of_workers
-from distls.execution.network import (
-    FEW,
-    HUGE_FAN,
-    LARGE_FAN,
-    SMALL,
-    count_nodes,
-    fan_of,
-    joined,
-    merge_levels,
-)
+from distls.execution.network import FEW, SMALL, count_nodes, joined, merge_levels, slices_of
 from distls.storage.errors import WorkerError
 from distls.storage.machine import available_memory
 from distls.workers.rounds.reduction_tree import ReductionTree
@@ -111,10 +102,26 @@ class DaskExecutor:
         threads = self._connection.threads()
         return min(threads, key=lambda worker: busy[worker] / threads[worker])
 
-    def _sent(self, shared: Any) -> Any:
-        """Return `shared` as an argument of tasks: itself if small, else a future of it on a worker."""
+    def _sent(self, shared: Any, places: Iterable[str] = ()) -> Any:
+        """Return `shared` as an argument of tasks: itself if small, else a future of it on a worker.
+
+        Tasks at many places are given slices of a very large one, each a future on another worker.
+        """
+        size = Size.of(shared)
         # A small value travels with each task, which is one message less.
-        return shared if _pickled_bytes(shared) <= SMALL else self._connection.send(shared)
+        if size.head + size.arrays <= SMALL:
+            return shared
+        holders, count = set(places), 1
+        if size.head <= SMALL and slices_of(size.arrays, len(holders)) > 1:
+            # A worker that has paused takes nothing.
+            holders &= self._connection.running()
+            count = slices_of(size.arrays, len(holders))
+        if count == 1:
+            return self._connection.send(shared)
+        head, slices = cut(shared, count)
+        # Distinct workers, whose links are used side by side.
+        parts = zip(slices, sorted(holders), strict=False)
+        return [*head, *(self._connection.send(part, worker) for part, worker in parts)]
 
     def _persistently(self, action: Callable[[], Answer]) -> Answer:
         """Repeat an action until its result is not lost with a worker or the scheduler."""
@@ -185,13 +192,13 @@ class DaskExecutor:
         missing, n_items = set(groups), len(items)
         cause: BaseException | None = None
         try:
-            sent = self._sent(shared)
+            sent = self._sent(shared, (place for *_, place in groups))
             few = sum(count_nodes(group, n_items) for group in groups) <= FEW
             for group in groups:
                 start, stop, worker = group
-                call = (_call_group, few, function, sent, items[start:stop], start, n_items, merge)
+                call = (call_group, few, function, sent, items[start:stop], start, n_items, merge)
                 pending[self._connection.submit(token, *call, worker=worker)] = [group]
-            merged = partial(self._connection.submit, token, _merge_parts, n_items, merge)
+            merged = partial(self._connection.submit, token, merge_parts, n_items, merge)
             for future, lost in self._to_fetch(pending, n_items, merged):
                 try:
                     if lost is not None:
@@ -273,23 +280,6 @@ class DaskExecutor:
             nanny.restarts = False
 
 
-def _pickled(value: Any) -> tuple[bytes, list[memoryview]]:
-    """Return `value` pickled, and the memory of its arrays, which is not copied."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return head, [buffer.raw() for buffer in buffers]
-
-
-def _pickled_bytes(value: Any) -> int:
-    head, buffers = _pickled(value)
-    return len(head) + sum(buffer.nbytes for buffer in buffers)
-
-
-def _copied(value: Any) -> Any:
-    head, buffers = _pickled(value)
-    return pickle.loads(head, buffers=[bytearray(buffer) for buffer in buffers])
-
-
 def _memory(_item: object, dask_worker: Any = None) -> WorkerMemory:
     manager, threads = dask_worker.memory_manager, dask_worker.state.nthreads
     killed = dask_worker.nanny and dask.config.get("distributed.worker.memory.terminate")
@@ -317,40 +307,3 @@ def _start_merges(
                 merges.append(merged([parts[part] for part in some], worker=joined(some)[2]))
                 parts[joined(some)] = merges[-1]
     return merges
-
-
-class _Large(list[Any]):
-    """Results of a task so large that workers merge them, `fan` such at a time; by its type the driver knows."""
-
-    fan = LARGE_FAN
-
-
-class _Huge(list[Any]):
-    """Even larger ones."""
-
-    fan = HUGE_FAN
-
-
-_KINDS = {kind.fan: kind for kind in (_Large, _Huge)}
-
-
-def _call_group(few: bool, *call: Any) -> list[Node]:
-    """Return the results of neighbouring items; their type says how to go on with them, unless they are few."""
-    with task_settings():
-        nodes = run_group(*call)
-    return nodes if few else _KINDS.get(fan_of(_pickled_bytes(nodes) // len(nodes)), list)(nodes)
-
-
-def _merge_parts(n_items: int, merge: Callable[[Any, Any], Any], parts: Sequence[list[Node]]) -> list[Node]:
-    """Merge the results of neighbouring groups as far as the tree allows; what is given is left as it is."""
-    given = {id(value) for part in parts for _, _, value in part}
-
-    def merge_copies(left: Any, right: Any) -> Any:
-        # Merging reuses memory, and these values are the worker's, for a repetition, or another's in this process.
-        return merge(*(_copied(value) if id(value) in given else value for value in (left, right)))
-
-    with task_settings():
-        tree: ReductionTree[Any] = ReductionTree(n_items, merge_copies)
-        for part in parts:
-            tree.add_all(part)
-        return tree.nodes()

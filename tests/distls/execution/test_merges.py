@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from distributed.comm import tcp
 from helpers import labelled_rows, write_dataset
-from merge_helpers import WIDTH, add, add_or_die, process_number, wide
+from merge_helpers import WIDTH, add, add_or_die, first_column, process_number, wholes_held, wide
 
 from distls.columns.sharding import add_columns
 from distls.execution import network
@@ -22,6 +22,7 @@ from distls.execution.dask import connection as connections
 from distls.execution.dask import dask_executor
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
+from distls.execution.dask.reduction_tasks import merge_parts
 from distls.execution.executor import run_group
 from distls.execution.network import count_nodes
 from distls.execution.serial import SerialExecutor
@@ -44,7 +45,7 @@ def test_what_a_worker_is_given_to_merge_stays_as_it_is() -> None:
     ]
     before = pickle.dumps(parts)
     for _ in range(2):
-        ((_, _, root),) = dask_executor._merge_parts(6, add, parts)
+        ((_, _, root),) = merge_parts(6, add, parts)
         assert root.tobytes() == SerialExecutor().reduce(wide, items, merge=add).tobytes()
         # as the next merge would
         root += 1.0
@@ -62,7 +63,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[DaskExecutor]:
     executor.close()
 
 
-_MERGE, _GIVEN = dask_executor._merge_parts, list[int]()
+_MERGE, _GIVEN = merge_parts, list[int]()
 
 
 def _noted(n_items: int, merge: Any, parts: list[Any]) -> Any:
@@ -81,7 +82,7 @@ def given_to_merge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(network, "SMALL", 0)
     monkeypatch.setattr(network, "_HUGE", 0 if request.param == "huge" else network._HUGE)
     monkeypatch.setattr(dask_executor, "FEW", 1)
-    monkeypatch.setattr(dask_executor, "_merge_parts", _noted)
+    monkeypatch.setattr(dask_executor, "merge_parts", _noted)
     _GIVEN.clear()
     return _GIVEN
 
@@ -193,12 +194,37 @@ def test_the_driver_sends_one_model_and_gets_one_whatever_the_lanes(
         assert [size // shared.nbytes for size in messages if size >= shared.nbytes] == [1]
 
 
+def test_slices_of_what_is_shared_go_to_workers_side_by_side(
+    processes: DaskExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = list[int]()
+    write = tcp.TCP.write
+
+    async def written(self: Any, *message: Any, **options: Any) -> int:
+        sent.append(await write(self, *message, **options))
+        return sent[-1]
+
+    shared = np.linspace(0.5, 2, 2 * WIDTH).reshape(2, WIDTH).T, np.arange(7), [np.zeros(0)], "text"
+    monkeypatch.setattr(network, "SLICED", shared[0].nbytes - 1)
+    monkeypatch.setattr(tcp.TCP, "write", written)
+    expected = SerialExecutor().reduce(first_column, range(64), merge=add, shared=shared)
+    assert processes.reduce(first_column, range(64), merge=add, shared=shared).tobytes() == expected.tobytes()
+    slice_bytes = shared[0].nbytes // network.SLICES
+    assert [size // slice_bytes for size in sent if size >= slice_bytes] == [1] * network.SLICES
+    assert set(processes.each_worker(wholes_held, None).values()) == {0}, "put together for nobody"
+
+
 @pytest.mark.slow_cases("(11|all)")
 @pytest.mark.parametrize(("number", "killed"), [(1, "one"), (11, "one"), (11, "all")])
-def test_a_worker_is_killed_in_mid_merge(tmp_path: Path, number: int, killed: str) -> None:
+def test_a_worker_is_killed_in_mid_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, killed: str
+) -> None:
     """Fault: SIGKILL of a worker, and of all | while it merges what others have returned, and the last such merge |
     nothing | bits"""
-    executor = start_local(3, 4)
+    executor = start_local(6, 2)
+    monkeypatch.setattr(
+        network, "SLICED", WIDTH
+    )  # in four slices, each of which a worker may be the last to hold
     try:
         # one a thread, so that all merges are of what tasks have returned
         items, shared = range(12), np.linspace(0.5, 2, WIDTH)

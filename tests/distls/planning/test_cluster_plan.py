@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from distls.cli import cli
 from distls.columns.sharding import add_columns
-from distls.execution.dask.dask_executor import _call_group, _merge_parts, _start_merges
+from distls.execution.dask.dask_executor import _start_merges
 from distls.execution.dask.local_cluster import start_local
+from distls.execution.dask.reduction_tasks import call_group, merge_parts
 from distls.execution.executor import group_items
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import FEW, SMALL, count_nodes, merge_levels, traffic_of
@@ -97,7 +98,7 @@ class Counting:
         parts = {
             (start, stop, place): (
                 place,
-                _call_group(few, function, shared, items[start:stop], start, len(items), merge),
+                call_group(few, function, shared, items[start:stop], start, len(items), merge),
             )
             for start, stop, place in groups
         }
@@ -106,7 +107,7 @@ class Counting:
         def merged(some: list[Any], worker: str) -> Any:
             nonlocal moved
             moved += sum(_array_bytes(nodes) for place, nodes in some if place != worker)
-            return worker, _merge_parts(len(items), merge, [nodes for _, nodes in some])
+            return worker, merge_parts(len(items), merge, [nodes for _, nodes in some])
 
         levels = merge_levels(groups, fan, len(items)) if fan else ()
         merges: list[Any] = _start_merges(parts, levels, merged)  # type: ignore[arg-type]
