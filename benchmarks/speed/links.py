@@ -126,7 +126,9 @@ def _slices(size: int, count: int) -> list[slice]:
 def _read(connection: socket.socket, into: Array) -> None:
     view, got = memoryview(into).cast("B"), 0
     while got < len(view):
-        got += connection.recv_into(view[got:])
+        if not (more := connection.recv_into(view[got:])):
+            raise ConnectionError("the sender has gone")
+        got += more
 
 
 def _sum_of_slice(addresses: Sequence[tuple[str, int]], shared: Array, rank: int) -> Array:
