@@ -118,6 +118,19 @@ def test_merges_that_wait_for_a_slow_task_are_not_taken_for_lost(
     assert sorted(_DONE) == list(range(5))
 
 
+@pytest.mark.parametrize("workers", [5], indirect=True)
+def test_an_error_of_a_task_whose_result_is_to_be_merged_is_raised_as_it_is(
+    workers: DaskExecutor, given_to_merge: list[int]
+) -> None:
+    def failing(_shared: object, item: int) -> int:
+        time.sleep(0.1 * (item == 4))
+        return 1 // (4 - item)
+
+    with pytest.raises(ZeroDivisionError):
+        workers.reduce(failing, range(5), merge=add)
+    assert workers.reduce(word_of, range(2), merge=join_words) == "(0 1)"
+
+
 # What a method needs to have lanes, and a few rounds.
 PARAMS: dict[str, dict[str, Any]] = {
     "adaline": {},
