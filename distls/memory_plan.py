@@ -147,9 +147,8 @@ def make_plan(
     every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]
     each_way = footprint.exchanged or (needs.shared, int(needs.result))
     shared_bytes, result_bytes = (budget.models * size for size in each_way)
-    traffic = traffic_of(
-        shared_bytes, result_bytes, lanes=lanes, workers=budget.workers, threads=budget.threads
-    )
+    shape = {"lanes": lanes, "workers": budget.workers, "threads": budget.threads}
+    traffic = traffic_of(shared_bytes, result_bytes, **shape, here=not budget.compiles)
     parts = _worker_parts(dataset, every, footprint, budget, lanes, traffic)
     needed = sum(parts.values())
     if needed > budget.usable:

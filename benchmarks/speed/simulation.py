@@ -41,7 +41,7 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import set_log_level
 from distls.execution.executor import Node, group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.execution.network import FEW, count_nodes, fan_of
+from distls.execution.network import FEW, fan_of
 from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import MOST_LANES, resized
 from distls.request import Request
@@ -113,8 +113,7 @@ class Simulated:
         work = [
             partial(self._work, like, task, place) for task, (_, _, place) in zip(tasks, groups, strict=True)
         ]
-        few = sum(count_nodes(group, len(items)) for group in groups) <= FEW
-        if not few and fan_of(_size(like)):
+        if len(groups) > FEW and fan_of(_size(like)):
             work = [partial(self._merged_work, ReductionTree(len(items), merge), work)]
         for number in self._order.permutation(len(work)).tolist():
             with self._counted("elsewhere"):

@@ -20,8 +20,8 @@ _HUGE = 2**24
 # A shared value with more bytes of arrays is cut into slices, if more workers need it: each is sent, and fetched by the
 # others, beside the rest.
 SLICED, SLICES = 2**22, 4
-# So many results go straight to the driver, whatever their size: it gains nothing from one task more.
-FEW = 4
+# Results of so many tasks go straight to the driver, whatever their size; of so many on its own machine, without links.
+FEW, FEW_HERE = 4, 8
 # Large, and huge, results that one further task merges (docs/decisions/0040-merges-among-workers.md).
 LARGE_FAN, HUGE_FAN = 8, 2
 
@@ -48,14 +48,19 @@ class Traffic:
         return self.sent + self.fetched + self.merged + self.returned
 
 
-def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int, threads: int) -> Traffic:
-    """Return the traffic of one reduction of `lanes` results, each of at most `result_bytes` even after merging."""
+def traffic_of(
+    shared_bytes: int, result_bytes: int, *, lanes: int, workers: int, threads: int, here: bool = False
+) -> Traffic:
+    """Return the traffic of one reduction of `lanes` results, each of at most `result_bytes` even after merging.
+
+    `here` says that the workers were started by the driver, on its machine.
+    """
     # The same grouping as of the executor, so that the estimate is exact.
     groups = group_items(lanes, [str(worker) for worker in range(workers)] * threads)
     counts = {group: count_nodes(group, lanes) for group in groups}
     results, fan = sum(counts.values()), fan_of(result_bytes)
     merged, steps, held, merges = 0, results - 1, 0, 0
-    if fan and results > FEW:
+    if fan and len(groups) > (FEW_HERE if here else FEW):
         results, steps = 1, 0
         for level in merge_levels(groups, fan, lanes):
             counts |= {joined(some): count_nodes(joined(some), lanes) for some in level}
@@ -64,8 +69,11 @@ def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int
             merged += result_bytes * sum(counts[part] for part in elsewhere)
             merges += sum(len(some) > 1 for some in level)
             steps += max(many - counts[joined(some)] for many, some in zip(given, level, strict=True))
-            # What it is given it keeps, for a repetition; it merges copies, one a level of the tree and one more.
-            held = max(held, max(given) + fan.bit_length())
+        # What a merge is given stays, for a repetition; it merges copies, one a level of the tree and one more.
+        lanes_per_task = -(-lanes // len(groups))
+        # Of tasks with several lanes a merge is given what does not merge yet: an upper bound, seen by trying.
+        given_at_most = fan if lanes_per_task == 1 else 10 + 2 * lanes_per_task.bit_length()
+        held = given_at_most + fan.bit_length()
     small = shared_bytes <= SMALL
     # The worker that holds the value does not fetch it.
     busy = min(workers, len(groups))
@@ -75,7 +83,7 @@ def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int
         sent=shared_bytes * (len(groups) if small else 1),
         fetched=fetches * shared_bytes,
         fetches=fetches,
-        slices=slices_of(shared_bytes, busy),
+        slices=1 if here else slices_of(shared_bytes, busy),
         merges=merges,
         merged=merged,
         steps=steps,

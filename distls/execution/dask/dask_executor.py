@@ -25,7 +25,7 @@ from distls.execution.dask.private_hooks import is_inherited
 from distls.execution.dask.reduction_tasks import Size, call_group, cut, merge_parts
 from distls.execution.executor import Group, Item, Result, group_items, move_groups
 from distls.execution.memory_budget import SAFE_FRACTION, MemoryBudget, WorkerMemory, budget_of_workers
-from distls.execution.network import FEW, SMALL, count_nodes, joined, merge_levels, slices_of
+from distls.execution.network import FEW, FEW_HERE, SMALL, joined, merge_levels, slices_of
 from distls.storage.errors import WorkerError
 from distls.storage.machine import available_memory
 from distls.workers.rounds.reduction_tree import ReductionTree
@@ -192,8 +192,9 @@ class DaskExecutor:
         missing, n_items = set(groups), len(items)
         cause: BaseException | None = None
         try:
-            sent = self._sent(shared, (place for *_, place in groups))
-            few = sum(count_nodes(group, n_items) for group in groups) <= FEW
+            # On one machine all have the same memory, and no links.
+            sent = self._sent(shared, (place for *_, place in groups) if self._cluster is None else ())
+            few = len(groups) <= (FEW if self._cluster is None else FEW_HERE)
             for group in groups:
                 start, stop, worker = group
                 call = (call_group, few, function, sent, items[start:stop], start, n_items, merge)

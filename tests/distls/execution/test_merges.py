@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from distls.execution.dask import dask_executor
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.reduction_tasks import merge_parts
-from distls.execution.executor import run_group
-from distls.execution.network import count_nodes
+from distls.execution.dask.remote_cluster import connect
+from distls.execution.executor import group_items, run_group
+from distls.execution.network import HUGE_FAN, LARGE_FAN, count_nodes, merge_levels, traffic_of
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.testing.executors import join_words, word_of
@@ -36,6 +38,17 @@ def test_results_of_neighbours_are_counted_as_the_tree_merges_them(n_items: int)
     for start, stop in combinations(range(n_items + 1), 2):
         nodes = run_group(lambda *_: None, None, range(start, stop), start, n_items, lambda *_: None)
         assert count_nodes((start, stop, ""), n_items) == len(nodes)
+
+
+@pytest.mark.parametrize("fan", [HUGE_FAN, LARGE_FAN])
+def test_a_merge_is_given_no_more_than_the_plan_says(fan: int) -> None:
+    for slots, n_items in product((9, 16, 21, 50), (50, 51, 64, 74, 100, 127, 200, 500)):
+        groups = group_items(n_items, ["there"] * slots)
+        given = [sum(count_nodes(each, n_items) for each in some)
+                 for level in merge_levels(groups, fan, n_items) for some in level]  # fmt: skip
+        size = network._HUGE + (1 if fan == HUGE_FAN else 0)
+        held = traffic_of(0, size, lanes=n_items, workers=slots, threads=1).held
+        assert max(given) + fan.bit_length() <= held
 
 
 def test_what_a_worker_is_given_to_merge_stays_as_it_is() -> None:
@@ -81,7 +94,7 @@ def given_to_merge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Have workers in this process merge results of any size and number; return how many parts each merge had."""
     monkeypatch.setattr(network, "SMALL", 0)
     monkeypatch.setattr(network, "_HUGE", 0 if request.param == "huge" else network._HUGE)
-    monkeypatch.setattr(dask_executor, "FEW", 1)
+    monkeypatch.setattr(dask_executor, "FEW_HERE", 1)
     monkeypatch.setattr(dask_executor, "merge_parts", _noted)
     _GIVEN.clear()
     return _GIVEN
@@ -173,12 +186,23 @@ def test_every_method_has_the_bits_of_one_process(
 SLOTS = 512
 
 
+@contextmanager
+def _connected(workers: int, threads: int) -> Iterator[DaskExecutor]:
+    """Yield an executor on worker processes that are another's, as if they were on other machines."""
+    owner = start_local(workers, threads)
+    try:
+        executor = connect(owner.client.scheduler.address)
+        yield executor
+        executor.close()
+    finally:
+        owner.close()
+
+
 @pytest.fixture(scope="module")
 def processes() -> Iterator[DaskExecutor]:
     """Worker processes of many threads."""
-    executor = start_local(8, SLOTS // 8)
-    yield executor
-    executor.close()
+    with _connected(8, SLOTS // 8) as executor:
+        yield executor
 
 
 @pytest.mark.slow_cases("512")
@@ -234,11 +258,9 @@ def test_a_worker_is_killed_in_mid_merge(
 ) -> None:
     """Fault: SIGKILL of a worker, and of all | while it merges what others have returned, and the last such merge |
     nothing | bits"""
-    executor = start_local(6, 2)
-    monkeypatch.setattr(
-        network, "SLICED", WIDTH
-    )  # in four slices, each of which a worker may be the last to hold
-    try:
+    # in four slices, each of which a worker may be the last to hold
+    monkeypatch.setattr(network, "SLICED", WIDTH)
+    with _connected(6, 2) as executor:
         # one a thread, so that all merges are of what tasks have returned
         items, shared = range(12), np.linspace(0.5, 2, WIDTH)
         expected = SerialExecutor().reduce(wide, items, merge=add, shared=shared)
@@ -246,5 +268,3 @@ def test_a_worker_is_killed_in_mid_merge(
         merge = partial(add_or_die, tmp_path, number, victims)
         assert executor.reduce(wide, items, merge=merge, shared=shared).tobytes() == expected.tobytes()
         assert (tmp_path / "merges").stat().st_size > len(items) - 1, "nothing was made again"
-    finally:
-        executor.close()
