@@ -4,7 +4,7 @@ A worker's memory is::
 
     base                       interpreter, libraries, compiled kernels
     + threads * 2 * partition  one being worked on, one being read (decoded and encoded bytes)
-    + weights                  the received copy, and the results of the lanes a task holds
+    + weights                  the received copy, and the results of the lanes a task holds or merges
     + sample                   rows on which averaging is judged
     + rows                     arrays over all rows, such as the scores of coordinate descent
     + work                     what a task computes from a chunk of its rows
@@ -23,7 +23,7 @@ from typing import Any
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
-from distls.execution.network import traffic_of
+from distls.execution.network import Traffic, traffic_of
 from distls.facts import Fact, Shown, counted
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
@@ -145,17 +145,15 @@ def make_plan(
     # fits side by side share all but their weights
     needs, per_row = footprint.needs, footprint.per_row
     every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]
-    tasks = min(lanes, budget.workers * budget.threads)
-    parts = _worker_parts(dataset, every, footprint, budget, lanes, -(-lanes // tasks))
+    each_way = footprint.exchanged or (needs.shared, int(needs.result))
+    shared_bytes, result_bytes = (budget.models * size for size in each_way)
+    shape = {"lanes": lanes, "workers": budget.workers, "threads": budget.threads}
+    traffic = traffic_of(shared_bytes, result_bytes, **shape, here=not budget.compiles)
+    parts = _worker_parts(dataset, every, footprint, budget, lanes, traffic)
     needed = sum(parts.values())
     if needed > budget.usable:
         raise MemoryPlanError(_refusal(needed, parts, dataset, budget))
     room = max(int(budget.worker_limit * budget.calm) - needed, 0)
-    each_way = footprint.exchanged or (needs.shared, int(needs.result))
-    shared_bytes, result_bytes = (budget.models * size for size in each_way)
-    traffic = traffic_of(
-        shared_bytes, result_bytes, lanes=lanes, workers=budget.workers, threads=budget.threads
-    )
     # the cache takes all that is left, up to the data themselves and the limit of the budget
     decoded = sum(int(each.decoded_bytes.sum()) for each in every)
     held = min(decoded, int(room / SLACK), decoded if budget.cache_limit is None else budget.cache_limit)
@@ -163,8 +161,9 @@ def make_plan(
     own = int(SLACK * decoded * -(-lanes // budget.workers) / lanes)
     parts["cache"] = min(kept, own)
     parts["cache reserve"] = kept - parts["cache"]
-    # the driver merges as results arrive: one from each task, and the one that they are merged into
-    driver_bytes = footprint.driver_bytes + (tasks + 1) * needs.result
+    # the driver merges as results arrive: one from each task or of all, and the one that they are merged into
+    arriving = 1 if traffic.merges else traffic.tasks
+    driver_bytes = footprint.driver_bytes + (arriving + 1) * needs.result
     stored = [int(each.stored_bytes.sum()) for each in every]
     exchanged_rows = footprint.stored_row_bytes if per_row is None else per_row.exchanged_bytes
     return Plan(
@@ -192,7 +191,7 @@ def _worker_parts(
     footprint: Footprint,
     budget: MemoryBudget,
     lanes: int,
-    lanes_per_task: int,
+    traffic: Traffic,
 ) -> dict[str, int]:
     """Return the parts of a worker's memory, but for its cache."""
     largest = [
@@ -200,9 +199,12 @@ def _worker_parts(
         for kind in ([each.decoded_bytes for each in every], [each.stored_bytes for each in every])
     ]
     # a task holds the lane at work and the unmerged results on its side of the tree, then one being sent
+    lanes_per_task = -(-lanes // traffic.tasks)
     results = min(lanes_per_task.bit_length(), lanes_per_task) + 1
-    # the received weights, those of the round before that are still being released, and those in transit
-    weights = 3 * footprint.needs.shared + budget.threads * results * footprint.needs.result
+    # one thread may merge what others have sent instead
+    results = (budget.threads - 1) * results + max(results, traffic.held)
+    # the received weights, their slices, those of the round before that are still being released, and those in transit
+    weights = (3 + (traffic.slices > 1)) * footprint.needs.shared + results * footprint.needs.result
     parts = {
         "base": LOADED_BYTES + COMPILE_BYTES * budget.compiles,
         # of each thread one partition at work and one being read, decoded and stored bytes of both

@@ -5,8 +5,8 @@
 
 The driver's part is real: the loop, the solver's step, groups, the reduction tree, pickling there and back, the event
 log, a checkpoint in every round. A task returns the result of the real task for one real partition, with the ledger of
-its own lane; the time for this is not counted. The scheduler is Dask's, in a separate process, with that many workers
-of one thread, all in this process, and empty tasks.
+its own lane; the time for this is not counted, nor that of merges by workers, which leave the driver one result. The
+scheduler is Dask's, in a separate process, with that many workers of one thread, all in this process, and empty tasks.
 Times are CPU seconds, which a busy machine distorts less.
 """
 
@@ -39,8 +39,9 @@ from distls.execution.batch import run_alone
 from distls.execution.dask.connection import Connection
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import set_log_level
-from distls.execution.executor import group_items, run_group
+from distls.execution.executor import Node, group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.execution.network import FEW, fan_of
 from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import MOST_LANES, resized
 from distls.request import Request
@@ -109,9 +110,14 @@ class Simulated:
                 pickle.dumps((function, items[a:b], a, len(items), merge), protocol=5) for a, b, _ in groups
             ]
         self.sent += sum(map(len, tasks))
-        for number in self._order.permutation(len(groups)).tolist():
+        work = [
+            partial(self._work, like, task, place) for task, (_, _, place) in zip(tasks, groups, strict=True)
+        ]
+        if len(groups) > FEW and fan_of(_size(like)):
+            work = [partial(self._merged_work, ReductionTree(len(items), merge), work)]
+        for number in self._order.permutation(len(work)).tolist():
             with self._counted("elsewhere"):
-                received = self._work(like, tasks[number], groups[number][2])
+                received = _as_sent(work[number]())
             self.returned += sum(len(each) for each in received)
             with self._counted("receive"):
                 nodes = pickle.loads(received[0], buffers=received[1:])
@@ -120,13 +126,16 @@ class Simulated:
             self.peak = max(self.peak, psutil.Process().memory_info().rss)
         return tree.root()
 
-    def _work(self, like: Any, task: bytes, place: str) -> list[bytearray]:
-        """Return a task's results in the form in which they are sent."""
+    def _work(self, like: Any, task: bytes, place: str) -> list[Node]:
+        """Return a task's results."""
         _function, items, start, n_items, merge = pickle.loads(task)
-        nodes = run_group(partial(self._result, place), like, items, start, n_items, merge)
-        buffers: list[pickle.PickleBuffer] = []
-        head = pickle.dumps(nodes, protocol=5, buffer_callback=buffers.append)
-        return [bytearray(head), *(bytearray(buffer.raw()) for buffer in buffers)]
+        return run_group(partial(self._result, place), like, items, start, n_items, merge)
+
+    def _merged_work(self, tree: ReductionTree[Any], work: Sequence[Callable[[], list[Node]]]) -> list[Node]:
+        """Return the results of all tasks, merged by further ones."""
+        for each in work:
+            tree.add_all(each())
+        return tree.nodes()
 
     def _result(self, place: str, like: Any, item: Any) -> Any:
         """Return a lane's result: the arrays of another lane, and its own ledger."""
@@ -162,10 +171,15 @@ def _one_result(task: Any, shared: Any, item: Any) -> Any:
     return replace(task, **changes)(shared, one)
 
 
-def _size(value: Any) -> int:
+def _as_sent(value: Any) -> list[bytearray]:
+    """Return a value in the form in which it is sent."""
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
+    return [bytearray(head), *(bytearray(buffer.raw()) for buffer in buffers)]
+
+
+def _size(value: Any) -> int:
+    return sum(map(len, _as_sent(value)))
 
 
 def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
         # the seconds of a pass follow below: these are predicted, not probed
         *plan_lines(replace(made.plan, seconds_per_pass=None)),
         f"memory, scheduler  {human(made.scheduler_bytes)}",
-        f"a round moves      {human(moved['sent'])} from the driver, {human(moved['fetched'])} among workers, "
+        f"a round moves      {human(moved['sent'])} from the driver, "
+        f"{human(moved['fetched'] + moved['merged'])} among workers, "
         f"{human(moved['returned'])} to the driver; reads {human(moved['read'])}",
         f"a round takes      {total}{parts}",
     ]

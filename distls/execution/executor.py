@@ -48,11 +48,15 @@ class Executor(Protocol):
 
 
 def group_items(n_items: int, places: Sequence[str]) -> list[Group]:
-    """Split items into consecutive groups, one per place, as equal as possible: (start, stop, place)."""
+    """Split items into consecutive groups, one per place, as equal as possible: (start, stop, place).
+
+    The first places are taken, and sorted: groups at the same one are neighbours, whose results are merged there.
+    """
     n_groups = min(n_items, len(places))
     # Integer arithmetic: groups differ by one item at most.
     bounds = [n_items * g // n_groups for g in range(n_groups + 1)]
-    return [(a, b, place) for a, b, place in zip(bounds, bounds[1:], places, strict=False)]
+    chosen = sorted(places[:n_groups])
+    return [(a, b, place) for (a, b), place in zip(itertools.pairwise(bounds), chosen, strict=True)]
 
 
 def move_groups(groups: Sequence[Group], places: Sequence[str]) -> list[Group]:

@@ -31,9 +31,9 @@ from distls.training.configuration import Setting
 
 # Largest value of the parameter `lanes`.
 MOST_LANES = 4096
-# A worker serves a value to at most this many others at once (Dask's default); the rest ask again and find more
-# holders.
-_SERVED_AT_ONCE = 50
+# A worker serves a value to at most this many others at once (Dask's `worker.connections.incoming`); the rest ask again
+# and find more holders.
+_SERVED_AT_ONCE = 10
 # Sequential messages of one task: from driver to worker through the scheduler, and back.
 _HOPS = 4
 
@@ -48,8 +48,8 @@ SCHEDULER_TASK_BYTES = 2**15
 _ADVICE = {
     "store": "every worker reads its share over its own link: workers with more cache, or more of them",
     "send": "the weights reach the workers one after the other: a faster network, or longer rounds",
-    "return": "all results reach the driver over one link: a faster network for it, fewer lanes, or longer rounds",
-    "merge": "the driver merges all results: fewer lanes, or longer rounds",
+    "return": "results reach the driver over one link: a faster network for it, or longer rounds",
+    "merge": "results are merged pair by pair on the way to the driver: a faster network, or longer rounds",
     "schedule": "each task costs the scheduler two milliseconds: fewer lanes, or longer rounds",
 }
 
@@ -77,8 +77,8 @@ class ClusterPlan:
     cluster: Cluster
     n_rows: int  # Of the data, column shards where the method works on these
     partitions: int
-    # bytes by name: "sent" by the driver, "fetched" among workers, "returned" to the driver, and
-    # "read" from the store
+    # bytes by name: "sent" by the driver, "fetched" among workers, "merged" there, "returned" to the driver,
+    # and "read" from the store
     round_bytes: dict[str, int]
     # seconds by name: "work" (reading, or what the store's link takes where that is more, decoding,
     # kernels), "send", "return", "merge", "schedule"; "work" only where a rate is known
@@ -154,7 +154,7 @@ def _predict(
         elif limit == "work" and plan.lanes < cluster.slots:
             limit = "lanes"
     total = sum(parts.values()) if rate is not None else None
-    moved = {"sent": traffic.sent, "fetched": traffic.fetched, "returned": traffic.returned}
+    moved = {name: getattr(traffic, name) for name in ("sent", "fetched", "merged", "returned")}
     return ClusterPlan(
         plan=replace(plan, seconds_per_pass=None if total is None else total * plan.rounds_per_pass),
         cluster=cluster,
@@ -168,7 +168,7 @@ def _predict(
         round_seconds=total,
         scheduler_bytes=SCHEDULER_BYTES
         + cluster.workers * SCHEDULER_WORKER_BYTES
-        + traffic.tasks * SCHEDULER_TASK_BYTES,
+        + (traffic.tasks + traffic.merges) * SCHEDULER_TASK_BYTES,
         limited_by=limit,
         advice=_advice(limit, plan, method, cluster, size[1]),
     )
@@ -186,22 +186,26 @@ def _work(plan: Plan, cluster: Cluster, traffic: Traffic, rate: float) -> tuple[
 
 def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float]:
     """Return the seconds of a round's reductions without the work."""
-    sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic.fetches, cluster)
+    sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic, cluster)
+    # What the driver merges has been returned; a worker fetches it first.
+    merge = 1 / MERGE_RATE + (1 / cluster.bandwidth if traffic.merges else 0.0)
+    tasks = traffic.tasks + traffic.merges
     one = {
         "send": sent,
         "return": traffic.returned / cluster.bandwidth,
-        "merge": (traffic.results - 1) * plan.result_bytes / MERGE_RATE,
-        "schedule": traffic.tasks * TASK_SECONDS + plan.lanes * LANE_SECONDS + _HOPS * cluster.latency,
+        "merge": traffic.steps * plan.result_bytes * merge,
+        "schedule": tasks * TASK_SECONDS + plan.lanes * LANE_SECONDS + _HOPS * cluster.latency,
     }
     return {name: plan.reductions * seconds for name, seconds in one.items()}
 
 
-def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
-    """Return the seconds until `fetches` workers have a value, which each of them then serves too."""
-    holders, left, seconds = 1, fetches, 0.0
+def _fetch_seconds(size: int, traffic: Traffic, cluster: Cluster) -> float:
+    """Return the seconds until all workers have a value, which each of them then serves too."""
+    holders, left, seconds = 1, traffic.fetches, 0.0
     while left > 0:
         each = min(-(-left // holders), _SERVED_AT_ONCE)
-        seconds += each * size / cluster.bandwidth + 2 * cluster.latency
+        # slices come from as many holders side by side, over one link to each worker
+        seconds += max(each / traffic.slices, 1) * size / cluster.bandwidth + 2 * cluster.latency
         left -= holders * each
         holders += holders * each
     return seconds

@@ -47,6 +47,8 @@ _FAILURES = 3
 CUT = (CancelledError, ClosedClientError, asyncio.CancelledError, OSError)
 # States of a task that will end. One that the scheduler does not know, or believes to have reported, never will.
 _UNDER_WAY = ("processing", "queued", "no-worker")
+# Of a task that needs others, and will end if one of them will.
+_WAITING = "waiting"
 # Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
 _UNPLACED = "no-worker"
 _RESUME = "once that is fixed, `distls resume` continues the run"
@@ -146,13 +148,13 @@ class Connection:
                     self._direct = self.client.sync(reaches, self.client, new[0])
                 self._known = set(workers)
 
-    def send(self, value: Any) -> Future:
+    def send(self, value: Any, worker: str | None = None) -> Future:
         """Put `value` on one worker, from which the others fetch it; raise Lost if it or the scheduler is dying."""
-        key = _key()
+        key, workers = _key(), worker and [worker]
         with _as_lost():
             try:
-                scatter = partial(self.client.scatter, hash=False, broadcast=False, direct=self._direct)
-                return self._asked(partial(scatter, {key: value}))[key]
+                scatter = partial(self.client.scatter, {key: value}, workers, hash=False, broadcast=False)
+                return self._asked(partial(scatter, direct=self._direct))[key]
             except KeyError:
                 # the scheduler's answer to a client that names a worker it has just removed
                 raise Lost("the worker died that took it") from None
@@ -215,8 +217,12 @@ class Connection:
             waiting.cancel()
 
     def ended(self, futures: Iterable[Future]) -> Iterator[tuple[Future, Lost | None]]:
-        """Yield each task once: as it ends, or with `Lost` if it never will."""
+        """Yield each task once: as it ends, or with `Lost` if it never will.
+
+        What some of them need may be among them, and may be released once it has ended.
+        """
         waiting, sightings, silence = set(futures), Counter[str](), Silence()
+        needed = {future.key for future in waiting}
         finished: SimpleQueue[Future] = SimpleQueue()
         # A queue instead of `as_completed`, which never ends where a task is lost.
         for future in waiting:
@@ -229,7 +235,7 @@ class Connection:
                 silence = Silence()
             except Empty:
                 self._note(silence, {future.key for future in waiting})
-                lost = self._lost_among(waiting, sightings)
+                lost = self._lost_among(waiting, sightings, needed)
                 found = {future for future in waiting if future.key in lost}
             waiting -= found
             for future in found:
@@ -239,13 +245,19 @@ class Connection:
         with contextlib.suppress(*CUT):
             silence.note(max(len(keys), 1), len(self.threads()), partial(self._watch.troubles, keys))
 
-    def _lost_among(self, futures: Iterable[Future], sightings: Counter[str]) -> set[str]:
-        """Return the keys of tasks that will not end; `sightings` are those that earlier calls found stranded."""
+    def _lost_among(
+        self, futures: Iterable[Future], sightings: Counter[str], needed: Collection[str] = ()
+    ) -> set[str]:
+        """Return the keys of tasks that will not end; `sightings` are those that earlier calls found stranded.
+
+        They may wait for the tasks that are `needed`, of which one that was lost is made again by the scheduler.
+        """
         # Done on this side is done, whatever the scheduler says.
         keys = {future.key for future in futures if not future.done()}
         self.threads()
-        states = self._states(keys)
-        stranded = {key for key in keys if states.get(key) not in _UNDER_WAY}
+        states = self._states({*keys, *needed})
+        alive = {key for key, state in states.items() if state in _UNDER_WAY}
+        stranded = {key for key in keys - alive if not (alive and states.get(key) == _WAITING)}
         # In a row: a task that was seen again starts from zero.
         for key in list(sightings):
             if key not in stranded:
@@ -253,16 +265,23 @@ class Connection:
         sightings.update(stranded)
         # messages cross: a task that is found stranded once may have ended
         lost = {key for key in stranded if sightings[key] >= _SIGHTINGS}
-        return lost | self._unplaced({key for key in keys if states.get(key) == _UNPLACED})
+        unplaced = self._unplaced({key for key in alive if states.get(key) == _UNPLACED})
+        # whoever waits may wait for them
+        return lost | (keys if unplaced - keys else unplaced)
 
     def _unplaced(self, keys: set[str]) -> set[str]:
         """Return those of the tasks without a worker that no worker will be given."""
-        # Asked twice: a task may have been placed between both questions.
+        # all may have paused: Dask gives no task to workers whose memory is full
+        if keys and self.running():
+            # Asked twice: a task may have been placed between both questions.
+            states = self._states(keys)
+            return {key for key in keys if states.get(key) == _UNPLACED}
+        return set()
+
+    def running(self) -> set[str]:
+        """Return the workers that take tasks and data; none if the scheduler cannot be asked."""
         with contextlib.suppress(*CUT):
-            # all may have paused: Dask gives no task to workers whose memory is full
-            if keys and self._of_scheduler("ncores_running"):
-                states = self._states(keys)
-                return {key for key in keys if states.get(key) == _UNPLACED}
+            return set(self._of_scheduler("ncores_running"))
         return set()
 
     def _states(self, keys: Collection[str]) -> dict[str, str | None]:

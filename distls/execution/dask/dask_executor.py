@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import pickle
 import time
 import uuid
 from collections import Counter, deque
@@ -23,9 +22,10 @@ from distributed import Client, Future, LocalCluster
 from distls.execution.dask.connection import Answer, Connection, Lost, release
 from distls.execution.dask.error_logs import ignore_defects, watch_loop
 from distls.execution.dask.private_hooks import is_inherited
-from distls.execution.executor import Group, Item, Result, group_items, move_groups, run_group
+from distls.execution.dask.reduction_tasks import Size, call_group, cut, merge_parts
+from distls.execution.executor import Group, Item, Result, group_items, move_groups
 from distls.execution.memory_budget import SAFE_FRACTION, MemoryBudget, WorkerMemory, budget_of_workers
-from distls.execution.network import SMALL
+from distls.execution.network import FEW, FEW_HERE, SMALL, joined, merge_levels, slices_of
 from distls.storage.errors import WorkerError
 from distls.storage.machine import available_memory
 from distls.workers.rounds.reduction_tree import ReductionTree
@@ -102,10 +102,26 @@ class DaskExecutor:
         threads = self._connection.threads()
         return min(threads, key=lambda worker: busy[worker] / threads[worker])
 
-    def _sent(self, shared: Any) -> Any:
-        """Return `shared` as an argument of tasks: itself if small, else a future of it on a worker."""
+    def _sent(self, shared: Any, places: Iterable[str] = ()) -> Any:
+        """Return `shared` as an argument of tasks: itself if small, else a future of it on a worker.
+
+        Tasks at many places are given slices of a very large one, each a future on another worker.
+        """
+        size = Size.of(shared)
         # A small value travels with each task, which is one message less.
-        return shared if _pickled_bytes(shared) <= SMALL else self._connection.send(shared)
+        if size.head + size.arrays <= SMALL:
+            return shared
+        holders, count = set(places), 1
+        if size.head <= SMALL and slices_of(size.arrays, len(holders)) > 1:
+            # A worker that has paused takes nothing.
+            holders &= self._connection.running()
+            count = slices_of(size.arrays, len(holders))
+        if count == 1:
+            return self._connection.send(shared)
+        head, slices = cut(shared, count)
+        # Distinct workers, whose links are used side by side.
+        parts = zip(slices, sorted(holders), strict=False)
+        return [*head, *(self._connection.send(part, worker) for part, worker in parts)]
 
     def _persistently(self, action: Callable[[], Answer]) -> Answer:
         """Repeat an action until its result is not lost with a worker or the scheduler."""
@@ -172,22 +188,25 @@ class DaskExecutor:
         """Run one task per group; return the groups whose workers or inputs were lost, to be repeated."""
         # Keys of one call share a prefix: one group of tasks in Dask's records.
         token = uuid.uuid4().hex[:8]
-        pending: dict[Future, Group] = {}
-        missing = set(groups)
+        pending: dict[Future, list[Group]] = {}
+        missing, n_items = set(groups), len(items)
         cause: BaseException | None = None
         try:
-            sent = self._sent(shared)
+            # On one machine all have the same memory, and no links.
+            sent = self._sent(shared, (place for *_, place in groups) if self._cluster is None else ())
+            few = len(groups) <= (FEW if self._cluster is None else FEW_HERE)
             for group in groups:
                 start, stop, worker = group
-                call = (_call_group, function, sent, items[start:stop], start, len(items), merge)
-                pending[self._connection.submit(token, *call, worker=worker)] = group
-            for future, lost in self._connection.ended(pending):
+                call = (call_group, few, function, sent, items[start:stop], start, n_items, merge)
+                pending[self._connection.submit(token, *call, worker=worker)] = [group]
+            merged = partial(self._connection.submit, token, merge_parts, n_items, merge)
+            for future, lost in self._to_fetch(pending, n_items, merged):
                 try:
                     if lost is not None:
                         raise lost
                     tree.add_all(self._connection.result(future))
                     # `add_all` raises for a result that came twice.
-                    missing.discard(pending[future])
+                    missing.difference_update(pending[future])
                 except Lost as error:
                     cause = error
         except Lost as error:
@@ -199,6 +218,34 @@ class DaskExecutor:
             release(pending)
         # In order, as groups are numbered by their items.
         return sorted(missing), cause
+
+    def _to_fetch(
+        self, tasks: dict[Future, list[Group]], n_items: int, merged: Callable[..., Future]
+    ) -> Iterator[tuple[Future, Lost | None]]:
+        """Yield the tasks whose results the driver fetches, as they end; many large results are merged first.
+
+        `merged` starts a task that merges results of others; such tasks are added to `tasks`.
+        """
+        left = dict(tasks)
+        for future, lost in self._connection.ended(left.copy()):
+            # The type has come with the message that the task has ended.
+            fan = getattr(future.type, "fan", 0)
+            if fan and lost is None:
+                break
+            del left[future]
+            yield future, lost
+        else:
+            return
+        parts = {group: future for future, (group,) in left.items()}
+        merges = _start_merges(parts, merge_levels(sorted(parts), fan, n_items), merged)
+        root = [*left, *merges][-1]
+        tasks |= {each: [group for (group,) in left.values()] for each in (*merges, root)}
+        for future, lost in self._connection.ended([*left, *merges]):
+            if future is root or lost is not None:
+                yield root, lost
+                return
+            # A worker keeps it while it is needed, and the scheduler what it takes to make it again.
+            future.release()
 
     def budget(self) -> MemoryBudget:
         """Return the memory of the workers that are there, as they say themselves."""
@@ -234,14 +281,6 @@ class DaskExecutor:
             nanny.restarts = False
 
 
-def _pickled_bytes(value: Any) -> int:
-    """Return the pickled size of `value`, without copying its arrays."""
-    buffers: list[pickle.PickleBuffer] = []
-    # Out-of-band buffers: sizes without copies.
-    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
-
-
 def _memory(_item: object, dask_worker: Any = None) -> WorkerMemory:
     manager, threads = dask_worker.memory_manager, dask_worker.state.nthreads
     killed = dask_worker.nanny and dask.config.get("distributed.worker.memory.terminate")
@@ -257,6 +296,15 @@ def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
         return function(shared, item)
 
 
-def _call_group(*call: Any) -> Any:
-    with task_settings():
-        return run_group(*call)
+def _start_merges(
+    parts: dict[Group, Future], levels: Iterable[list[list[Group]]], merged: Callable[..., Future]
+) -> list[Future]:
+    """Start the merges of neighbouring groups' results; the last one gives that of all."""
+    merges: list[Future] = []
+    for level in levels:
+        for some in level:
+            # one that is left over is merged with others of the next level
+            if len(some) > 1:
+                merges.append(merged([parts[part] for part in some], worker=joined(some)[2]))
+                parts[joined(some)] = merges[-1]
+    return merges

@@ -162,7 +162,7 @@ class TestEnds:
     ) -> None:
         executor = start_local(1)
 
-        def interrupted(shared: object) -> None:
+        def interrupted(*_given: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(executor, "_sent", interrupted)

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from distls.cli import cli
 from distls.columns.sharding import add_columns
+from distls.execution.dask.dask_executor import _start_merges
 from distls.execution.dask.local_cluster import start_local
-from distls.execution.executor import group_items, run_group
+from distls.execution.dask.reduction_tasks import call_group, merge_parts
+from distls.execution.executor import group_items
 from distls.execution.memory_budget import MemoryBudget
-from distls.execution.network import SMALL, traffic_of
+from distls.execution.network import FEW, FEW_HERE, SMALL, merge_levels, traffic_of
 from distls.methods.method_registry import METHODS, method_named
 from distls.planning.cluster_plan import (
     MOST_LANES,
@@ -74,10 +76,10 @@ def _array_bytes(value: Any) -> int:
 
 
 class Counting:
-    """Reduces in groups as on workers, and counts what would cross the network in each reduction."""
+    """Reduces in groups and merges as on workers, and counts what would cross the network in each reduction."""
 
-    def __init__(self, workers: int, threads: int) -> None:
-        self.places = [f"worker-{w}" for _ in range(threads) for w in range(workers)]
+    def __init__(self, workers: int, threads: int, few: int = FEW_HERE) -> None:
+        self.few, self.places = few, [f"worker-{w}" for _ in range(threads) for w in range(workers)]
         self.moved: list[int] = []
 
     @property
@@ -92,10 +94,26 @@ class Counting:
         busy = len({place for *_, place in groups})
         # the others fetch it from the one that has it; small ones go with each task
         moved = sent * (len(groups) if sent <= SMALL else busy)
-        for start, stop, _ in groups:
-            nodes = run_group(function, shared, items[start:stop], start, len(items), merge)
+        few = len(groups) <= self.few
+        parts = {
+            (start, stop, place): (
+                place,
+                call_group(few, function, shared, items[start:stop], start, len(items), merge),
+            )
+            for start, stop, place in groups
+        }
+        fan = max(getattr(nodes, "fan", 0) for _, nodes in parts.values())
+
+        def merged(some: list[Any], worker: str) -> Any:
+            nonlocal moved
+            moved += sum(_array_bytes(nodes) for place, nodes in some if place != worker)
+            return worker, merge_parts(len(items), merge, [nodes for _, nodes in some])
+
+        levels = merge_levels(groups, fan, len(items)) if fan else ()
+        merges: list[Any] = _start_merges(parts, levels, merged)  # type: ignore[arg-type]
+        for _, nodes in merges[-1:] or parts.values():
             moved += _array_bytes(nodes)
-            tree.add_all(pickle.loads(pickle.dumps(nodes)))
+            tree.add_all(pickle.loads(pickle.dumps(list(nodes))))
         self.moved.append(moved)
         return tree.root()
 
@@ -113,6 +131,7 @@ SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3)]
 
 
 @pytest.mark.fast_cases("mcid-params0")
+@pytest.mark.parametrize("few", [FEW, FEW_HERE])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("method", "params"),
@@ -125,10 +144,11 @@ SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3)]
     ],
 )
 def test_bytes_of_a_round_are_those_of_a_real_one(
-    wide: Path, method: str, params: dict[str, Any], shape: tuple[int, int]
+    wide: Path, method: str, params: dict[str, Any], shape: tuple[int, int], few: int
 ) -> None:
-    solver = _solver(wide, method, {"lanes": 6, **params}, None, workers=shape[0], threads=shape[1])
-    counting, state = Counting(*shape), solver.init()
+    memory = {"workers": shape[0], "threads": shape[1], "compiles": few == FEW}
+    solver = _solver(wide, method, {"lanes": 6, **params}, None, **memory)
+    counting, state = Counting(*shape, few), solver.init()
     for _ in range(2):
         state, _report = solver.step(state, counting)
     # what a method needs once, such as the mean of all rows, is not a round's
@@ -196,13 +216,28 @@ def test_bytes_are_those_that_workers_and_driver_send(wide: Path, monkeypatch: p
     assert predicted <= after - before <= 1.01 * predicted
 
 
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 4), st.sampled_from([100, SMALL + 1]))
-def test_traffic_adds_up(lanes: int, workers: int, threads: int, shared: int) -> None:
-    made = traffic_of(shared, 10, lanes=lanes, workers=workers, threads=threads)
+@given(
+    st.integers(1, 60), st.integers(1, 12), st.integers(1, 4),
+    st.sampled_from([100, SMALL + 1]), st.sampled_from([SMALL, SMALL + 1, 2**26]), st.booleans(),
+)  # fmt: skip
+def test_traffic_adds_up(
+    lanes: int, workers: int, threads: int, shared: int, result: int, here: bool
+) -> None:
+    made = traffic_of(shared, result, lanes=lanes, workers=workers, threads=threads, here=here)
     assert made.tasks == min(lanes, workers * threads)
-    assert made.tasks <= made.results <= lanes
-    assert made.returned == 10 * made.results
-    assert made.total == made.sent + made.fetched + made.returned
+    if made.merges:
+        assert made.results == 1
+        assert made.merges < made.tasks
+        # a worker fetches at most what one merge is given, for each of its merges
+        assert made.merged <= result * made.held * made.merges
+        assert made.held > 2
+    else:
+        assert made.tasks <= made.results <= lanes
+        assert made.merged == made.held == 0
+        assert result <= SMALL or made.tasks <= (FEW_HERE if here else FEW)
+        assert made.steps == made.results - 1
+    assert made.returned == result * made.results
+    assert made.total == made.sent + made.fetched + made.merged + made.returned
     assert made.sent + made.fetched == shared * (made.tasks if shared <= SMALL else min(workers, made.tasks))
 
 
@@ -254,11 +289,23 @@ def test_parts_of_a_round_add_up(wide: Path) -> None:
     assert made.round_seconds == sum(made.round_parts.values())
     assert made.plan.seconds_per_pass == made.round_seconds * made.plan.rounds_per_pass
     moved = made.round_bytes
-    assert moved["sent"] + moved["fetched"] + moved["returned"] == made.plan.network_bytes_per_round
+    assert sum(moved.values()) - moved["read"] == made.plan.network_bytes_per_round
     # every thread reads one lane
     assert made.round_parts["work"] == pytest.approx(moved["read"] / 800 / 1e8)
     assert made.round_parts["return"] == pytest.approx(moved["returned"] / TEN_GBIT)
     assert made.limited_by == max(made.round_parts, key=made.round_parts.get)
+
+
+def test_bytes_and_memory_of_the_driver_do_not_depend_on_the_lanes(wide: Path) -> None:
+    few, *others = [_plan(wide, "64x8", lanes) for lanes in (8, 64, 512)]
+    for made in others:
+        assert {made.round_bytes[name] for name in ("sent", "returned")} == {
+            few.plan.shared_bytes,
+            few.plan.result_bytes,
+        }
+        assert made.round_bytes["returned"] == few.round_bytes["returned"]
+        # but for the numbers of blocks and rows of each lane
+        assert made.plan.driver_bytes == few.plan.driver_bytes
 
 
 def test_idle_threads_are_told_of(wide: Path) -> None:
@@ -292,7 +339,7 @@ def test_what_limits_a_round(small: Path, wide: Path) -> None:
     assert _plan(wide, "100x1", 100, rate=1e6).limited_by == "work"
     assert _plan(small, "100x8", 800, rate=1e12, bandwidth=1e6).limited_by == "store"
     assert _plan(small, "1000x4", 4000, rate=1e12, bandwidth=1e12).limited_by == "schedule"
-    assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "return"
+    assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "merge"
 
 
 def test_more_of_everything_takes_longer_or_less_time(wide: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_worker_is_killed(
     """Fault: SIGKILL of a worker | while it reads, in a kernel, in a reduction, for each way | nothing | bits"""
     made = job(way)
     reducing = (
-        "distls.execution.dask.dask_executor:run_group"
+        "distls.execution.dask.reduction_tasks:run_group"
         if way == "shards"
         else "distls.workers.rounds.reduction_tree:ReductionTree.add"
     )
