@@ -187,15 +187,15 @@ class Report:
     """Prints a line for each measurement and keeps all for the JSON file."""
 
     def __init__(self, out: str | None) -> None:
-        self._out, self._rows = out, []  # type: tuple[str | None, list[dict[str, Any]]]
+        self._out, self.rows = out, []  # type: tuple[str | None, list[dict[str, Any]]]
 
     def add(self, **row: Any) -> None:
         """Print and keep a row."""
-        self._rows.append(row)
+        self.rows.append(row)
         texts = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values())
         print(", ".join(f"{key} {text}" for key, text in zip(row, texts, strict=True)), flush=True)
         if self._out:
-            Path(self._out).write_text(json.dumps(self._rows, indent=1))
+            Path(self._out).write_text(json.dumps(self.rows, indent=1))
 
 
 def compare(

@@ -17,7 +17,7 @@ import argparse
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,8 @@ def clocked(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     return found, {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
-def main() -> None:
-    """Run the comparison."""
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Run the comparison, print a line for each program, and return the report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--rtol", type=float, default=1e-4)
     parser.add_argument("--programs", default="path,alone,celer,pybiglasso,adelie")
     parser.add_argument("--out")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     x, y = drawn(given.data, given.rows, given.columns)
     slopes = y if given.loss == "squared" else (y > 0) - 0.5
     alphas = float(np.abs(x.T @ slopes).max()) / len(y) * np.geomspace(1.0, given.least, given.strengths)
@@ -138,6 +138,7 @@ def main() -> None:
         if w is not None:
             excess = objective(x, y, w, alphas[-1], given.loss) / bound - 1.0
             report.add(data=given.data, loss=given.loss, system=name, **spent, excess=excess)
+    return report.rows
 
 
 if __name__ == "__main__":
