@@ -13,6 +13,7 @@ unpenalised (the proximal point method). Where the intercept is to be penalised,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,10 @@ from distls.storage.errors import ParameterError
 from distls.workers.dual_ascent.ascent_task import square_sum
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
+
+# The square of the constant feature behind an unpenalised intercept: of the rows' mean square norm m, and of its
+# geometric mean with alpha.
+_FEATURE_SHARE, _FEATURE_REACH = 0.1, 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +52,10 @@ class DualProblem:
             )
         intercept_square, scaling = 0.0, problem.intercept_scaling
         if problem.fit_intercept:
-            # as large as alpha, or a pass would move the intercept by a small part of what is left
-            free = max(problem.dataset.meta.mean_square_norm, problem.alpha)
+            # Small, or the rows would compete for the intercept more than for their weights; but larger with alpha, or
+            # a pass would move it by a small part of what is left (docs/decisions/0021).
+            square, alpha = problem.dataset.meta.mean_square_norm, problem.alpha
+            free = max(_FEATURE_SHARE * square, _FEATURE_REACH * math.sqrt(alpha * square), alpha)
             intercept_square = free if scaling is None else scaling**2
         free_intercept = problem.fit_intercept and scaling is None
         return cls(loss, problem.shape[1], problem.alpha, l1, intercept_square, free_intercept)

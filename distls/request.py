@@ -76,6 +76,9 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
     calibration: Annotated[Calibration, _asked("KIND",
         "How to calibrate; default: platt for two classes, else temperature; micro-f1 for sets of labels.",
         "calibrate")] = None
+    threshold_for: Annotated[str | None, _asked("METRIC",
+        "Of two classes, predict the second above the score that is best on the rows of --calibrate (train holds out a "
+        "fifth for it): f1, recall=R, precision=P or cost=FP:FN.", "calibrate")] = None
     as_published: Annotated[bool, _asked("",
         "Every parameter as the paper of the method prints it, but for those given beside.")] = False
     seed: Annotated[Annotated[int, Meta(ge=0)], _asked("N", "Seed of all random choices.")] = 0
@@ -156,6 +159,7 @@ class Options(TypedDict, total=False):
     refit: bool
     calibrate: Source | None
     calibration: Calibration
+    threshold_for: str | None
     as_published: bool
     seed: int
 
@@ -192,7 +196,14 @@ class Option(NamedTuple):
         return f"{self.name} : {named}{'' if self.default is not None else ', optional'}\n{text}"
 
 
-_KINDS = {"FloatType": float, "IntType": int, "BoolType": bool, "LiteralType": str, "CustomType": Path}
+_KINDS = {
+    "FloatType": float,
+    "IntType": int,
+    "BoolType": bool,
+    "LiteralType": str,
+    "StrType": str,
+    "CustomType": Path,
+}
 
 
 def _option(field: Any) -> Option:

@@ -246,7 +246,8 @@ class Fit:
     ) -> None:
         chosen = method_named(method)
         self._executor = lab.executor(options.get("processes", corpus.processes))
-        given = {"tau": 0.0, **params} if method != "fobos" else params
+        own = {} if method == "fobos" else {"tau": 0.0}
+        given = {**own, "fit_intercept": False, **params}
         setting = Setting.of(chosen, given, distls.open_dataset(corpus.train), options.get("seed", 0))
         self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=lab.place)
         slots = self._executor.slots

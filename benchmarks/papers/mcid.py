@@ -128,7 +128,7 @@ class Lab:
         """Return iterations, accuracy and seconds at each evaluation."""
         n_rows = distls.open_dataset(data).meta.n_rows
         watch = Watch(distls.open_dataset(test))
-        params = {"alpha": alpha, "lanes": 1, "average": "none", "round_bytes": 1}
+        params = {"alpha": alpha, "lanes": 1, "average": "none", "round_bytes": 1, "fit_intercept": False}
         if algorithm.loss is not None:
             params["loss"] = algorithm.loss
         passes = self.most / n_rows
@@ -265,7 +265,7 @@ def against_liblinear(lab: Lab, kinds: Iterable[str], alpha: float) -> list[dict
 def _our_svm(data: Path, test: Path, alpha: float, seeds: int) -> list[dict[str, Any]]:
     found = []
     for passes in (0.25, 0.5, 1, 2, 5, 10):
-        params = {"loss": "hinge", "alpha": alpha, "lanes": 1, "round_bytes": 2**24}
+        params = {"loss": "hinge", "alpha": alpha, "lanes": 1, "round_bytes": 2**24, "fit_intercept": False}
         runs = [
             distls.fit("mcid", data, params=params, passes=passes, eval_every=0, seed=s) for s in range(seeds)
         ]

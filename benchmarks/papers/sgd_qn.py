@@ -296,7 +296,7 @@ def _point(
     lab: Lab, method: Method, train: Path, alpha: float, lanes: int, n_passes: int, scale: Scale
 ) -> Numbers:
     """Return means over seeds; the first run of a method is done twice, as it loads code."""
-    params = {**method.params, "alpha": alpha, "lanes": lanes}
+    params = {**method.params, "alpha": alpha, "lanes": lanes, "fit_intercept": False}
     found = []
     for seed in [0] * (n_passes == PASSES[0]) + list(range(lab.seeds)):
         fitted = distls.fit(method.method, train, params=params, passes=n_passes, eval_every=0, seed=seed)
@@ -379,7 +379,7 @@ def in_lanes(lab: Lab) -> Numbers:
     for method in IN_LANES:
         train = lab.made("csgd" if method.method == "csgd" else "rcv1-4", n_rows)
         test = train.with_name(f"{train.name}-test")
-        params = {"alpha": SHAPES["rcv1"], **method.params}
+        params = {"alpha": SHAPES["rcv1"], "fit_intercept": False, **method.params}
         what = "test mean square" if method.method == "csgd" else "test error %"
         print(
             f"\n{method.name}, {n_rows} rows: objective / {what} after {', '.join(map(str, PASSES))} passes"
@@ -437,7 +437,7 @@ def in_rounds(lab: Lab) -> Numbers:
     pass_bytes = int(distls.open_dataset(train).stored_bytes.sum()) // 8
     print("\n8 lanes, averagings per pass: objective / test error %, rounds after 1, 2, 5 passes")
     for method in IN_LANES[:-1]:
-        params = {"alpha": SHAPES["rcv1"], **method.params}
+        params = {"alpha": SHAPES["rcv1"], "fit_intercept": False, **method.params}
         for often in (1, 2, 4, 8):
             sync = {"sync_bytes": pass_bytes // often + pass_bytes // 64}
             for name, cut in (("fixed", {"round_bytes": sync["sync_bytes"]}), ("adapted", {})):

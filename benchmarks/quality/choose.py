@@ -23,10 +23,10 @@ from distls.synthetic.generation import generate
 from distls.training.fitting import fit
 
 _DOCUMENTS = {
-    "sgd": {"loss": "log"},
-    "mcid": {"loss": "log"},
-    "sdca": {"loss": "log"},
-    "fista": {"loss": "log", "penalty": "l2"},
+    "sgd": {"loss": "log", "fit_intercept": False},
+    "mcid": {"loss": "log", "fit_intercept": False},
+    "sdca": {"loss": "log", "fit_intercept": False},
+    "fista": {"loss": "log", "penalty": "l2", "fit_intercept": False},
 }
 _CORRELATED = {
     "sgd": {"loss": "log", "fit_intercept": True},
@@ -88,7 +88,11 @@ def _bound(train: Dataset, params: dict[str, Any], passes: float) -> float:
 def _features(folder: Path, rows: int, *, tiny: bool) -> list[dict[str, Any]]:
     """Return error and number of features of a path of sparse models."""
     generate("rcv1-4", folder / "train", rows=rows, columns=True)
-    params = {"alpha": [1e-2, 1e-3] if tiny else [3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4], "penalty": "l1l2"}
+    params = {
+        "alpha": [1e-2, 1e-3] if tiny else [3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4],
+        "penalty": "l1l2",
+        "fit_intercept": False,
+    }
     fit("bcd", folder / "train", folder / "run", params=params, passes=20, select=folder / "train-test")
     settings = make_report(folder / "run", data=None).to_json()["settings"]
     return [

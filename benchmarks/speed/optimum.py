@@ -67,8 +67,9 @@ def curve_of(
 ) -> tuple[Curve, Curve]:
     """Return seconds and objective after each half pass, and the passes and relative gaps."""
     history, passes = History(), options.pop("passes", 20 if method == "sdca" else 60)
+    params = {"loss": loss, "alpha": alpha, "fit_intercept": False, **options}
     distls.fit(
-        method, dataset, params={"loss": loss, "alpha": alpha, **options}, passes=passes, eval_every=0.45,
+        method, dataset, params=params, passes=passes, eval_every=0.45,
         executor=executor, callbacks=[history],
     )  # fmt: skip
     judged = [record for record in history.records if "objective" in record]
@@ -79,7 +80,7 @@ def curve_of(
 
 def optimum_of(dataset: Path, loss: str, alpha: float, executor: Executor, rtol: float = 1e-8) -> float:
     """Return a lower bound of the optimum that is proven to `rtol`, or as near as 300 passes come."""
-    params = {"loss": loss, "alpha": alpha, "dtype": "float64"}
+    params = {"loss": loss, "alpha": alpha, "dtype": "float64", "fit_intercept": False}
     record = distls.fit("sdca", dataset, params=params, rtol=rtol, passes=300, executor=executor).record
     return float(record["objective"] - record["certificate"]["value"])
 
@@ -234,7 +235,7 @@ def by_lanes(report: Report, dataset: Path, alpha: float, executor: Executor) ->
         if lanes > len(open_dataset(str(dataset))):
             continue
         _, gaps = curve_of(method, dataset, "ovr_log", alpha, executor, lanes=lanes, passes=60)
-        params = {"loss": "ovr_log", "alpha": alpha, "lanes": lanes}
+        params = {"loss": "ovr_log", "alpha": alpha, "lanes": lanes, "fit_intercept": False}
         plan = plan_fit(method, str(dataset), params, probe=False)
         passes = {f"{t:g}": next((at for at, gap in gaps if gap <= t), None) for t in (1e-3, 1e-5)}
         network = plan.network_bytes_per_round * plan.rounds_per_pass

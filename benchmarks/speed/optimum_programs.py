@@ -58,7 +58,7 @@ def main() -> None:
     text, run = text_of(folder, given.rows), folder / "program-run"
     ours = [
         sys.executable, "-m", "distls", "train", str(text), str(run), "--method", "sdca", "--transform", "",
-        "-p", "loss=log", "-p", f"alpha={given.alpha}", "--rtol", "1e-3", "--workers", "2",
+        "-p", "loss=log", "-p", "fit_intercept=false", "-p", f"alpha={given.alpha}", "--rtol", "1e-3", "--workers", "2",
     ]  # fmt: skip
     theirs = [given.liblinear, "-s", "7", "-c", str(1.0 / (given.alpha * given.rows)), "-q", str(text)]
     theirs.append(str(folder / "program.model"))

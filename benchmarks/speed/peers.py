@@ -153,7 +153,12 @@ def our_rounds(
     history = History()
     budget = MemoryBudget(2048 * MIB, WORKERS, 1, cache_limit=None if cached else 0)
     # the first round fills caches and buffers; a round is a pass here
-    settings: dict[str, Any] = {"params": params, "eval_every": 0, "executor": executor, "memory": budget}
+    settings: dict[str, Any] = {
+        "params": {"fit_intercept": False, **params},
+        "eval_every": 0,
+        "executor": executor,
+        "memory": budget,
+    }
     result = distls.fit(method, data, passes=PASSES + 2, callbacks=[history], **settings)
     once = distls.fit(method, data, passes=1, **settings)
     read = sum(record["bytes_read"] for record in history.records[1:])
@@ -285,7 +290,7 @@ def compare_text_to_model(
         started = time.perf_counter()
         _distls("ingest", place / f"{name}.svm", data, "--workers", WORKERS, "--n-features", 47_236)
         lanes = min(WORKERS, len(distls.open_dataset(data)))
-        params = ("-p", "loss=hinge", "-p", "alpha=1e-6", "-p", f"lanes={lanes}")
+        params = ("-p", "loss=hinge", "-p", "alpha=1e-6", "-p", "fit_intercept=false", "-p", f"lanes={lanes}")
         limits = ("--passes", 1, "--eval-every", 0, "--workers", WORKERS)
         _distls("fit", "mcid", data, run, *params, *limits)
         ours.append(time.perf_counter() - started)
@@ -322,7 +327,7 @@ if __name__ == "__main__":
     cluster, memory = open_executor(ClusterOptions(workers=workers, memory_limit=2048 * MIB))
     distls.ingest(text, data, n_features=47_236, executor=cluster)
     lanes = min(workers, len(distls.open_dataset(data)))
-    params = {"loss": "hinge", "alpha": 1e-6, "lanes": lanes}
+    params = {"loss": "hinge", "alpha": 1e-6, "lanes": lanes, "fit_intercept": False}
     distls.fit("mcid", data, data + "-run", params=params, passes=1, eval_every=0, executor=cluster, memory=memory)
     cluster.close()
 """

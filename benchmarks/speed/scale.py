@@ -110,7 +110,18 @@ def fit_beyond_memory(place: Path, rows: int, limit: str, workers: int, passes: 
 
 
 # Of block coordinate descent beyond memory: no sweep over active columns alone, which are large at this alpha.
-_DESCENT = ("-p", "dtype=float32", "-p", "alpha=1e-3", "-p", "active_mib=16", "-p", "tau=0")
+_DESCENT = (
+    "-p",
+    "fit_intercept=false",
+    "-p",
+    "dtype=float32",
+    "-p",
+    "alpha=1e-3",
+    "-p",
+    "active_mib=16",
+    "-p",
+    "tau=0",
+)
 _CERTIFIED = 0.01
 _UNTIL = ("--passes", "100", "--eval-every", "5")
 

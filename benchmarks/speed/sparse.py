@@ -141,8 +141,9 @@ def own_fit(
     loss, penalty = PARTS[part]
     history = History()
     began, cpu = time.perf_counter(), time.process_time()
+    params = {"loss": loss, "penalty": penalty, "alpha": alpha, "fit_intercept": False}
     result = distls.fit(
-        "bcd", path, params={"loss": loss, "penalty": penalty, "alpha": alpha}, rtol=rtol, executor=executor,
+        "bcd", path, params=params, rtol=rtol, executor=executor,
         callbacks=[history],
     )  # fmt: skip
     spent = {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}

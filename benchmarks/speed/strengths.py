@@ -34,7 +34,7 @@ from distls.workers.stochastic.sgd_kernels import PEGASOS, new_clock, sgd_block,
 from distls.workers.stochastic.sgd_together import SideSettings, sgd_side_by_side_block
 
 _FROM_THE_STORE = MemoryBudget(cache_limit=0)
-_TEN = {"alpha": "path", "alphas": 10}
+_TEN = {"alpha": "path", "alphas": 10, "fit_intercept": False}
 
 
 def _seconds(method: str, data: Dataset, judge: Dataset, params: dict[str, Any], passes: float) -> float:
@@ -45,7 +45,7 @@ def _seconds(method: str, data: Dataset, judge: Dataset, params: dict[str, Any],
 
 def measured(method: str, data: Dataset, judge: Dataset, passes: float, repeats: int) -> dict[str, Any]:
     """Return the CPU seconds of one strength and of ten."""
-    one = {"alpha": 1e-4 * data.meta.mean_square_norm}  # the middle of the ten
+    one = {"alpha": 1e-4 * data.meta.mean_square_norm, "fit_intercept": False}  # the middle of the ten
     for params in (one, _TEN):
         _seconds(method, data, judge, params, passes)  # loads kernels and files
     found: dict[str, list[float]] = {"one": [], "ten": []}

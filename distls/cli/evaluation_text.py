@@ -71,6 +71,7 @@ def _detail_lines(evaluation: Evaluation) -> list[str]:
         *_ranking_lines(details),
         *_probability_lines(details),
     ]
+    lines += _threshold_lines(evaluation)
     if details.cost is not None:
         lines.append(f"cost {details.cost:.6g} a row")
     if details.weighted:
@@ -103,6 +104,15 @@ def _probability_lines(details: ClassDetails) -> list[str]:
     return lines
 
 
+def _threshold_lines(evaluation: Evaluation) -> list[str]:
+    """Return what a model of two classes predicts where it has a threshold."""
+    chosen = {} if evaluation.details is None else evaluation.details.threshold
+    if not chosen:
+        return []
+    at, second = chosen["probability"], evaluation.predicted_classes[1]
+    return [f"predicts {second} above a probability of {at:.4g}, chosen for {chosen['threshold_for']}"]
+
+
 def _quality_text(quality: ProbabilityQuality) -> str:
     return f"Brier score {quality.brier_score:.4f}, calibration error {quality.calibration_error:.4f}"
 
@@ -125,7 +135,7 @@ def calibration_lines(evaluation: AnyEvaluation, before: LabelEvaluation | None 
         lines.append(
             f"before: log loss {details.uncalibrated.log_loss:.4f}, {_quality_text(details.uncalibrated)}"
         )
-    return lines
+    return lines + _threshold_lines(evaluation)
 
 
 def _output_lines(evaluation: RegressionEvaluation, every: bool) -> list[str]:

@@ -89,7 +89,7 @@ def evaluate(
 @cli.command(cls=ScoreCommand, short_help="Calibrate the probabilities of a model on held-out rows.")
 @click.argument("run", type=PLACE)
 @data_argument
-@request_options("calibration")
+@request_options("calibration", "threshold_for")
 @reading_options
 @cluster_options
 @common_options
@@ -98,10 +98,10 @@ def calibrate(
 ) -> None:
     """Calibrate the probabilities of a model, or the thresholds of its labels, on rows it was not trained on.
 
-    It is stored with the model; weights and predicted classes stay as they are. `distls predict --proba` and `distls
-    evaluate` then use calibrated probabilities, also of models whose loss has none. A multi-label model then
-    predicts the labels whose scores are above thresholds that have the highest F1 on these rows. Repeat the command to
-    replace a calibration.
+    It is stored with the model; weights stay as they are, and without --threshold-for predicted classes. `distls
+    predict --proba` and `distls evaluate` then use calibrated probabilities, also of models whose loss has none. A
+    multi-label model then predicts the labels whose scores are above thresholds that have the highest F1 on these rows.
+    Repeat the command to replace a calibration.
     """
     from distls.cli.evaluation_text import calibration_lines
     from distls.evaluation.calibrate import calibrate as run_calibrate

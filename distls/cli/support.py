@@ -198,11 +198,13 @@ def request_options(*names: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _request_option(option: Option) -> Callable[[Callable[..., Any]], Any]:
-    kind: Any = PLACE if option.kind is Path else click.Choice(option.choices) if option.choices else bool
+    kind: Any = (
+        PLACE if option.kind is Path else click.Choice(option.choices) if option.choices else option.kind
+    )
     if option.low is not None:
         ranges: Any = click.IntRange if option.kind is int else click.FloatRange
         kind = ranges(option.low, min_open=option.open)
-    flag, metavar = option.kind is bool, option.unit if option.low is not None else None
+    flag, metavar = option.kind is bool, option.unit if option.low is not None or kind is str else None
     return click.option(
         option.flag, option.name, type=kind, is_flag=flag, default=option.default, metavar=metavar,
         show_default=option.low == option.default, help=option.help,

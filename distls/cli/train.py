@@ -43,7 +43,7 @@ class TrainCommand(IngestCommand, MethodCommand):
     help="See `distls methods`; auto takes the one that suits the data.",
 )
 @parameter_option("Set a parameter of the method.")
-@request_options(*ALONE)
+@request_options(*ALONE, "threshold_for")
 @click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
 @click.option("--discard-dataset", is_flag=True, help="Remove that folder once the model is trained.")
 @content_options

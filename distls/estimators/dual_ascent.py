@@ -165,7 +165,7 @@ class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier
 
 
 _OPTIMUM: dict[str, Any] = {
-    "l1_ratio": 0.0, "fit_intercept": True, "dtype": "float64", "passes": 1000, "tol": 1e-6,
+    "l1_ratio": 0.0, "dtype": "float64", "passes": 1000, "tol": 1e-6,
 }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ class SparseMulticlassClassifier(LinearCoefficients, _SparseEstimator, DatasetCl
 def _classifier(cls: type[T]) -> type[T]:
     """Give a class the parameters of a classifier at the optimum of an l1 penalty."""
     given = ("loss", "penalty", "l1_ratio", "as_published")
-    return estimator("bcd", "C", *STRENGTH, without=given, fit_intercept=True, tol=1e-6)(cls)
+    return estimator("bcd", "C", *STRENGTH, without=given, tol=1e-6)(cls)
 
 
 class _SparseClassifier(OfCost, LinearCoefficients, _SparseEstimator, DatasetClassifier):
@@ -99,7 +99,7 @@ class _SparseRegressor(_SparseEstimator, DatasetRegressor):
 def _regressor(*without: str) -> Callable[[type[T]], type[T]]:
     """Return the decorator of a regressor; `without` what it sets itself."""
     set_here = ("loss", "class_weight", "as_published", *without)
-    return estimator("bcd", "alpha", without=set_here, alpha=1.0, fit_intercept=True, tol=1e-6)
+    return estimator("bcd", "alpha", without=set_here, alpha=1.0, tol=1e-6)
 
 
 @_regressor("penalty", "l1_ratio")

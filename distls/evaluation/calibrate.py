@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.metrics import LabelEvaluation
 from distls.evaluation.scores import measure_classes, measure_labels, predictor_of
+from distls.evaluation.thresholds import check_threshold, with_threshold, without_threshold
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
@@ -79,14 +80,15 @@ def calibrate(
     dataset: Scorable,
     kind: CalibrationKind | str | None = None,
     *,
+    threshold_for: str | None = None,
     executor: Any = None,
     notify: Notify | None = None,
     **reading: Any,
 ) -> Calibrated:
     """Calibrate the probabilities of a model of classes, or the thresholds of one of label sets, on held-out rows.
 
-    Weights stay as they are, and so do predicted classes; predicted sets of labels change. A run or model on disk is
-    stored with its calibration, in place of an earlier one.
+    Weights stay as they are, and without `threshold_for` so do predicted classes; predicted sets of labels change. A
+    run or model on disk is stored with its calibration, in place of an earlier one.
 
     Parameters
     ----------
@@ -95,6 +97,10 @@ def calibrate(
         Held-out rows with labels; each counts one.
     kind : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
         Default: "platt" for two classes, "temperature" for more, "micro-f1" for sets of labels; see docs/metrics.md.
+    threshold_for : {"f1", "recall=R", "precision=P", "cost=FP:FN"}, optional
+        Of two classes, predict the second above the score that is best on these rows: the highest F1, the fewest
+        rows with that recall, the highest recall with that precision, or the least cost of rows that are wrongly
+        predicted to be of it, and of rows that are missed. It is stored as another intercept.
     executor, notify, **reading
         As of `distls.evaluate`.
 
@@ -118,10 +124,11 @@ def calibrate(
     options = {**reading, "executor": runner}
     with _alone(path):
         fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
-        check_calibrable(fitted.target, fitted.n_outputs, kind, name)
+        chosen = check_calibrable(fitted.target, fitted.n_outputs, kind, name)
+        check_threshold(threshold_for, fitted.target, fitted.n_outputs, chosen, name)
         with opened_like(fitted, dataset, name=name, beside=beside, **options) as (data, notices):
             pass_on(notices, notify)
-            found = calibrate_model(runner, data, fitted, kind, name)
+            found = calibrate_model(runner, data, fitted, kind, name, threshold_for)
         if path is not None:
             store_calibrated(path, found.model)
     return found
@@ -203,9 +210,15 @@ def check_held_out(
 
 
 def calibrate_model(
-    executor: Executor, data: Dataset, model: LinearModel, kind: CalibrationKind | str | None, name: str
+    executor: Executor,
+    data: Dataset,
+    model: LinearModel,
+    kind: CalibrationKind | str | None,
+    name: str,
+    threshold_for: str | None = None,
 ) -> Calibrated:
     """Fit the calibration of a model to held-out rows; parameters and errors as those of `calibrate`."""
+    model = without_threshold(model)
     chosen = check_calibrable(model.target, model.n_outputs, kind, name)
     check_model_scores(data, model, name)
     check_targets(data, model.target, model.n_outputs, name)
@@ -222,6 +235,9 @@ def calibrate_model(
     else:
         arrays = _Fit(executor, data, model, scored, chosen, counts).arrays()
     made = _calibrated(model, data, chosen, arrays)
+    if threshold_for is not None:
+        ranked: DifferenceSum = reduce_rows(executor, data, predictor_of(model), DifferenceTask(*scored))
+        made = with_threshold(made, ranked.rows, threshold_for, name)
     return Calibrated(made, run_alone(measure_classes(data, made, codes), executor))
 
 

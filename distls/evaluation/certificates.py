@@ -16,8 +16,8 @@ from distls.workers.duals.dual_domains import Balance
 from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualSum
 from distls.workers.evaluation.score_task import GradientSum
-from distls.workers.losses.loss_registry import loss_named
-from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
+from distls.workers.losses.loss_registry import lacks, loss_named
+from distls.workers.penalties.penalty_registry import penalties_with, penalty_named, prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -34,6 +34,10 @@ def certificate_kind(params: Mapping[str, Any], method: Method | None = None) ->
         return "duality_gap"
     # calibrations and generated features make models that are not linear in the rows
     linear = "basis" not in params and params.get("features", "none") in ("none", "original")
+    # what a stochastic fit with a tolerance asks dual ascent for
+    dual = penalty_of(params) in penalties_with(dual=True) and not lacks(loss_of(params), dual=True)
+    if method is not None and method.steps is not None and linear and dual and params["alpha"] != 0:
+        return "duality_gap"
     return _kind(
         loss_of(params),
         linear=linear,

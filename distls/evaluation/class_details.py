@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from distls.workers.evaluation.class_metrics_task import MetricsSum
 from distls.workers.evaluation.probability_sums import BINS, ProbabilitySums
-from distls.workers.evaluation.ranked_scores import RankedScores, WithBound, average_precision, roc_auc
+from distls.workers.evaluation.ranked_scores import RankedScores, WithBound, average_precision, rates, roc_auc
 
 Floats = NDArray[np.float64]
 _TOP = (1, 3, 5, 10)
+THRESHOLD = ("threshold_for", "threshold", "probability")  # members of a calibration with one
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,16 @@ class Ranking:
     roc_auc, average_precision : WithBound or None
         Of two classes that of the second, else the mean over the classes with rows and other rows.
     by_class : list of dict
+    curve : array of shape (m, 3)
+        Of two classes, for the cuts between their scores: rate of rows of the first class above it, recall and
+        precision of the second.
     """
 
     by: str
     roc_auc: WithBound | None
     average_precision: WithBound | None
     by_class: list[dict[str, float | None]]
+    curve: Floats
 
     @classmethod
     def of(cls, curves: Sequence[RankedScores], k: int, by: str) -> Ranking | None:
@@ -105,7 +110,8 @@ class Ranking:
         ]
         if k == 2:  # the first class is not ranked by itself
             table.insert(0, {"roc_auc": None, "average_precision": None})
-        return cls(by, _mean(areas), _mean(precisions), table)
+        curve = rates(curves[0]) if k == 2 else np.empty((0, 3))
+        return cls(by, _mean(areas), _mean(precisions), table, curve)
 
 
 def _mean(values: Sequence[WithBound | None]) -> WithBound | None:
@@ -137,6 +143,8 @@ class ClassDetails:
         Of a calibrated model whose loss has probabilities: of those.
     cost : float or None
         Mean cost of a row's prediction, if costs were given.
+    threshold : dict
+        Of a model with a threshold: what it was chosen for, the score and the probability at it.
     """
 
     weighted: bool
@@ -150,6 +158,7 @@ class ClassDetails:
     calibration: str | None = None
     uncalibrated: ProbabilityQuality | None = None
     cost: float | None = None
+    threshold: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -161,6 +170,7 @@ class ClassDetails:
         by: str,
         calibration: str | None,
         cost: float | None,
+        threshold: dict[str, Any],
     ) -> ClassDetails:
         """Return the figures of sums over rows."""
         hits = np.cumsum(total.ranks) / total.weight
@@ -168,7 +178,7 @@ class ClassDetails:
             weighted, total.rows, total.right, total.predicted,
             {at: float(hits[at - 1]) for at in _TOP if at < k},
             total.missing, Ranking.of(total.curves, k, by), ProbabilityQuality.of(total.probability, k),
-            calibration, ProbabilityQuality.of(total.natural, k), cost,
+            calibration, ProbabilityQuality.of(total.natural, k), cost, threshold,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -188,5 +198,6 @@ class ClassDetails:
             "calibration": self.calibration,
             "uncalibrated": self.uncalibrated and self.uncalibrated.to_json(),
             "cost": self.cost,
+            **self.threshold,
             "confusion_missing": self.missing,
         }

@@ -17,6 +17,7 @@ from distls.evaluation.compatibility import check_model_scores, check_targets, c
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import AnyEvaluation
 from distls.evaluation.scores import measure_classes, measure_labels, score_targets
+from distls.evaluation.thresholds import without_threshold
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
@@ -173,7 +174,7 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
         )
     # a model of an earlier version has two columns, of which its duals are
     params = {**model.params, "two_columns": len(model.intercept) == len(model.classes) == 2}
-    problem = Problem.of(dataset, params, 0, method.targets)
+    problem, model = Problem.of(dataset, params, 0, method.targets), without_threshold(model)
     evaluator = Evaluator(problem, DatasetRef.of(dataset))
     found = run_alone(evaluator.objective(Fitted(LinearPredictor.of(model), duals=point)), executor)
     certificate = {**found["certificate"], "relative": relative_bound(found)}

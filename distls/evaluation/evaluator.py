@@ -196,10 +196,11 @@ class Evaluator:
     async def _searched(self, values: dict[str, Any], fitted: Fitted, search: BoundSearch) -> dict[str, Any]:
         """Return an evaluation with the better bound that a search finds, where there is one of F - F* at all."""
         value, certificate = values["objective"], values["certificate"]
-        if certificate["kind"] not in BOUNDS or not math.isfinite(value):
+        if certificate["kind"] == "none" or not math.isfinite(value):
             return values
-        # The bound of the optimum from the weights' own gradient.
-        own = value - certificate["value"]
+        # The bound of the optimum from the weights' own gradient, which with a free intercept gives none.
+        bounds = certificate["kind"] in BOUNDS
+        own = value - certificate["value"] if bounds else loss_named(self._problem.loss).floor
 
         def bounded(executor: Executor) -> tuple[float, int]:
             def proof(near: Fitted) -> dict[str, Any]:

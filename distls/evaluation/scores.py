@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.evaluation.class_details import ClassDetails
+from distls.evaluation.class_details import THRESHOLD, ClassDetails
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.row_reads import rows_reduced
 from distls.model_check import check_model
@@ -101,7 +101,8 @@ async def measure_classes(
     """Evaluate a model of classes with all metrics; `costs` of each class of the data and each of the model."""
     predictor, loss = LinearPredictor.of(model), scored_as(model.loss, model.recipe)
     made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
-    before = natural if model.calibration else None
+    # scores that a threshold has moved are not those of the loss any more
+    before = natural if model.calibration and "threshold_for" not in model.calibration else None
     task = MetricsTask(DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before)
     total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
@@ -110,6 +111,7 @@ async def measure_classes(
     details = ClassDetails.of(
         total, k, weighted=weighted, by="score" if made is None else "probability", calibration=kind,
         cost=None if costs is None else float(total.pair_weights @ costs[pairs]) / total.weight,
+        threshold={name: model.calibration[name] for name in THRESHOLD if name in model.calibration},
     )  # fmt: skip
     log_loss = total.loss_sum / total.known if made is not None and total.known > 0 else None
     if kind is not None:

@@ -14,6 +14,8 @@ class ExportFormat:
     writer: str
     # whether its readers compute probabilities from scores: they would not be those of a calibrated model
     has_probabilities: bool = False
+    # whether it has those of Platt's calibration of a single output
+    has_platt: bool = False
     # whether its readers have weights and do with them what they like, so that any link will do
     has_any_link: bool = False
 
@@ -27,7 +29,7 @@ def register_export_format(format: ExportFormat) -> None:
 
 
 for _format in (
-    ExportFormat("onnx", "distls.interchange.onnx_graph:to_onnx", has_probabilities=True),
+    ExportFormat("onnx", "distls.interchange.onnx_graph:to_onnx", has_probabilities=True, has_platt=True),
     ExportFormat("sklearn", "distls.interchange.sklearn_pipeline:to_skops", has_probabilities=True),
     ExportFormat("liblinear", "distls.interchange.plain_files:to_liblinear", has_probabilities=True),
     ExportFormat("vw", "distls.interchange.vw_model:to_vw"),

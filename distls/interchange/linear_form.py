@@ -42,7 +42,8 @@ def check_expressible(model: FittedModel, format: ExportFormat) -> None:
             f"{model.name}: missing values that are imputed, or transforms of some columns alone, cannot be exported "
             f"to {to}; --to npz has the weights, and distls.load_model predicts"
         )
-    if model.calibration and model.target == "class" and format.has_probabilities:
+    has_its = format.has_platt and model.calibration.get("kind") == "platt" and len(model.intercept) == 1
+    if model.calibration and model.target == "class" and format.has_probabilities and not has_its:
         raise ParameterError(
             f"{model.name}: its probabilities are calibrated, which {to} would not have; --to npz has its scores"
         )

@@ -156,6 +156,10 @@ class _Graph:
         return loss_named(self.model.loss).one_output
 
     def _probabilities(self) -> None:
+        if self.model.target == "class" and self.model.calibration:  # Platt's, of scores that are -z and z
+            (scale,), (offset,) = (self.model.calibration_arrays[name] for name in ("scale", "offset"))
+            self.add("Mul", np.array([scale]))
+            self.add("Add", np.array([-offset, offset]))
         if self.model.target == "multilabel" or self._one:
             self.add("Sigmoid", output="probabilities")
         elif not has_sigmoids(self.model):

@@ -13,9 +13,9 @@ from distls.methods.parameters import (
     CLASS_WEIGHT,
     INIT,
     LANES_READ,
+    NO_PAPER_INTERCEPT,
     boolean,
     dtype,
-    fit_intercept,
     integer,
     lanes,
     number,
@@ -29,7 +29,7 @@ _PAPER = (
     "Classification"
 )
 SPARSE_PENALTY = "l1l2"
-_OF_NUMBERS = {"loss": OF_NUMBERS, "fit_intercept": True}
+_OF_NUMBERS = {"loss": OF_NUMBERS}
 
 _LOSS = Parameter(
     "loss",
@@ -79,8 +79,6 @@ def by_working_sets(params: Mapping[str, Any]) -> bool:
     """Return whether `bcd` works on sets of columns, where not all columns have weights at the optimum."""
     return params.get("algorithm") != "sweeps" and not only_of_sweeps(params) and params["alpha"] != 0.0
 
-
-FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
 
 _DESCENT = (
     _LOSS,
@@ -135,7 +133,7 @@ _DESCENT = (
         number(above=0.0),
         "strength of the l2 penalty of a final refit of the selected features; default: no refit",
     ),
-    FIT_INTERCEPT,
+    NO_PAPER_INTERCEPT,
     CLASS_WEIGHT,
     lanes("groups of column shards processed in parallel; default min(8, shards), of sweeps min(2, shards)"),
     dtype("float64", "type of the weights and of the scores of all rows"),
@@ -163,7 +161,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
             "where the data set has column shards: most MiB of columns, and of scores, that are held to find a "
             "better certificate (not with l2); 0: none",
         ),
-        FIT_INTERCEPT,
+        NO_PAPER_INTERCEPT,
         CLASS_WEIGHT,
         LANES_READ,
         dtype("float64", "type of products and weights"),

@@ -40,8 +40,9 @@ DUAL_ASCENT_METHODS = (
                 "alpha",
                 1e-5,
                 number_or(number(above=0.0), "path"),
-                "strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn; path: a fit for "
-                "each of alphas, from the duals of the one before",
+                "strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn; of numbers by "
+                "default at least the smaller of 2/n_rows and a fifth of the mean squared norm of a row over n_rows; "
+                "path: a fit for each of alphas, from the duals of the one before",
             ),
             ALPHAS,
             FOLDS,
@@ -52,7 +53,7 @@ DUAL_ASCENT_METHODS = (
                 "with folds: leave out alphas and losses that are clearly worse on the rows of the folds so far; "
                 "default: none is left out",
             ),
-            fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
+            fit_intercept("fit an intercept, unpenalised unless intercept_scaling is given"),
             INTERCEPT_SCALING,
             CLASS_WEIGHT,
             lanes(
@@ -88,6 +89,7 @@ DUAL_ASCENT_METHODS = (
         passes=100.0,
         rtol=1e-3,
         proves=True,
+        passes_by_alpha=True,
         keeps_rows=True,
         path=True,
     ),
@@ -131,9 +133,7 @@ DUAL_ASCENT_METHODS = (
                 "classes that a worker trains at a time; default: by its memory, at most 128; the weights do not "
                 "depend on it",
             ),
-            fit_intercept(
-                True, "fit an intercept: without it almost no weight is zero; see intercept_scaling"
-            ),
+            fit_intercept("fit an intercept: without it almost no weight is zero; see intercept_scaling"),
             Parameter(
                 "intercept_scaling",
                 None,

@@ -59,7 +59,7 @@ _GLS = (
         one_of("none", "nesterov"),
         "acceleration of the steps; default nesterov, except with link=identity",
     ),
-    fit_intercept(True),
+    fit_intercept(),
     CLASS_WEIGHT,
     LANES_READ,
     dtype("float64", "type of products and weights"),
@@ -77,7 +77,7 @@ _CLS = (
     Parameter("rounds", 20, integer(1, 10_000), "rounds of the algorithm, two reads of the data each"),
     *ONE_BLOCK,
     Parameter("alpha", 1e-4, number(0.0), "ridge on each round's weights, relative to the mean loss"),
-    fit_intercept(True, "fit an unpenalised intercept in each round"),
+    fit_intercept("fit an unpenalised intercept in each round"),
     CLASS_WEIGHT,
     LANES_READ,
     dtype("float64", "type of features, products and weights"),
@@ -141,7 +141,7 @@ _STAGEWISE = (
     Parameter(
         "models", None, integer(1), "models with random features of their own that are averaged; default 1"
     ),
-    fit_intercept(True, "fit an unpenalised intercept in each block"),
+    fit_intercept("fit an unpenalised intercept in each block"),
     CLASS_WEIGHT,
     LANES_READ,
     dtype("float32", "type of features, products and weights"),

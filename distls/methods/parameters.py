@@ -129,11 +129,12 @@ CLASS_WEIGHT = Parameter(
 )
 
 
-def fit_intercept(default: bool, description: str = "fit an unpenalised intercept") -> Parameter:
-    """Return the parameter that asks for an intercept."""
-    return Parameter("fit_intercept", default, boolean, description)
+def fit_intercept(description: str = "fit an unpenalised intercept") -> Parameter:
+    """Return the parameter that asks for an intercept: by default there is one, also where the paper has none."""
+    return Parameter("fit_intercept", True, boolean, description)
 
 
+NO_PAPER_INTERCEPT = fit_intercept("fit an unpenalised intercept; not in the paper")
 INTERCEPT_SCALING = Parameter(
     "intercept_scaling",
     None,

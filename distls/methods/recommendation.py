@@ -83,7 +83,6 @@ def _for_shape(data: Dataset, limited: bool) -> Recommendation:
     if numbers or meta.target == "multilabel":
         params = {
             "loss": OF_NUMBERS,
-            "fit_intercept": True,
             "alpha": "path",
             "alphas": _ALPHAS,
             **_search(data, folds),
@@ -113,7 +112,6 @@ def _for_few_rows(data: Dataset, folds: int) -> Recommendation:
         "alpha": "path",
         **alphas,
         "folds": min(folds, _WIDE_FOLDS) if wide else folds,
-        "fit_intercept": True,
         "start": "zero",  # a pass of stochastic gradients costs kernels, and here saves nothing
         **({} if wide else {"dtype": "float64"}),
     }
@@ -145,7 +143,6 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
         params: Params = {
             "loss": [OF_CLASSES, OF_SUPPORT_VECTORS],
-            "fit_intercept": True,
             "intercept_scaling": 1.0,
             "alpha": "path",
             "alphas": _ALPHAS,
@@ -158,6 +155,7 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
     if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and meta.mean_square_norm > 0.0:
         params = {
             "loss": OF_SUPPORT_VECTORS,
+            "intercept_scaling": 1.0,
             "alpha": "path",
             "alphas": ":".join(f"{meta.mean_square_norm * each:.6g}" for each in _COARSE),
             **_search(data, 2),

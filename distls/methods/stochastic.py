@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from distls.methods import default_losses
-from distls.methods.coordinate_descent import FIT_INTERCEPT, SPARSE_PENALTY
+from distls.methods.coordinate_descent import SPARSE_PENALTY
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     INIT,
+    NO_PAPER_INTERCEPT,
     ONE_BLOCK,
     fit_intercept,
     integer,
@@ -20,7 +21,6 @@ from distls.methods.stochastic_parameters import (
     DIVIDING_ALPHA,
     DRAWS,
     LANES_AND_ROWS,
-    NO_PAPER_INTERCEPT,
     ONE_LANE,
     averaging,
     steps_by_schedule,
@@ -37,9 +37,8 @@ _CSGD_PAPER = (
     "Mu, Ding, Zhou, Tao 2013, Constrained Stochastic Gradient Descent for Large-scale Least Squares"
 )
 
-_SQUARED = {"loss": default_losses.OF_NUMBERS, "fit_intercept": True}
-# labels that few rows have need an intercept
-_LABELS = {"loss": default_losses.OF_LABELS, "fit_intercept": True}
+_SQUARED = {"loss": default_losses.OF_NUMBERS}
+_LABELS = {"loss": default_losses.OF_LABELS}
 
 
 # What the papers' boxes have in common: one chain of steps, over rows drawn one by one from all, or over the rows as
@@ -103,7 +102,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
             one_of("none", "running", "global"),
             "with loss=squared: subtract the mean of the rows seen so far, or of all rows (one more read)",
         ),
-        fit_intercept(False),
+        fit_intercept(),
         *LANES_AND_ROWS,
         *ONE_BLOCK,
     )
@@ -162,7 +161,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
         *steps_by_schedule(schedule),
         *strengths(0.0, number(0.0), "L2 strength, 0 or more; not in the paper"),
         *(mean if center else ()),
-        fit_intercept(True, "fit an unpenalised intercept: the paper's constant feature"),
+        fit_intercept("fit an unpenalised intercept: the paper's constant feature"),
         *LANES_AND_ROWS,
         *ONE_BLOCK,
     )
@@ -180,7 +179,7 @@ _RLS = (
     ),
     # above 0: P starts at its inverse
     *strengths(1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
-    fit_intercept(True),
+    fit_intercept(),
     *ONE_LANE,
 )
 
@@ -232,7 +231,7 @@ _FOBOS = (
         "a mean row's curvature",
         optional=True,
     ),
-    FIT_INTERCEPT,
+    NO_PAPER_INTERCEPT,
     *LANES_AND_ROWS,
 )
 

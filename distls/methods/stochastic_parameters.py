@@ -13,7 +13,6 @@ from distls.methods.parameters import (
     Parser,
     boolean,
     dtype,
-    fit_intercept,
     integer,
     lanes,
     number,
@@ -143,4 +142,3 @@ DIVIDING_ALPHA = strengths(
     number(above=0.0),
     "L2 strength, greater than 0, as steps are divided by it: the paper's lambda, of two classes see docs/papers.md",
 )
-NO_PAPER_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")

@@ -48,7 +48,7 @@ TRUNCATED_NEWTON_METHODS = (
                 one_of("sgd", "zero"),
                 "sgd: one pass of stochastic gradients first; default: sgd with more than 1,000 features, else zero",
             ),
-            fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
+            fit_intercept("fit an intercept, unpenalised unless intercept_scaling is given"),
             INTERCEPT_SCALING,
             CLASS_WEIGHT,
             LANES_READ,

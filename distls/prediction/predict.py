@@ -143,7 +143,8 @@ def _write(
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
     scored = scored_as(fitted.loss, fitted.recipe)
     cuts = label_cuts(fitted) if fitted.target == "multilabel" and fitted.calibration else None
-    task = PredictTask(DatasetRef.of(data), scored, top, proba, fitted.target, made_of, cuts)
+    by_score = "threshold_for" in fitted.calibration
+    task = PredictTask(DatasetRef.of(data), scored, top, proba, fitted.target, made_of, cuts, by_score)
     predictor = predictor_of(fitted)
     blocks = executor.map(task, range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from distls.reporting.costs import SHARES, memory_of, round_seconds, seconds_of
 from distls.reporting.run_record import thinned
 from distls.storage.errors import BadInputError, printable
@@ -169,6 +172,24 @@ def memory_plot(events: Sequence[Record], plan: Record | None) -> Drawn | None:
     made.x_range.start, made.x_range.end = 0, 1.08 * max([*sizes, *(n / _MIB for _, n in lines)])
     made.height = min(_HEIGHT + 12 * len(places), 3 * _HEIGHT)
     return Drawn("Memory of each worker", made, legend)
+
+
+def ranking_plots(rates: NDArray[np.float64], name: str) -> list[Drawn | None]:
+    """Return the ROC curve of a class, and its precision by recall, from the rates at all cuts between scores."""
+    name = printable(name)
+    # evenly spaced by recall, where the curves bend
+    places = np.searchsorted(rates[:, 1], np.linspace(0.0, 1.0, _MOST_POINTS))
+    wrong, recall, precision = rates[np.unique(places)].T.tolist() if len(rates) else ([], [], [])
+    return [
+        line_plot(
+            "ROC curve", (f"rate of others taken for {name}", f"{name} found (recall)"),
+            [Curve(name, list(zip(wrong, recall, strict=True)))],
+        ),
+        line_plot(
+            "Precision and recall", (f"{name} found (recall)", "precision"),
+            [Curve(name, list(zip(recall, precision, strict=True)))],
+        ),
+    ]  # fmt: skip
 
 
 def reliability_plot(curve: Sequence[Record]) -> Drawn | None:

@@ -24,7 +24,7 @@ from distls.reporting.page_tables import (
     tiles,
     worst_classes,
 )
-from distls.reporting.plots import memory_plot, reliability_plot, seconds_plot
+from distls.reporting.plots import memory_plot, ranking_plots, reliability_plot, seconds_plot
 from distls.reporting.progress_plots import path_plots, progress_plots
 from distls.reporting.run_record import RunRecord, fit_command
 from distls.reporting.run_report import Report
@@ -253,9 +253,10 @@ def _add_judgement(page: Page, judged: Judgement) -> None:
         parts += [tag("h3", "What is taken for what"), matrix(found, judged.classes)]
     plural = "Classes" if what == "class" else "Labels"
     parts += [tag("h3", f"{plural}, those with the most errors first"), class_table(judged.classes, what)]
-    page.add_section(
-        f"On {_last(judged.dataset)}", *parts, page.plots([reliability_plot(judged.reliability)])
-    )
+    plots = [reliability_plot(judged.reliability)]
+    if isinstance(found, Evaluation) and found.details is not None and found.details.ranking is not None:
+        plots += ranking_plots(found.details.ranking.curve, str(found.predicted_classes[-1]))
+    page.add_section(f"On {_last(judged.dataset)}", *parts, page.plots(plots))
 
 
 def _outputs(found: RegressionEvaluation) -> Markup:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from distls.evaluation.calibrate import check_calibrable, check_held_out
 from distls.evaluation.certificates import certificate_kind
 from distls.evaluation.compatibility import check_evaluable
+from distls.evaluation.thresholds import check_threshold
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Method, Params
 from distls.methods.method_registry import expand_grid, method_named
@@ -57,6 +58,8 @@ class Setting:
         params = method.resolve(given)
         if params.get("loss", "") is None:
             params["loss"] = _loss_for(method, params, data)
+        if method.passes_by_alpha and data.meta.target == "continuous" and given.get("alpha") is None:
+            params["alpha"] = max(params["alpha"], _reachable_alpha(data))
         return cls(method, params, Problem.of(data, params, seed, method.targets))
 
     def solver(self, *, slots: int, memory: MemoryBudget | None, state: str | None = None) -> Solver[State]:
@@ -235,6 +238,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         if self.calibrate is not None:
             meta, name = self.data.meta, str(self.data.path)
             kind = check_calibrable(meta.target, len(meta.classes), self.calibration, f"a model of {name}")
+            check_threshold(self.threshold_for, meta.target, len(meta.classes), kind, f"a model of {name}")
             codes = check_evaluable(self.settings[0].problem, self.calibrate)
             check_held_out(self.calibrate, codes, meta.classes, self.data.fingerprint, kind, "the model")
         has_path(self.method, self.grid)  # raises for parameters that contradict a path
@@ -287,6 +291,13 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
         if width > data.meta.n_rows:
             return method.losses["wide"]
     return method.losses.get(data.meta.target, method.losses["class"])
+
+
+def _reachable_alpha(data: Dataset) -> float:
+    """Return a strength whose optimum takes tens of passes, and that of columns of variance one shrinks nothing."""
+    n_rows = max(data.meta.n_rows, 1)
+    # a pass gains a part alpha n / (mean |x|^2 + alpha n) of what is left
+    return float(f"{min(2.0, 0.2 * data.meta.mean_square_norm) / n_rows:.6g}")
 
 
 def _completed(method: Method, params: Params) -> Params:

@@ -30,10 +30,11 @@ _EQUAL = 1.01  # ratio of the rows' lengths up to which they are scaled to one l
 
 
 class _Sample(NamedTuple):
-    """Columns of some rows: their mean squares, and the ratio of their scales."""
+    """Columns of some rows: their mean squares, and the ratio of their scales; and of numbers the variance, summed."""
 
     squares: NDArray[np.float64]
     ratio: float
+    variance: float
 
 
 def fit_warnings(
@@ -60,7 +61,7 @@ def fit_warnings(
     found += [] if judged is None else _no_better_than_guessing(problem, *judged)
     objective = record.get("objective")
     if status == Status.CONVERGED or not objective:
-        return found
+        return found + _no_better_than_the_mean(problem, record)
     start = _objective_at_zero(problem)
     floor = max(objective, _GAP_LEFT * (start or 0.0))
     if start is not None and objective > _WORSE * start and judged is not None and judged[0] > judged[1] / 2:
@@ -101,6 +102,20 @@ def _judged(problem: Problem, record: Record, eval_data: Dataset | None) -> tupl
     counts = dict(zip(data.meta.classes, data.meta.label_counts, strict=True))
     guessed = 1 - counts.get(_most_frequent(problem), 0) / max(data.meta.n_rows, 1)
     return error, guessed, "evaluation rows" if known else "training rows"
+
+
+def _no_better_than_the_mean(problem: Problem, record: Record) -> list[str]:
+    """Judge numbers that are fitted by squares; a method that ends by its own rule may be far from their optimum."""
+    meta, loss, least = problem.dataset.meta, record.get("running_loss"), loss_named(problem.loss).quadratic
+    first = record.get("passes", 0.0) < 2.0  # whose rows are predicted by a model that has hardly begun
+    if problem.target != "continuous" or not least or loss is None or meta.weighted or first:
+        return []
+    sample = _sampled(problem)
+    if sample is None or not 2.0 * loss >= sample.variance > 0.0:
+        return []
+    error = 2.0 * loss / problem.shape[1]
+    said = f"the mean squared error of {error:.4g} on training rows is no better than that of always answering the mean"
+    return [f"{said}; {_advice(problem, sample)}"]
 
 
 def _most_frequent(problem: Problem) -> Label:
@@ -202,13 +217,15 @@ def _sample(dataset: Dataset) -> _Sample | None:
     if int(dataset.decoded_bytes[0]) > _SAMPLED_BYTES:
         return None
     part = dataset.read(0)
+    numbers = dataset.meta.target == "continuous"
+    variance = float(part.y.var(axis=0).sum()) if numbers else 0.0
     if not isinstance(part.x, DenseRows):
-        return _sparse_sample(part.x, dataset.meta.n_features)
+        return _sparse_sample(part.x, dataset.meta.n_features, variance)
     squares = np.einsum("ij,ij->j", part.x.values, part.x.values, dtype=np.float64)
-    return _Sample(squares / len(part.x.values), _ratio(squares))
+    return _Sample(squares / len(part.x.values), _ratio(squares), variance)
 
 
-def _sparse_sample(rows: CsrRows, width: int) -> _Sample:
+def _sparse_sample(rows: CsrRows, width: int, variance: float) -> _Sample:
     """Judge scales by the values that are there: that a word is rare is no matter of scales."""
     data, n_rows = rows.data.astype(np.float64), len(rows.indptr) - 1
     sums = np.bincount(rows.indices, data * data, width)
@@ -218,7 +235,7 @@ def _sparse_sample(rows: CsrRows, width: int) -> _Sample:
     lengths = np.bincount(of_row, data * data, n_rows).astype(np.float64)
     # rows of one length have been scaled, by whoever wrote them
     ratio = 1.0 if _ratio(lengths) < _EQUAL else _ratio(sums[often] / counts[often])
-    return _Sample(sums / n_rows, ratio)
+    return _Sample(sums / n_rows, ratio, variance)
 
 
 def _ratio(squares: NDArray[np.float64]) -> float:

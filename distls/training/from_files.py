@@ -14,6 +14,7 @@ import numpy as np
 from distls.clock import began
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation, Evaluation
+from distls.evaluation.thresholds import worth_by
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
@@ -39,6 +40,8 @@ from distls.workers.ingestion.formats.data_frames import is_frame
 # Of rows, those that have one class, and those that are given one, from which on it is worth a word
 _NEARLY_ALL, _ONE_ANSWER = 0.8, 0.97
 _FEW_BYTES = 64 * 2**20
+# What is held out to choose a threshold, and how it is named
+_HELD, _HELD_SHARE = "held", 0.2
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ def train(
     test_labels: str | None = None,
     method: str = AUTO,
     params: Mapping[str, Any] | None = None,
+    threshold_for: str | None = None,
     dataset: str | Place | None = None,
     keep_dataset: bool = True,
     executor: Executor | None = None,
@@ -98,6 +102,9 @@ def train(
     params, callbacks
         As of `distls.fit`.
     %(request)s
+    threshold_for : {"f1", "recall=R", "precision=P", "cost=FP:FN"}, optional
+        Of two classes, predict the second above the score that is best by this. A fifth of the rows is held out to
+        choose it, and to calibrate probabilities.
     dataset : path, optional
         What the files are ingested into. Default: next to `run`, named like it with ``-data``.
     keep_dataset : bool
@@ -128,14 +135,17 @@ def train(
     # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
-    named = _with_label(files, options, notify)
+    made, named = [data], _with_label(files, options, notify)
+    if threshold_for is not None:
+        made.append(_held_out(data, threshold_for, named, notify))
+        asked |= {"calibrate": made[1], "threshold_for": threshold_for}
     workers: dict[str, Any] = {"executor": executor, "memory": memory}
     # The same seed shuffles rows and trains: one number repeats the whole call.
     begun = time.perf_counter()
     report = ingest(_alone(files), data, seed=asked.get("seed", 0), progress=progress, **named, **workers)
     ingested = time.perf_counter() - begun
     pass_on(report.notices, notify)
-    _check_classes(data, report.notices, options)
+    _check_classes(made, report.notices, options)
     try:
         request = FitRequest.of(method, data, params=params, **asked)
         options_of_fit = FitOptions(
@@ -149,7 +159,7 @@ def train(
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():
-            remove_tree(data)
+            _remove(made)
         raise
     if fitted.model is not None:
         pass_on(_one_answer(folder, data, executor), notify)
@@ -157,8 +167,22 @@ def train(
         pass_on(fitted.warnings, None)  # else they are the caller's, with the rest of the result
     # A diverged or interrupted fit needs its data to go on.
     if not keep_dataset and fitted.model is not None:
-        remove_tree(data)
+        _remove(made)
     return Trained(fitted, found, data if is_dataset(data) else None)
+
+
+def _held_out(data: Place, threshold_for: str, named: dict[str, Any], notify: Notify | None) -> Place:
+    """Have the ingest hold out rows that choose a threshold; return their data set."""
+    worth_by(threshold_for)  # raises for what is no metric
+    named["split"] = (f"{_HELD}={_HELD_SHARE}",)
+    pass_on([f"{_HELD_SHARE:.0%} of the rows are held out to choose the threshold"], notify)
+    return data.with_name(f"{data.name}-{_HELD}")
+
+
+def _remove(made: Sequence[Place]) -> None:
+    for data in made:
+        if data.exists():
+            remove_tree(data)
 
 
 def _listed(sources: Any) -> list[Any]:
@@ -203,11 +227,11 @@ def _check(
             raise ParameterError(f"{path}: {absent(path)}")
 
 
-def _check_classes(data: Place, notices: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Refuse to guess whether whole numbers of many values are classes; the data set is removed then."""
+def _check_classes(made: Sequence[Place], notices: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Refuse to guess whether whole numbers of many values are classes; what was made is removed then."""
     doubt = next((notice for notice in notices if MANY_CLASSES in notice), None)
     if doubt is not None and options.get("target", "auto") == "auto":
-        remove_tree(data)
+        _remove(made)
         raise BadInputError(
             f"{doubt.partition(':')[0]}, all whole numbers: --target continuous (target='continuous') if they are a "
             "quantity to predict (regression), --target class if they are classes"
@@ -229,8 +253,8 @@ def _one_answer(run: Place, data: Place, executor: Executor | None) -> list[str]
         return []
     return [
         f"the model answers {most} for {100 * share:.1f} % of the training rows, of which "
-        f"{100 * max(meta.label_counts) / meta.n_rows:.1f} % are {most}: rank rows by `predict --proba`, or train with "
-        "-p class_weight=balanced"
+        f"{100 * max(meta.label_counts) / meta.n_rows:.1f} % are {most}: train with --threshold-for f1 (or "
+        "recall=0.9, cost=1:10), or rank rows by `predict --proba`"
     ]
 
 

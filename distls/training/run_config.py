@@ -64,6 +64,7 @@ _OF_SOME = {
     "fold",
     "calibrate",
     "calibration",
+    "threshold_for",
     "reason",
     "refit",
     "trial",

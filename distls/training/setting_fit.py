@@ -262,7 +262,8 @@ async def calibrated(run: Run, request: FitRequest, end: End) -> End:
     data, model = request.calibrate, end.model
 
     def calibration(executor: Executor) -> Calibrated:
-        return calibrate_model(executor, data, model, request.calibration, str(run.path))
+        asked = request.calibration, str(run.path), request.threshold_for
+        return calibrate_model(executor, data, model, *asked)
 
     found = await Wanted(calibration)
     return end._replace(model=found.model, calibrated=found.evaluation)

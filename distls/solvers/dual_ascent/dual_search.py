@@ -90,7 +90,7 @@ class DualSearch:
         """Return the solver, None where it has not the loss or penalty, or not the memory."""
         problem, method = self._problem, METHODS["sdca"]
         # Not as a parameter: the binary form of a loss is one of a problem alone.
-        if lacks(problem.loss, dual=True):
+        if lacks(problem.loss, dual=True) or not problem.alpha > 0.0:
             return None
         try:
             given = {"penalty": problem.penalty, "alpha": problem.alpha, "dtype": problem.dtype.name}

@@ -267,10 +267,7 @@ class Sdca(Solver[SdcaState]):
         """Return the state after a round, and which share of the lanes' changes it took."""
         n, blocks = self.problem.dataset.meta.n_rows, np.array(sorted(result.ledger.blocks))
         change = (result.totals[_T.after] - result.totals[_T.before]) / n
-        old = state.dual
-        if old is None:
-            old = self._dual(state)
-        share = 1.0
+        old, share = self._dual(state), 1.0
         while True:  # adding 1/K of the lanes' changes cannot lower the dual, which is concave
             following = replace(
                 state,

@@ -18,7 +18,13 @@ from distls.workers.evaluation.probability_sums import (
     sum_at,
     sum_probabilities,
 )
-from distls.workers.evaluation.ranked_scores import RankedScores, capacity_for, merge_ranked, ranked
+from distls.workers.evaluation.ranked_scores import (
+    ALL_SCORES,
+    RankedScores,
+    capacity_for,
+    merge_ranked,
+    ranked,
+)
 from distls.workers.losses.loss_registry import class_scores, scorer
 from distls.workers.losses.targets import LossSums, class_losses
 from distls.workers.prediction.predictor import score_pieces
@@ -76,7 +82,7 @@ class MetricsTask(Task):
     def start(self) -> None:
         """See `Task.start`."""
         k = self.n_outputs
-        self._capacity = capacity_for(1 if k == 2 else k)
+        self._capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)
         empty, n_classes = np.empty(0, np.int64), len(self.codes)
         none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
         self.total = MetricsSum(
@@ -173,7 +179,7 @@ class MetricsTask(Task):
         """Add two sums."""
         pairs, pair_weights, dropped = _merged_pairs(left, right)
         k = len(left.predicted)
-        capacity = capacity_for(1 if k == 2 else k)
+        capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)
         curves = tuple(merge_ranked(*both, capacity) for both in zip(left.curves, right.curves, strict=False))
         return add_sums(
             left,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,25 +71,41 @@ class CutTask(Task):
         return CutSum(tuple(merge_ranked(a, b, capacity) for a, b in pairs), left.ledger.merge(right.ledger))
 
 
-def best_cut(rows: RankedScores, dtype: Any) -> float | None:
-    """Return the threshold of the highest F1, the highest of such; None where no row has the label.
+class Cuts(NamedTuple):
+    """What is predicted with the rows of the lowest 0, 1, 2, ... distinct scores left out, and at last with all."""
+
+    having: float  # rows that have the label
+    right: NDArray[np.float64]  # of them those that are predicted to
+    predicted: NDArray[np.float64]
+
+
+def f1_of(cuts: Cuts) -> NDArray[np.float64]:
+    """Return the F1 of each cut."""
+    return 2.0 * cuts.right / (cuts.having + cuts.predicted)
+
+
+def best_cut(
+    rows: RankedScores, dtype: Any, worth: Callable[[Cuts], NDArray[np.float64]] = f1_of
+) -> float | None:
+    """Return the threshold that is worth most, the highest of such; None where no row has the label, or none will do.
 
     It is half-way between two scores in the type of the weights, so that a model in that type has it exactly, or 1
-    below the lowest score.
+    below the lowest score or above the highest.
     """
     having = rows.own.sum()
     if not having > 0.0:
         return None
-    # with the lowest 0, 1, 2, ... left out, but not all
     # Cutting above the i-th score predicts it and all that are higher.
     right = having - np.cumsum(rows.own) + rows.own
     predicted = right + rows.others.sum() - np.cumsum(rows.others) + rows.others
-    f1 = 2.0 * right / (having + predicted)
+    values = worth(Cuts(having, np.append(right, 0.0), np.append(predicted, 0.0)))
     # The last maximum: the highest of equally good thresholds.
-    first = len(f1) - 1 - int(f1[::-1].argmax())
+    first = len(values) - 1 - int(values[::-1].argmax())
     scores = scores_of(rows)
-    if not first:
-        return float(scores[0] - 1.0)
+    if values[first] == -np.inf:
+        return None
+    if first in (0, len(scores)):
+        return float(scores[0] - 1.0 if not first else scores[-1] + 1.0)
     below, above = float(scores[first - 1]), float(scores[first])
     middle = float(np.dtype(dtype).type(0.5 * (below + above)))
     # Rounding to the model's type may reach the upper score, which must stay predicted.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 # Scores kept of all classes together, 24 bytes each: 24 MiB for a lane's result.
-_ALL_SCORES = 2**20
+ALL_SCORES = 2**20
 _MOST_SCORES = 2**15  # of one class: errors of some 1e-4 (tests/workers/evaluation/test_ranked_scores.py)
 _SIGN = np.uint64(1 << 63)
 
@@ -36,9 +36,9 @@ class RankedScores(NamedTuple):
     others: Floats  # (m,): weight of other rows
 
 
-def capacity_for(n_classes: int) -> int:
-    """Return how many distinct scores are kept of each of this many classes."""
-    return min(_MOST_SCORES, max(_ALL_SCORES // max(n_classes, 1), 2))
+def capacity_for(n_classes: int, most: int = _MOST_SCORES) -> int:
+    """Return how many distinct scores are kept of each of this many classes, at most so many."""
+    return min(most, max(ALL_SCORES // max(n_classes, 1), 2))
 
 
 def ranked(scores: Floats, own: NDArray[np.bool_], weight: Floats, capacity: int) -> RankedScores:
@@ -113,6 +113,17 @@ def roc_auc(rows: RankedScores) -> WithBound | None:
     value = (rows.own * (below + 0.5 * rows.others)).sum() / pairs
     undecided = 0.5 * (rows.own * rows.others).sum() / pairs
     return WithBound(float(value), float(undecided) if rows.level else 0.0)
+
+
+def rates(rows: RankedScores) -> Floats:
+    """Return rates above each score, the highest first, shape (m, 3); none without rows of both kinds.
+
+    They are the rate of other rows, the rate of the class's own (recall), and the precision.
+    """
+    own, others = np.cumsum(rows.own[::-1]), np.cumsum(rows.others[::-1])
+    if not len(own) or not own[-1] > 0.0 or not others[-1] > 0.0:
+        return np.empty((0, 3))
+    return np.stack([others / others[-1], own / own[-1], own / (own + others)], axis=1)
 
 
 def average_precision(rows: RankedScores) -> WithBound | None:

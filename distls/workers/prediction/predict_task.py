@@ -40,6 +40,8 @@ class PredictTask(Task):
     target: str = "class"
     probability: ProbabilityMap | None = None  # of classes, with `proba`
     cuts: NDArray[np.float64] | None = None  # of labels, as `label_cuts` returns them; None: that of the loss
+    # whether scores and not probabilities order two classes: those of a model with a threshold
+    by_score: bool = False
 
     def add(self, index: int, part: Partition) -> None:
         """Predict the rows."""
@@ -59,15 +61,19 @@ class PredictTask(Task):
                 row, chosen = np.nonzero(chosen_labels(self.loss, scores, self.cuts))
                 counts.append(np.bincount(row, minlength=len(scores)))
                 labels.append(chosen.astype(np.int32))
-            values = scores
+            values, decided = scores, None
+            if self.target == "class" and (scores.shape[1] == 1 or self.by_score):
+                # the decision is for the class that it chooses
+                decision = decision_of(self.loss, scores)[:, None]
+                decided = np.hstack([-decision, decision])
             if self.proba:
                 values = to_probabilities(self.probability, self.target, scores)
-            elif (
-                self.target == "class" and scores.shape[1] == 1
-            ):  # the decision is for the class that it chooses
-                decision = decision_of(self.loss, scores)[:, None]
-                values = np.hstack([-decision, decision])
+            elif decided is not None:
+                values = decided
             codes[rows], best[rows] = top_classes(values, self.top)
+            if self.by_score and decided is not None:
+                codes[rows], _ = top_classes(decided, self.top)
+                best[rows] = np.take_along_axis(values, codes[rows].astype(np.intp), axis=1)
         self.total = Predicted(codes, best)
         if self.target == "multilabel":
             self.total = Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))

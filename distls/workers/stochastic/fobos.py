@@ -14,7 +14,7 @@ the norm's subgradient (l1, l1/l2, and l1/linf, which lowers a common height), a
 which is applied at the feature's next occurrence. So a step costs O(nnz k), and nothing is approximated.
 Soft-thresholding changes the direction in which the l1/l2 norm shrinks: steps of the sparse group lasso do not add up.
 
-The intercept is an unpenalised feature of value 1.
+The intercept is an unpenalised feature of value 1, whose steps are at most 1/sqrt(t) over the growth of slopes.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
@@ -58,12 +58,12 @@ class FobosSettings(NamedTuple):
     norm: int | Penalty  # the `kernel_argument` of a penalty
     pull: float  # alpha times that of the penalty, as is `decay`
     decay: float
-    fit_intercept: bool
+    eta_b: float  # in the place of eta0 for the intercept; 0: none
     loss: Loss
 
 
 def fobos_settings(
-    loss: Loss, eta0: float, *, alpha: float, penalty: str, rho: float = 0.0, fit_intercept: bool = False
+    loss: Loss, eta0: float, *, alpha: float, penalty: str, rho: float = 0.0, eta_b: float = 0.0
 ) -> FobosSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not eta0 > 0 or not alpha >= 0:
@@ -78,7 +78,7 @@ def fobos_settings(
         kernel_argument(norm),
         float(alpha * pull),
         float(alpha * decay),
-        bool(fit_intercept),
+        float(eta_b),
         loss,
     )
 
@@ -134,7 +134,7 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
     weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
     order : int64 (m,), rows to visit
     w : float32 or float64 (n_features, k), C-ordered; mutated. After `shrink_all` it is W
-    b : float64 (k,), mutated if `fit_intercept`, else zeros
+    b : float64 (k,), mutated if `eta_b`, else zeros
     shrinkage : Shrinkage; mutated
     settings : FobosSettings
 
@@ -160,7 +160,7 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
             j = np.intp(indices[p])
             _shrink(w[j], marks[j], scale, drawn, norm, scratch)
         row_scores(indices, data, start, stop, w, z)
-        if settings.fit_intercept:
+        if settings.eta_b > 0.0:
             for c in range(k):
                 z[c] += w.dtype.type(b[c])
         value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
@@ -170,8 +170,9 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
         t += 1.0
         eta = step_size(SQRT, settings.eta0, 0.0, t)
         row_update(indices, data, start, stop, -eta * s, runner_up, label, g, w)
-        if settings.fit_intercept:
-            add_row_gradient(-eta * s, runner_up, label, g, b)
+        if settings.eta_b > 0.0:
+            step_b = step_size(SQRT, settings.eta_b, 0.0, t)
+            add_row_gradient(-step_b * s, runner_up, label, g, b)
         # C grows by the P before this step, as in the formula above.
         drawn += eta * settings.pull * scale
         scale *= 1.0 + eta * settings.decay
@@ -209,9 +210,11 @@ class FobosUpdate(Update):
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
         """Return the learner of a lane that has taken `time` steps."""
         own = tuple(array.copy() for array in arrays)
+        # steps that suit rows of small values would throw the intercept about, which is in every row
+        most = 1.0 / loss_named(self.loss).slope_growth(len(own[1]))
         settings = fobos_settings(
             self.row_loss, self.eta0, alpha=self.alpha, penalty=self.penalty, rho=self.l1_ratio,
-            fit_intercept=self.fit_intercept,
+            eta_b=min(self.eta0, most) if self.fit_intercept else 0.0,
         )  # fmt: skip
         shrinkage = new_shrinkage(len(own[0]), time)
         return _FobosLearner(settings, (*own, shrinkage), shrinkage.clock, len(own))

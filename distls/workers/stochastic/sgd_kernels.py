@@ -22,7 +22,8 @@ The same form gives the sum of the iterates over a window (m, T] without visitin
 Where sigma is folded, Q takes over the sum so far and H restarts at zero.
 
 The intercept is not penalised. In MCID, which has none, its step is min(1/(alpha (t+t0)), 1/sqrt(t+t0)): the first
-alone would throw it to 1/alpha at the first example. Elsewhere it is a coordinate like the others.
+alone would throw it to 1/alpha at the first example. Elsewhere it is a coordinate like the others, but for its
+eta0 of at most 1: rows of small values take steps that would throw it about, which is in every row.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
@@ -134,7 +135,7 @@ def step_of(sigma, t, alpha, schedule, t0, eta0, switch):
     # The others: U = W / sigma, so a step in U is divided by it.
     size = step_size(schedule, eta0, switch, t)
     sigma *= 1.0 - alpha * size
-    return sigma, size / sigma, size
+    return sigma, size / sigma, size / max(eta0, 1.0)
 
 
 @kernel

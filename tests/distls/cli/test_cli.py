@@ -283,7 +283,7 @@ def test_json_of_a_run_and_its_model(place: Path) -> None:
     assert run["params"]["alpha"] == 1e-3
     assert run["seconds"] > 0
     assert run["objective"] > 0
-    assert run["certificate"]["kind"] == "strong_convexity"
+    assert run["certificate"]["kind"] == "gradient_norm"
     assert run["certificate"]["value"] > 0
     assert run["dataset_fingerprint"] == open_dataset(place / "train").fingerprint
     assert 0 < run["eval_error"] < 1

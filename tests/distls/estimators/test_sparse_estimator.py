@@ -99,7 +99,9 @@ def test_arrays_and_datasets_give_the_same(rows: Any, tmp_path: Any) -> None:
     stored = SparseMulticlassClassifier(alpha=2e-2, lanes=1).fit(dataset)
     assert stored.model_.sha256 == fit("bcd", dataset, params={"alpha": 2e-2, "lanes": 1}).model.sha256
     np.testing.assert_allclose(stored.coef_, made.coef_, atol=5e-3)
-    np.testing.assert_allclose(made.decision_function(x), x @ made.coef_.T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        made.decision_function(x), x @ made.coef_.T + made.intercept_, rtol=1e-9, atol=1e-12
+    )
     assert np.array_equal(made.predict(sp.csr_matrix(x)), made.predict(x.toarray()))
 
 

@@ -20,7 +20,6 @@ from distls.storage.errors import ParameterError
 _ITERATES = (
     "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
 )
-_ORIGIN = "a class can win everywhere only by its intercept, which the papers and the default do not have"
 _FEW_ROWS = "fifty rows far apart and ten passes of first-order steps leave the weights away from the optimum"
 OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
 
@@ -31,17 +30,15 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     )
     # the metric of SGD-QN is capped, and of so few rows it has none
     first_order = isinstance(estimator, (AdalineClassifier, SGDQNClassifier))
-    reason = _FEW_ROWS if first_order else _ORIGIN
-    spared = estimator.fit_intercept and not first_order
-    return weights if spared else {**weights, "check_class_weight_classifiers": reason}
+    return {**weights, "check_class_weight_classifiers": _FEW_ROWS} if first_order else weights
 
 
 @pytest.mark.slow_cases(r"(SGDQNClassifier|CSGDRegressor)\(")
 @pytest.mark.fast_cases(FEW_CHECKS)
 @parametrize_with_checks(
     [
-        StochasticClassifier(fit_intercept=True),
-        SGDQNClassifier(alpha=1e-2, fit_intercept=True),
+        StochasticClassifier(),
+        SGDQNClassifier(alpha=1e-2),
         AdalineClassifier(),
         CSGDRegressor(passes=30),
     ],

@@ -59,7 +59,8 @@ def test_other_data_and_other_methods_have_no_proof(data: Dataset, tmp_path: Pat
 
 
 def test_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
-    result = fit("sdca", data, tmp_path / "run", params={"alpha": [1e-1, 1e-2]}, select=data)
+    params = {"alpha": [1e-1, 1e-2], "fit_intercept": False}
+    result = fit("sdca", data, tmp_path / "run", params=params, select=data)
     found = prove(tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
     assert found is not None
     assert found["objective"] == pytest.approx(result.record["objective"], rel=1e-12)

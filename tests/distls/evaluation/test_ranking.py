@@ -92,7 +92,12 @@ def test_ends_at_the_optimum_of_the_oracle_s_objective(
     dataset: Dataset, rows: Any, method: str, loss: str
 ) -> None:
     p = problem(rows, loss)
-    result = fit(method, dataset, params={"alpha": 1e-2, "loss": loss, "tau": 1e-7}, passes=5000)
+    result = fit(
+        method,
+        dataset,
+        params={"alpha": 1e-2, "loss": loss, "tau": 1e-7, "fit_intercept": False},
+        passes=5000,
+    )
     assert result.status == "CONVERGED"
     assert result.record["certificate"]["kind"] == "duality_gap"
     assert result.record["certificate"]["value"] < 1e-5
@@ -106,9 +111,8 @@ def test_ends_at_the_optimum_of_the_oracle_s_objective(
 @pytest.mark.parametrize("loss", ORACLES)
 def test_one_lane_goes_as_the_oracle_does(dataset: Dataset, rows: Any, loss: str) -> None:
     p, shards = problem(rows, loss), dataset.columns
-    result = fit(
-        "bcd", dataset, params={"alpha": 1e-2, "loss": loss, "lanes": 1, "active_sweeps": 0}, passes=1
-    )
+    params = {"alpha": 1e-2, "loss": loss, "lanes": 1, "active_sweeps": 0, "fit_intercept": False}
+    result = fit("bcd", dataset, params=params, passes=1)
     order = []
     for place in rng(0, Purpose.BLOCKS, 0, 0, 0).permutation(len(shards)):
         first, stop = shards.first[place : place + 2]
@@ -176,7 +180,7 @@ def converged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[F
     @functools.cache
     def fitted(path: Path, loss: str, penalty: str) -> tuple[FitResult, Path]:
         run = tmp_path_factory.mktemp("converged") / "run"
-        params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty}
+        params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty, "fit_intercept": False}
         return fit("bcd", path, run, params=params, passes=2000), run
 
     return lambda dataset, loss, penalty: fitted(dataset.path, loss, penalty)
@@ -189,7 +193,7 @@ def converged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[F
 def test_a_model_is_started_from_without_its_threshold(
     dataset: Dataset, converged: Callable[..., tuple[FitResult, Path]], loss: str, method: str, penalty: str
 ) -> None:
-    params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty}
+    params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty, "fit_intercept": False}
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
     first, run = converged(dataset, loss, penalty)
     start = initial_weights(load_model(run), problem).astype(float)

@@ -433,6 +433,6 @@ def test_numbers_have_defaults_of_their_own(dataset: Dataset, method: str, expec
 
 def test_a_loss_that_is_given_keeps_the_other_defaults(dataset: Dataset) -> None:
     params = FitRequest.of("sgd", dataset, params={"loss": "squared"}).grid[0]
-    assert (params["schedule"], params["fit_intercept"]) == ("adaptive", False)
+    assert (params["schedule"], params["fit_intercept"]) == ("adaptive", True)
     mine = FitRequest.of("sgd", dataset, params={"schedule": "constant"}).grid[0]
     assert (mine["schedule"], mine["loss"], mine["fit_intercept"]) == ("constant", "squared", True)

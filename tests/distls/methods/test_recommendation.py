@@ -39,7 +39,7 @@ def test_few_rows_take_newton(narrow: Dataset, wide: Dataset) -> None:
     found = recommended(narrow)
     square = narrow.meta.mean_square_norm / 8
     alphas = ":".join(f"{square * 10.0**-power:.6g}" for power in range(7))
-    own = {"fit_intercept": True, "start": "zero"}
+    own = {"start": "zero"}
     assert found.params == {
         "loss": "softmax", "alpha": "path", "alphas": alphas, "folds": 5, "dtype": "float64", **own,
     }  # fmt: skip
@@ -71,7 +71,7 @@ def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide
     assert "1,200 features" in found.reason
     # what is given stays, and other data that judge take the place of folds
     assert recommended(wide, {"alpha": 1e-3}).params.keys() == {
-        "loss", "alpha", "fit_intercept", "intercept_scaling", "lanes",
+        "loss", "alpha", "intercept_scaling", "lanes",
     }  # fmt: skip
     assert not {"folds", "prune"} & recommended(wide, judged=True).params.keys()
     assert (found.params["prune"], found.params["lanes"]) == (True, 1)  # small data: lanes would cost passes

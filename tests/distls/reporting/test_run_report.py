@@ -78,6 +78,7 @@ def test_the_page_is_whole_and_loads_nothing(place: Path) -> None:
         assert f"<h2>{title}</h2>" in page
     error = 100 * evaluate(place / "run", place / "test").error
     assert f"<b>{error:.2f} %</b>" in page
+    assert "ROC curve" not in page  # of four classes
 
 
 def test_names_from_files_are_text(tmp_path: Path) -> None:
@@ -89,6 +90,7 @@ def test_names_from_files_are_text(tmp_path: Path) -> None:
     ingest(tmp_path / "t.csv", folder / "train", label_column="y")
     fit("sgd", folder / "train", folder / "run", params={"loss": "log"}, passes=2, eval_data=folder / "train")
     page = _page(folder / "run", own_data=True)
+    assert all(title in page for title in ("ROC curve", "Precision and recall"))
     assert "alert(1)&lt;/script&gt;" in page
     assert "&lt;img src=x onerror=alert(2)&gt;" in page
     for raw in ("<script>alert", "<img", "<b>bold"):

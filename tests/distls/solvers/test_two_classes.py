@@ -163,8 +163,8 @@ def test_coefficients_are_those_of_scikit_learn(data, name, value) -> None:
 def test_the_lasso_is_that_of_scikit_learn(data) -> None:
     x, y = _rows(300, 0)
     result = fit(
-        "bcd", data, params={"loss": "log", "penalty": "l1", "alpha": ALPHA, "dtype": "float64"}, rtol=1e-10,
-        executor=SerialExecutor(),
+        "bcd", data, rtol=1e-10, executor=SerialExecutor(),
+        params={"loss": "log", "penalty": "l1", "alpha": ALPHA, "dtype": "float64", "fit_intercept": False},
     )  # fmt: skip
     rival = LogisticRegression(
         C=1.0 / (ALPHA * 300), l1_ratio=1, solver="saga", fit_intercept=False, tol=1e-13, max_iter=100_000
@@ -238,7 +238,8 @@ def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, 
 
 def test_the_proof_of_a_run_of_two_columns(data, tmp_path) -> None:
     run, executor = tmp_path / "run", SerialExecutor()
-    fit("sdca", data, run, params={"loss": "log", "alpha": ALPHA, "dtype": "float64"}, executor=executor)
+    params = {"loss": "log", "alpha": ALPHA, "dtype": "float64", "fit_intercept": False}
+    fit("sdca", data, run, params=params, executor=executor)
     wanted = _proof(run, data)
     model = load_model(run)
     plain = LinearModel(**{name: getattr(model, name) for name in LinearModel.__dataclass_fields__})

@@ -76,7 +76,7 @@ def test_a_request_survives_its_configuration(dataset: Dataset, tmp_path: Path) 
 
 @pytest.mark.parametrize("method", ["sgd", "asgd"])
 def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset: Dataset, method: str) -> None:
-    params = {"loss": "softmax", "alpha": 1e-2}
+    params = {"loss": "softmax", "alpha": 1e-2, "fit_intercept": False}
     result = fit(method, dataset, params=params, tol=10.0, passes=50)
     assert result.status == "CONVERGED"
     assert result.record["certificate"]["kind"] == "strong_convexity"

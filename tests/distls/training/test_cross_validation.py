@@ -114,7 +114,7 @@ def test_a_point_starts_from_the_one_before(data, tmp_path):
         def on_round(self, event):
             records.append((len(starts), event.record))
 
-    fit("sdca", data, tmp_path / "run", params=PATH, callbacks=[Watch()])
+    fit("sdca", data, tmp_path / "run", params={**PATH, "fit_intercept": False}, callbacks=[Watch()])
     assert starts[0] == "without fold 1, alpha=1 (1 of 10)"
     assert starts[3] == "without fold 2, alpha=1 (4 of 10)"
     assert starts[-1].endswith("all rows (10 of 10)")

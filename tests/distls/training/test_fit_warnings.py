@@ -204,3 +204,43 @@ def test_sorted_rows_are_said_where_their_order_matters(tmp_path):
 def test_rows_in_random_order_are_not(tmp_path, order, options):
     data = ordered_rows(tmp_path, order, **options)
     assert warned(data, tmp_path / "run", "sgd", passes=2) == []
+
+
+def numbers_of(tmp_path, scales, first=0.0):
+    """Return a data set of numbers whose columns have these scales, and all that can be explained of them."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2000, 10))
+    y = x @ random.standard_normal(10) + 30.0 + random.standard_normal(2000)
+    columns = x * scales
+    columns[:, 0] += first
+    distls.ingest(columns.astype(np.float32), tmp_path / "d", y=y, target="continuous")
+    rows = np.column_stack([np.ones(2000), x])
+    rest = y - rows @ np.linalg.lstsq(rows, y, rcond=None)[0]
+    return tmp_path / "d", 1.0 - rest.var() / y.var()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "sdca", "newton", "sgd",
+        *[pytest.param(name, marks=pytest.mark.slow) for name in ("gls", "asgd", "csgd", "ncsgd", "rls", "olbfgs",
+                                                                  "fista", "sparsa", "stagewise")],
+    ],
+)  # fmt: skip
+def test_numbers_are_explained_with_nothing_chosen(tmp_path, method):
+    data, best = numbers_of(tmp_path, np.ones(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = distls.evaluate(distls.fit(method, data).model, data)
+    assert found.r2 > 0.99 * best
+
+
+def test_numbers_that_are_no_better_explained_than_by_their_mean(tmp_path):
+    """The rule of `fista` ends it where columns of very different scales let it hardly move."""
+    data, _ = numbers_of(tmp_path, np.repeat([100.0, 1.0], [1, 9]), 1000.0)
+    with pytest.warns(
+        UserWarning, match="no better than that of always answering the mean; the scales of its"
+    ):
+        found = distls.fit("fista", data)
+    assert found.status == "CONVERGED"
+    assert distls.evaluate(found.model, data).r2 < 0.0

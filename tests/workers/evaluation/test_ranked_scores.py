@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from distls.workers.evaluation.ranked_scores import (
+    ALL_SCORES,
     RankedScores,
     average_precision,
     capacity_for,
     merge_ranked,
     ranked,
+    rates,
     roc_auc,
 )
 
@@ -70,6 +72,24 @@ def test_none_without_rows_of_both_kinds() -> None:
     assert average_precision(ranked(scores, ~every, weight, ALL)) is None
     empty = ranked(scores[:0], own[:0], weight[:0], ALL)
     assert roc_auc(merge_ranked(empty, ranked(scores, own, weight, ALL), ALL)) is not None
+
+
+def test_two_classes_are_ranked_exactly_up_to_a_million_scores() -> None:
+    scores, own, weight = rows(100_000)
+    found = in_blocks(scores, own, weight, capacity_for(1, ALL_SCORES), 3)
+    assert roc_auc(found) == (pytest.approx(metrics.roc_auc_score(own, scores, sample_weight=weight)), 0.0)
+    assert in_blocks(scores, own, weight, capacity_for(1), 3).level > 0
+
+
+def test_rates_are_those_of_all_cuts() -> None:
+    scores, own, weight = rows(200)
+    scores = np.round(scores, 1)
+    found = rates(ranked(scores, own, weight, ALL))
+    wrong, recall, _ = metrics.roc_curve(own, scores, sample_weight=weight, drop_intermediate=False)
+    np.testing.assert_allclose(found[:, :2], np.stack([wrong, recall], axis=1)[1:])
+    precision = metrics.precision_recall_curve(own, scores, sample_weight=weight)[0]
+    np.testing.assert_allclose(found[:, 2], precision[-2::-1])
+    assert rates(ranked(scores, np.ones_like(own), weight, ALL)).shape == (0, 3)
 
 
 @pytest.mark.parametrize("n_classes", [2, 20, 100])

@@ -96,9 +96,9 @@ class Details(SilentCallback):
 
 
 def fitted(dataset, passes=1000.0, **params):
-    """Fit by sweeps in this process; return the result and the records of all rounds."""
+    """Fit by sweeps in this process, without an intercept; return the result and the records of all rounds."""
     kept = Details()
-    params = {"algorithm": "sweeps", **params}
+    params = {"algorithm": "sweeps", "fit_intercept": False, **params}
     result = fit("bcd", dataset, params=params, passes=passes, eval_every=1, callbacks=[kept])
     return result, kept.records
 
@@ -145,8 +145,9 @@ def test_constant_steps_draw_from_all_columns(small):
 def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     dataset, x, y = small
     p, shards = bcd.Problem(x, y, 4, loss=loss, alpha=1e-2), dataset.columns
-    problem = Problem.of(dataset, method_named("bcd").resolve({"loss": loss}), 0, ("class",))
-    solver = BlockCoordinateDescent(problem, method_named("bcd").resolve({"loss": loss, "lanes": 4}))
+    given = {"loss": loss, "fit_intercept": False}
+    problem = Problem.of(dataset, method_named("bcd").resolve(given), 0, ("class",))
+    solver = BlockCoordinateDescent(problem, method_named("bcd").resolve({**given, "lanes": 4}))
     orders = []
     for lane, blocks in enumerate(solver.lanes):
         order = []
@@ -182,7 +183,14 @@ def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalt
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "sparse-group"])
 def test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients(small, loss, penalty):
     dataset, x, y = small
-    params = {"loss": loss, "penalty": penalty, "alpha": 2e-2, "lanes": 3, "active_sweeps": 0}
+    params = {
+        "loss": loss,
+        "penalty": penalty,
+        "alpha": 2e-2,
+        "lanes": 3,
+        "active_sweeps": 0,
+        "fit_intercept": False,
+    }
     result = fit("bcd", dataset, params=params, passes=20)  # evaluated once: no better bound from before
     p = bcd.Problem(x, y, 4, loss=loss, penalty=penalty, alpha=2e-2)
     expected = bcd.gap(p, result.model.weights)
@@ -337,7 +345,12 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
     dataset, _, _ = small
     params = {"alpha": 1e-2, "lanes": lanes, "violation": violation}
     cold, records = fitted(dataset, tau=1e-3, **params)
-    fit("bcd", dataset, tmp_path / "first", params={**params, "tau": 1e-3, "algorithm": "sweeps"})
+    fit(
+        "bcd",
+        dataset,
+        tmp_path / "first",
+        params={**params, "tau": 1e-3, "algorithm": "sweeps", "fit_intercept": False},
+    )
     warm, (first,) = fitted(dataset, tau=1e-2, init=str(tmp_path / "first"), **params)
     name = "violation" if violation == "sum" else "largest_violation"
     assert warm.status == "CONVERGED"
@@ -465,7 +478,7 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     dataset, _, _ = small
     large = replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=50_000_000))
     chosen = method_named("bcd")
-    params = chosen.resolve({"dtype": "float32", "loss": "softmax"})
+    params = chosen.resolve({"dtype": "float32", "loss": "softmax", "fit_intercept": False})
     problem = replace(Problem.of(dataset, params, 0, chosen.targets), dataset=large)
     with pytest.raises(
         MemoryPlanError, match=r"rows \d.*, or train on (\d+) rows, which would fit"
@@ -525,7 +538,7 @@ class TestContractOfDebiasing(SolverContract):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_debiasing_is_ridge_on_the_selected_features(small, loss, lanes):
     dataset, x, y = small
-    params = {"alpha": 3e-2, "loss": loss, "lanes": lanes, "tau": 1e-3}
+    params = {"alpha": 3e-2, "loss": loss, "lanes": lanes, "tau": 1e-3, "fit_intercept": False}
     sparse = fit("bcd", dataset, params=params, passes=1000)
     used = np.flatnonzero(sparse.model.weights.any(axis=1))
     assert 0 < len(used) < 40

@@ -116,9 +116,16 @@ class Details(SilentCallback):
 
 
 def fitted(method, dataset, passes=1000.0, **params):
-    """Fit in this process; return the result and what all rounds told."""
+    """Fit in this process, without an intercept; return the result and what all rounds told."""
     kept = Details()
-    result = fit(method, dataset, params=params, passes=passes, callbacks=[kept], eval_every=0)
+    result = fit(
+        method,
+        dataset,
+        params={"fit_intercept": False, **params},
+        passes=passes,
+        callbacks=[kept],
+        eval_every=0,
+    )
     return result, kept
 
 
@@ -218,11 +225,12 @@ def test_all_solvers_find_the_same_optimum(small, loss, penalty):
 def test_the_certificate_bounds_the_distance(small, method, loss):
     dataset, x, y = small
     best = proximal.optimum(bcd.Problem(x, y, 4, loss=loss, alpha=1e-2))[1]
+    params = {"loss": loss, "alpha": 1e-2, "tau": 0, "fit_intercept": False}
     for passes in (5, 20):
-        record = fit(method, dataset, params={"loss": loss, "alpha": 1e-2, "tau": 0}, passes=passes).record
+        record = fit(method, dataset, params=params, passes=passes).record
         assert record["certificate"]["kind"] == "duality_gap"
         assert record["objective"] - best <= record["certificate"]["value"] + 1e-12
-    result = fit(method, dataset, params={"loss": loss, "alpha": 1e-2, "tau": 0}, passes=3000, tol=1e-5)
+    result = fit(method, dataset, params=params, passes=3000, tol=1e-5)
     assert result.status == Status.CONVERGED
     assert result.record["objective"] - best <= 1e-5
 

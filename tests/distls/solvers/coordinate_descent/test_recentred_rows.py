@@ -48,12 +48,18 @@ def _without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BlockCoordinateDescent, "init", init)
 
 
-PROBLEM: dict[str, Any] = {"penalty": "sparse-group", "alpha": 5e-3, "tau": 0, "lanes": 1}
+PROBLEM: dict[str, Any] = {
+    "penalty": "sparse-group",
+    "alpha": 5e-3,
+    "tau": 0,
+    "lanes": 1,
+    "fit_intercept": False,
+}
 
 
 def _objectives(dataset: Dataset, p: bcd.Problem) -> np.ndarray:
     kept = Weights()
-    params = {"loss": p.loss, "penalty": p.penalty, "alpha": p.alpha, "tau": 0, "lanes": 1}
+    params = {**PROBLEM, "loss": p.loss, "penalty": p.penalty, "alpha": p.alpha}
     fit("bcd", dataset, params=params, passes=40, eval_every=0, callbacks=[kept])
     return np.array([bcd.objective(p, w) for w in kept.values])
 

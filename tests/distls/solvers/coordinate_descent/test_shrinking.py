@@ -23,6 +23,7 @@ from reference import bcd
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 D, K = 60, 4
+PLAIN = {"alpha": 2e-2, "fit_intercept": False}
 
 
 class States(SilentCallback):
@@ -52,7 +53,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def _fit(dataset: Dataset, **params: Any) -> tuple[Any, States]:
     kept = States()
-    given = {"alpha": 2e-2, "lanes": 1, "shrink": True, "tau": 1e-5, **params}
+    given = {**PLAIN, "lanes": 1, "shrink": True, "tau": 1e-5, **params}
     return fit("bcd", dataset, params=given, passes=300, eval_every=0, callbacks=[kept]), kept
 
 
@@ -120,7 +121,7 @@ def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(
     x, y = rows()
     p = bcd.Problem(x.toarray().astype(float), y, K, penalty=penalty, alpha=2e-2)
     kept = _fit(dataset, penalty=penalty, lanes=lanes, tau=1e-7)
-    plain = fit("bcd", dataset, params={"alpha": 2e-2, "lanes": lanes, "tau": 1e-7, "penalty": penalty},
+    plain = fit("bcd", dataset, params={**PLAIN, "lanes": lanes, "tau": 1e-7, "penalty": penalty},
                 passes=300, eval_every=0)  # fmt: skip
     assert kept[0].status == plain.status == "CONVERGED"
     values = [bcd.objective(p, r.model.weights.astype(float)) for r in (kept[0], plain)]
@@ -133,7 +134,7 @@ def test_a_column_skipped_too_early_comes_back(dataset: Dataset, monkeypatch: py
     # every column that is zero after its second sweep is skipped
     monkeypatch.setattr(RoundSetting, "_idle_below", lambda self, state: 0.0 if state.largest < 0.0 else 2e-2)
     result, kept = _fit(dataset, tau=1e-7)
-    plain = fit("bcd", dataset, params={"alpha": 2e-2, "lanes": 1, "tau": 1e-7}, passes=300, eval_every=0)
+    plain = fit("bcd", dataset, params={**PLAIN, "lanes": 1, "tau": 1e-7}, passes=300, eval_every=0)
     assert max(kept.skipped) > 0
     x, y = rows()
     p = bcd.Problem(x.toarray().astype(float), y, K, alpha=2e-2)
@@ -142,7 +143,7 @@ def test_a_column_skipped_too_early_comes_back(dataset: Dataset, monkeypatch: py
 
 
 def test_a_stopped_fit_goes_on_with_the_same_columns(dataset: Dataset, tmp_path: Path) -> None:
-    params = {"alpha": 2e-2, "lanes": 3, "shrink": True, "tau": 1e-6}
+    params = {**PLAIN, "lanes": 3, "shrink": True, "tau": 1e-6}
     whole = fit("bcd", dataset, params=params, passes=300, eval_every=0)
     with interrupted():
         fit(

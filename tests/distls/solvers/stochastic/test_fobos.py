@@ -59,7 +59,14 @@ def _order(dataset, passes):
 def test_one_lane_is_the_algorithm_over_shuffled_rows(small, penalty):
     dataset, x, y = small
     order = _order(dataset, 2)
-    params = {"lanes": 1, "dtype": "float64", "alpha": 1e-2, "eta0": 0.4, "penalty": penalty}
+    params = {
+        "lanes": 1,
+        "dtype": "float64",
+        "alpha": 1e-2,
+        "eta0": 0.4,
+        "penalty": penalty,
+        "fit_intercept": False,
+    }
     made = fit("fobos", dataset, params=params, passes=2).model
     w, _, _ = oracle.fobos(
         x[order], y[order], oracle.slopes_of("multiclass_squared_hinge"), 0.4,
@@ -75,16 +82,28 @@ def test_many_passes_come_near_the_optimum(small, loss, lanes):
     dataset, x, y = small
     p = bcd.Problem(x, y, 4, loss=loss, alpha=1e-2)
     best = proximal.optimum(p)[1]
-    record = fit("fobos", dataset, params={"alpha": 1e-2, "loss": loss, "lanes": lanes}, passes=40).record
+    record = fit(
+        "fobos",
+        dataset,
+        params={"alpha": 1e-2, "loss": loss, "lanes": lanes, "fit_intercept": False},
+        passes=40,
+    ).record
     assert best <= record["objective"] <= 1.05 * best
     assert record["objective"] - best <= record["certificate"]["value"]
 
 
 def test_crammer_singer_learns_and_has_a_certificate(small):
-    result = fit("fobos", small[0], params={"loss": "hinge", "alpha": 1e-3}, passes=20)
+    result = fit(
+        "fobos", small[0], params={"loss": "hinge", "alpha": 1e-3, "fit_intercept": False}, passes=20
+    )
     assert evaluate(result.model, small[0]).error < 0.4
     assert result.record["certificate"]["kind"] == "duality_gap"
-    longer = fit("fobos", small[0], params={"loss": "hinge", "alpha": 1e-3, "lanes": 1}, passes=60)
+    longer = fit(
+        "fobos",
+        small[0],
+        params={"loss": "hinge", "alpha": 1e-3, "lanes": 1, "fit_intercept": False},
+        passes=60,
+    )
     gain = result.record["objective"] - longer.record["objective"]
     assert gain <= result.record["certificate"]["value"]
 
@@ -97,7 +116,7 @@ def test_strong_penalties_leave_rows_of_zeros(small):
 
 def test_steps_are_judged_with_their_penalty(small, tmp_path):
     """On held-out rows, with alpha R of the penalty at hand: a huge alpha wants weights of zero."""
-    fit("fobos", small[0], tmp_path / "run", params={"alpha": 50.0}, passes=1)
+    fit("fobos", small[0], tmp_path / "run", params={"alpha": 50.0, "fit_intercept": False}, passes=1)
     first = json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[0])
     tried = first["details"]["tried"]
     assert len(tried["objectives"]) == 7

@@ -88,13 +88,13 @@ _CASES: list[tuple[str, str, dict[str, Any], Any]] = [
         for loss in ("ovr_log", "ovr_hinge", "ovr_squared_hinge", "squared")
     ),
     *(
-        ("sgd", loss, {"alpha": 0.0, "eta0": 0.3}, lambda *of: _adagrad(*of, 0.3))
+        ("sgd", loss, {"alpha": 0.0, "eta0": 0.3, "fit_intercept": False}, lambda *of: _adagrad(*of, 0.3))
         for loss in ("ovr_log", "ovr_hinge", "ovr_squared_hinge")
     ),
-    ("ovr-pegasos", "ovr_hinge", {"average": "none"}, _pegasos),
-    ("ovr-logistic", "ovr_log", {"average": "none"}, _pegasos),
+    ("ovr-pegasos", "ovr_hinge", {"average": "none", "fit_intercept": False}, _pegasos),
+    ("ovr-logistic", "ovr_log", {"average": "none", "fit_intercept": False}, _pegasos),
     *(
-        ("svmsgd2", loss, {"skip": 1, "t0": 50.0}, lambda *of: _scheduled(*of, 50.0))
+        ("svmsgd2", loss, {"skip": 1, "t0": 50.0, "fit_intercept": False}, lambda *of: _scheduled(*of, 50.0))
         for loss in ("ovr_log", "ovr_hinge", "ovr_squared_hinge")
     ),
 ]

@@ -73,6 +73,7 @@ def test_one_lane_is_the_papers_algorithm(tmp_path: Path, loss: str, size: int) 
         "average": "none",
         "dtype": "float64",
         "batch_size": size,
+        "fit_intercept": False,
     }
     model = fit("mcid", dataset, params=params, passes=3, seed=7, eval_every=0).model
     plain = oracle.train(
@@ -84,7 +85,7 @@ def test_one_lane_is_the_papers_algorithm(tmp_path: Path, loss: str, size: int) 
 def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path: Path) -> None:
     x, y = labelled_rows(200, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
-    params = {"loss": "softmax", "alpha": 1e-2, "lanes": 1, "dtype": "float64"}
+    params = {"loss": "softmax", "alpha": 1e-2, "lanes": 1, "dtype": "float64", "fit_intercept": False}
     model = fit("mcid", dataset, params=params, passes=1, eval_every=0).model
     plain = oracle.train(
         x.toarray().astype(float),
@@ -102,7 +103,7 @@ def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path: Path) -> 
 def test_tail_over_several_passes_is_the_mean_of_its_window(tmp_path: Path, passes: int) -> None:
     x, y = labelled_rows(120, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
-    params = {"loss": "crammer_singer", "alpha": 1e-2, "lanes": 1, "dtype": "float64"}
+    params = {"loss": "crammer_singer", "alpha": 1e-2, "lanes": 1, "dtype": "float64", "fit_intercept": False}
     model = fit("mcid", dataset, params=params, passes=passes, eval_every=0).model
     first = 2 ** (passes.bit_length() - 2) if passes & (passes - 1) else passes // 2
     plain = oracle.train(
@@ -115,7 +116,15 @@ def test_tail_over_several_passes_is_the_mean_of_its_window(tmp_path: Path, pass
 def test_lanes_average_their_weights_by_rows(tmp_path: Path) -> None:
     x, y = labelled_rows(250, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)  # 100, 100 and 50 rows
-    params = {"loss": "softmax", "alpha": 1e-2, "lanes": 3, "average": "none", "dtype": "float64", "t0": 5}
+    params = {
+        "loss": "softmax",
+        "alpha": 1e-2,
+        "lanes": 3,
+        "average": "none",
+        "dtype": "float64",
+        "t0": 5,
+        "fit_intercept": False,
+    }
     result = fit("mcid", dataset, params=params, passes=1, eval_every=0)
     parts = []
     for block, rows in enumerate([slice(0, 100), slice(100, 200), slice(200, 250)]):
@@ -149,7 +158,7 @@ def test_perceptron_does_not_depend_on_alpha(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "d", x, y)
     errors = set()
     for alpha in (1e-2, 1e-4, 1e-6):
-        params = {"loss": "perceptron", "alpha": alpha, "lanes": 1, "average": "none"}
+        params = {"loss": "perceptron", "alpha": alpha, "lanes": 1, "average": "none", "fit_intercept": False}
         model = fit("mcid", dataset, params=params, passes=2).model
         errors.add(tuple((x @ model.weights).argmax(axis=1)))
     assert len(errors) == 1
@@ -178,7 +187,9 @@ def test_certificate_bounds_the_distance_to_the_optimum(tmp_path: Path) -> None:
 
     x, y = labelled_rows(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
-    record = fit("mcid", dataset, params={"alpha": 1e-2, "dtype": "float64"}, passes=30).record
+    record = fit(
+        "mcid", dataset, params={"alpha": 1e-2, "dtype": "float64", "fit_intercept": False}, passes=30
+    ).record
     best = (
         LogisticRegression(C=1 / (1e-2 * 400), fit_intercept=False, tol=1e-10, max_iter=5000)
         .fit(x, y)

@@ -66,7 +66,8 @@ def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(
     x, y = labelled_rows(330, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {
-        "alpha": 1e-2, "lanes": 1, "average": "none", "dtype": "float64", "batch_size": size, "shuffle": False
+        "alpha": 1e-2, "lanes": 1, "average": "none", "dtype": "float64", "batch_size": size, "shuffle": False,
+        "fit_intercept": False,
     }  # fmt: skip
     model = fit(method, dataset, params=params, passes=2, eval_every=0).model
     starts = np.concatenate([np.arange(first, min(first + 100, 330), size) for first in range(0, 330, 100)])
@@ -88,7 +89,9 @@ def test_the_optimum_is_that_of_separate_binary_models(tmp_path: Path) -> None:
     svm = LinearSVC(C=c, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10**6).fit(x, y)
     best = {"ovr-logistic": np.vstack([m.coef_ for m in logistic.estimators_]), "ovr-pegasos": svm.coef_}
     for method, coefficients in best.items():
-        record = fit(method, dataset, params={"alpha": 1e-2, "dtype": "float64"}, passes=60).record
+        record = fit(
+            method, dataset, params={"alpha": 1e-2, "dtype": "float64", "fit_intercept": False}, passes=60
+        ).record
         against = np.where(np.eye(3)[y] > 0, -1.0, 1.0) * (x @ coefficients.T)
         values = np.maximum(0, 1 + against) if method == "ovr-pegasos" else np.logaddexp(0, against)
         optimum = values.sum() / 400 + 0.5 * 1e-2 * np.square(coefficients).sum()
@@ -102,7 +105,7 @@ def test_the_optimum_is_that_of_separate_binary_models(tmp_path: Path) -> None:
 def test_probabilities_are_the_normalised_sigmoids_everywhere(tmp_path: Path) -> None:
     x, y = labelled_rows(300, 30, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
-    model = fit("ovr-logistic", dataset, params={"alpha": 1e-3}, passes=3).model
+    model = fit("ovr-logistic", dataset, params={"alpha": 1e-3, "fit_intercept": False}, passes=3).model
     scores = (x @ model.weights).astype(float)
     sigmoids = 1 / (1 + np.exp(-scores))
     p = sigmoids / sigmoids.sum(axis=1, keepdims=True)  # as scikit-learn's OneVsRestClassifier has it

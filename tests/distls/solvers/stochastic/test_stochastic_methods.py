@@ -138,18 +138,18 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     )  # fmt: skip
     np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(made.intercept, b, rtol=1e-7)
-    made = _one_lane("sgdqn", dataset, 2, alpha=1e-2, t0=50.0, skip=16)
+    made = _one_lane("sgdqn", dataset, 2, alpha=1e-2, t0=50.0, skip=16, fit_intercept=False)
     w = oracle.scheduled(
         x[order], y[order], oracle.slopes_of("ovr_squared_hinge"), "ovr_squared_hinge", 1e-2, 50.0, 16,
         "gauss-newton", k=4,
     )[0]  # fmt: skip
     np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
-    made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5)
+    made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5, fit_intercept=False)
     ws, *_ = oracle.sgd(
         x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 / np.sqrt(t), k=4, alpha=1e-2
     )
     np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
-    made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5, schedule="t^-0.6")
+    made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5, schedule="t^-0.6", fit_intercept=False)
     ws, *_ = oracle.sgd(
         x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 * t**-0.6, k=4, alpha=1e-2
     )
@@ -206,7 +206,7 @@ def test_classification_learns(classes: Any, method: str) -> None:
 def test_features_are_generated_as_the_model_says(classes: Any) -> None:
     """The weights are those of a fit on the features themselves, rows in the same order."""
     dataset, x, y = classes
-    params = {"features": "fourier", "block_size": 50, "bandwidth": 2.0, "eta0": 0.1}
+    params = {"features": "fourier", "block_size": 50, "bandwidth": 2.0, "eta0": 0.1, "fit_intercept": False}
     made = _one_lane("sgd", dataset, 2, **params)
     (design,) = design_of(made.recipe["features"], made.arrays)
     rows = DenseRows(x)
@@ -285,7 +285,7 @@ REFUSED = [
     ),
     (
         "sgd",
-        {"schedule": "sqrt", "center": "running", "loss": "squared"},
+        {"schedule": "sqrt", "center": "running", "loss": "squared", "fit_intercept": False},
         "center=running: centred data have an intercept; set fit_intercept=true",
     ),
     ("sgd", {"schedule": "sqrt", "eta0": 10, "alpha": 0.1}, "eta0=10.0: times alpha=0.1 it is 1 or more"),
