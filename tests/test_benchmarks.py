@@ -26,7 +26,7 @@ from benchmarks.faults import chaos, faulty_fit, storms
 from benchmarks.faults.hosts import Hosts
 from benchmarks.papers import bcd, constrained_sgd, digit_picture, owners
 from benchmarks.quality import systems
-from benchmarks.speed import peaks, peers
+from benchmarks.speed import links, peaks, peers
 from distls.ingestion.ingest import ingest
 from distls.methods.method_registry import METHODS
 from distls.synthetic.generation import generate
@@ -354,6 +354,21 @@ def test_bcd_paper_beside_the_author_s_program(
     assert found["rows"][0]["rounds"] == 1
     assert [claim["bar"] for claim in found["claims"]] == [2.0]
     assert capsys.readouterr().out.count("PASS: 20news") == 1
+
+
+@pytest.mark.slow
+def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tried = Hosts(1)
+    obstacle = tried.build()
+    tried.remove()
+    if obstacle:
+        pytest.skip(obstacle)
+    options = "--workers 6 --megabytes 1 --rounds 1 --ways straight,2,actors --out"
+    straight, *others = links.main([*options.split(), str(tmp_path / "out.json")])
+    assert straight["driver"][1] > 6
+    for row in others:
+        assert max(row["driver"]) < 1.5
+    assert capsys.readouterr().out.count("busiest worker") == 3
 
 
 @pytest.mark.slow
