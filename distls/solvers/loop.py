@@ -132,9 +132,8 @@ class Solution:
         return self.done.state
 
 
-Evaluate = Callable[
-    ..., Awaitable[dict[str, Any]]
-]  # of what is fitted, and without its certificate if `whole` is False
+# Of what is fitted; without its certificate if `whole` is False
+Evaluate = Callable[..., Awaitable[dict[str, Any]]]
 
 
 async def solve(
