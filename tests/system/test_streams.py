@@ -32,6 +32,7 @@ WALK = {
     "fit": ("fit gls d out --passes 1", False),
     "generate": ("generate rcv1-4 out --rows 1000", False),
     "import": ("import m.liblinear out --from liblinear", False),
+    "append": ("append d t.csv --again", False),
     "info": ("info r", True),
     "ingest": ("ingest t.csv out --label-column y", False),
     "man": ("man", True),

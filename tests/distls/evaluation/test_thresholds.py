@@ -157,12 +157,12 @@ def test_train_holds_out_rows_for_it(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([",".join([*(f"x{k}" for k in range(D)), "label"]), *lines]) + "\n")
     notices: list[str] = []
-    distls.train(path, tmp_path / "run", threshold_for="f1", notify=notices.append)
+    distls.train(path, tmp_path / "run", threshold_for="f1", label_column="label", notify=notices.append)
     assert any("20% of the rows are held out" in notice for notice in notices)
     model = distls.load_model(tmp_path / "run")
     assert model.calibration["threshold_for"] == "f1"
     assert 0.0 < model.calibration["probability"] < 0.5
     assert json.loads((tmp_path / "run" / "config.json").read_text())["threshold_for"] == "f1"
     with pytest.raises(ParameterError, match="expected f1"):
-        distls.train(path, tmp_path / "other", threshold_for="auc")
+        distls.train(path, tmp_path / "other", threshold_for="auc", label_column="label")
     assert not (tmp_path / "other-data").exists()

@@ -80,7 +80,8 @@ def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset: Dataset, m
     result = fit(method, dataset, params=params, tol=10.0, passes=50)
     assert result.status == "CONVERGED"
     assert result.record["certificate"]["kind"] == "strong_convexity"
-    assert result.passes == 1
+    # the first certificate within a fifth of the work
+    assert result.passes == 8
 
 
 def test_tol_ends_the_fit_of_an_estimator() -> None:

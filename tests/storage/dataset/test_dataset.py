@@ -160,7 +160,7 @@ def parts(root, values=3.0):
 
 @pytest.mark.parametrize(
     ("step", "times"),
-    [("_with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
+    [("with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
 )
 @pytest.mark.parametrize("staged", [True, False])
 def test_a_publication_that_fails_anywhere_does_not_open(tmp_path, monkeypatch, step, times, staged):

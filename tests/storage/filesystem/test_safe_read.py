@@ -291,10 +291,8 @@ def test_places_of_object_stores(monkeypatch):
 # The standard library, and what reads pickles on behalf of others.
 CODE = {"pickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
 EXPECTED = {
-    (
-        "distls/execution/dask/dask_executor.py",
-        "pickle",
-    ),  # measures what Dask will send; nothing is read with it
+    # measures what Dask sends, and copies or cuts it: what is read was made by a process of the same cluster
+    ("distls/execution/dask/reduction_tasks.py", "pickle"),
     # numba's own format of compiled kernels, which are code anyway; in a folder that nobody else can write to
     # (`test_what_others_plant_is_not_unpickled`), and after a checksum (`test_damaged_entries.py`)
     ("distls/workers/compilation/entry_files.py", "pickle"),
@@ -329,7 +327,11 @@ def test_no_module_reads_pickles_or_runs_text():
     assert found == EXPECTED
 
 
-def test_pickle_measures_only():
-    tree = ast.parse((ROOT / "distls/execution/dask/dask_executor.py").read_text())
+def test_pickle_is_of_messages_between_tasks_only():
+    tree = ast.parse((ROOT / "distls/execution/dask/reduction_tasks.py").read_text())
     used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert {name for name in used if name.startswith("pickle.")} == {"pickle.PickleBuffer", "pickle.dumps"}
+    assert {name for name in used if name.startswith("pickle.")} == {
+        "pickle.PickleBuffer",
+        "pickle.dumps",
+        "pickle.loads",
+    }
