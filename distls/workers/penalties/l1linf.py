@@ -56,7 +56,8 @@ def _height(v, mu):
             if size > height:
                 total += size
                 count += 1
-        if count == counted:
+        # Where mu is lost in rounding, the mean of equal sizes may be above all of them.
+        if count == 0 or count >= counted:
             return height
         height, counted = (total - mu) / count, count
 

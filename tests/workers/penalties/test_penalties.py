@@ -59,6 +59,15 @@ def test_small_rows_become_zero_exactly(name):
     assert name == "l2" or not w[0].any()
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("v", [[0.1, 0.1, 0.1], [1e20, -1e20, 1e20], [np.nan, 1.0, 2.0], [np.inf, 1.0, 2.0]])
+def test_a_pull_that_is_lost_in_rounding_ends(name, v):
+    # the mean of equal sizes may be above them all
+    found = prox_rows(name, np.array([v]), 1e-30, 0.5)[0]
+    assert not np.isfinite(v).all() or np.allclose(found, v, rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["l1l2", "l1", "l1linf", "sparse-group"])
 @given(v=ROWS, rho=st.floats(0, 1))
 def test_a_norm_bounds_products_by_its_dual(name, v, rho):
