@@ -23,6 +23,7 @@ from distls.storage.dataset.row_origins import (
     OriginRecord,
     joined_facts,
     joined_sources,
+    origins_folder,
     write_origins,
 )
 from distls.storage.errors import MismatchError
@@ -160,8 +161,14 @@ class _Join:
         facts, opened = joined_facts(known.facts, new.facts), (known, new)
         # arrays in memory have no names, and are one file all the same
         first = (0, max(len(known.facts.files), 1))
+        # the first dataset names the same files by the same numbers, once it has several
+        same = len(known.facts.files) > 1 and facts.dtype == known.facts.dtype
         records = []
         for index, parts in enumerate(self._places()):
+            if same and parts == [(0, index)]:
+                _link(origins_folder(known.path, index), origins_folder(folder, index))
+                records.append(known.record(index))
+                continue
             rows = [(opened[which].read(own), first[which]) for which, own in parts]
             records.append(write_origins(folder, index, joined_sources(rows, facts)))
         return facts, records

@@ -113,7 +113,7 @@ class RowOrigins:
         """
         where = f"{self.path}: origins of partition {index}"
         n_rows, n_bytes = int(self.n_rows[index]), int(self.table["id_bytes"][index])
-        folder, pool = self.path / ORIGINS / f"{index:08d}", BufferPool()
+        folder, pool = origins_folder(self.path, index), BufferPool()
         arrays = {
             name: read_array(
                 folder,
@@ -139,6 +139,19 @@ class RowOrigins:
         if files is not None and files.max(initial=0) >= len(self.facts.files):
             raise CorruptDataError(f"{where}, array file: out of range; {_remedy(self.path)}")
         return RowSources(arrays["row"], files, ids)
+
+    def record(self, index: int) -> OriginRecord:
+        """Return what the writer of partition `index` has reported."""
+        names = _layout(self.facts, 0, 0)
+        sizes, checksums = (
+            {name: int(self.table[f"{name}.{kind}"][index]) for name in names} for kind in ("size", "crc32c")
+        )
+        return OriginRecord(sizes, checksums, int(self.table["id_bytes"][index]))
+
+
+def origins_folder(root: Place, index: int) -> Place:
+    """Return the group of the origins of partition `index`."""
+    return root / ORIGINS / f"{index:08d}"
 
 
 def _layout(facts: OriginFacts, n_rows: int, n_bytes: int) -> dict[str, tuple[int, np.dtype[Any]]]:
@@ -180,7 +193,7 @@ def write_origins(root: Place, index: int, sources: RowSources) -> OriginRecord:
         arrays["file"] = sources.files
     if sources.ids is not None:
         arrays |= {"id_text": sources.ids.text, "id_ends": sources.ids.ends}
-    with atomic_directory(root / ORIGINS / f"{index:08d}", sync=False) as folder:
+    with atomic_directory(origins_folder(root, index), sync=False) as folder:
         write_group(folder, {})
         written = {name: write_array(folder / name, array, "none") for name, array in arrays.items()}
     return OriginRecord(

@@ -79,6 +79,26 @@ def test_partitions_are_linked_and_the_last_is_filled(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if "append" in path.name or "partial" in path.name]
 
 
+def test_origins_are_linked_once_there_are_several_files(tmp_path: Path) -> None:
+    data, source = (
+        tmp_path / "d",
+        [table(tmp_path / f"{k}.csv", slice(30 * k, 30 * k + 30)) for k in range(3)],
+    )
+    options = {"shuffle": False, "partition_size": 200}
+    distls.ingest(source[0], data, label_column="y", **options)
+    for number in (1, 2):
+        before = {file: file.stat().st_ino for file in data.glob("origins/0*/row/c/0")}
+        distls.append(data, source[number], partition_size=200)
+        linked = [file.stat().st_ino == node for file, node in before.items()]
+        # the first files have no numbers of files, which all need afterwards
+        assert any(linked) == all(linked[:-1]) == (number == 2)
+    opened = distls.open_dataset(data)
+    assert opened.origins is not None
+    rows = [opened.origins.read(index) for index in range(len(opened))]
+    assert [*np.concatenate([each.rows for each in rows])] == [*range(30)] * 3
+    assert [*np.concatenate([each.files for each in rows])] == [0] * 30 + [1] * 30 + [2] * 30
+
+
 def test_transforms_classes_and_origins_go_on(tmp_path: Path) -> None:
     ids = [f"r{i}" for i in range(90)]
     first = table(tmp_path / "1.csv", slice(40), id=ids)
