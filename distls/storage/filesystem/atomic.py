@@ -73,10 +73,15 @@ def atomic_directory(target: Place, *, sync: bool = True) -> Iterator[Place]:
     try:
         yield temporary
         if sync:
-            # Files before the folders that name them.
-            for path in sorted(temporary.rglob("*")):
-                (_sync_directory if path.is_dir() else _sync)(path)
-            _sync_directory(temporary)
+            paths = sorted(temporary.rglob("*"))
+            # One by one, thousands take many times as long as all that the file system has not written.
+            if len(paths) > _MANY:
+                _sync_file_system(temporary)
+            else:
+                # Files before the folders that name them.
+                for path in paths:
+                    (_sync_directory if path.is_dir() else _sync)(path)
+                _sync_directory(temporary)
         replace_directory(temporary, target)
         if sync:
             _sync_directory(target.parent)
@@ -120,6 +125,7 @@ def _copy_group(source: Place, target: Place) -> None:
 
 
 _MARK = "zarr.json"
+_MANY = 500  # files
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -137,6 +143,20 @@ def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_file_system(path: Path) -> None:
+    """Make durable all files of the file system of a folder."""
+    sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if sync is None:
+            os.sync()
+        elif sync(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(descriptor)
 

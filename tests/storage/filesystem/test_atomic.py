@@ -64,6 +64,28 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert names(tmp_path) == ["x"]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_many_files_are_made_durable_together(tmp_path, monkeypatch, known):
+    """By one call for the file system where the system has it; before the folder has its name."""
+    calls = []
+
+    def sync(*descriptor):
+        calls.append((tmp_path / "d").exists())
+        return 0
+
+    library = type("Library", (), {"syncfs": staticmethod(sync)} if known else {})
+    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda *given, **options: library)
+    monkeypatch.setattr(atomic.os, "sync", sync)
+    monkeypatch.setattr(atomic, "_MANY", 2)
+    for number, expected in ((2, []), (3, [False])):
+        with atomic_directory(tmp_path / "d") as folder:
+            for name in range(number):
+                (folder / str(name)).write_text("x")
+        assert calls == expected
+        assert len(list((tmp_path / "d").iterdir())) == number
+        atomic.shutil.rmtree(tmp_path / "d")
+
+
 def test_a_file_system_that_cannot_sync_folders_is_good_enough(tmp_path, monkeypatch):
     real = os.fsync
 
