@@ -23,6 +23,7 @@ from distls.storage.rows import index_dtype
 from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.score_task import GradientTask
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -221,6 +222,8 @@ def prepare(executor: Executor, problem: Problem, kernels: tuple[Any, ...], call
     numbers = index_dtype(meta.n_features).name, index_dtype(meta.n_rows).name
     of_data = meta.layout, meta.dtype, meta.target, meta.weighted, *numbers
     kind = *of_data, problem.loss, problem.penalty, problem.dtype.name, problem.shape[1], *kernels
+    if not problem.penalty_is_quadratic:  # certificates, and proximal steps, are made in the driver
+        prox_rows(problem.penalty, np.zeros((1, problem.shape[1])), 1.0, 0.0)
     # workers would spend seconds on compiling, and memory that they do not give back
     rehearse((kind, calls))
     executor.each_worker(rehearse, (kind, calls))

@@ -44,7 +44,6 @@ from distls.workers.least_squares.multi_point_task import (
     StackedWeights,
 )
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.penalties.penalty_registry import prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
@@ -126,12 +125,6 @@ class Proximal(Solver[ProximalState]):
             driver_bytes=14 * one + ranking,
             memory=memory,
         )
-
-    def prepare(self, executor: Executor) -> None:
-        """See `Solver.prepare`; the driver takes the steps."""
-        # Compiles the prox in the driver, where steps are made; workers only compute products.
-        prox_rows(self.params["penalty"], np.zeros((1, 2)), 1.0, 0.0)
-        super().prepare(executor)
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`; the norm of Sigma is iterated in float64."""
