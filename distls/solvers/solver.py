@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,27 +139,42 @@ class RoundReport:
 S = TypeVar("S", bound=State)
 
 
-class Solver(Protocol[S]):
+class Solver(ABC, Generic[S]):
     """One method on one problem: everything that the driver asks of it. `SolverFactory` says how it is made."""
 
     state_type: type[S]
     problem: Problem
+    params: Params
+    generates = False  # whether rows are mapped to generated features, by arrays of their own width
     plan: Plan  # Memory, traffic and, where the method has an end of its own, passes
     data: DatasetRef  # The training data with the plan's cache budget: what workers open
     lanes: list[tuple[int, ...]]  # The partitions or column shards of each lane
 
+    def __init__(
+        self,
+        problem: Problem,
+        params: Params,
+        *,
+        slots: int = 1,
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.problem, self.params, self._initial, self._folder = problem, params, initial, state
+        self._slots, self._memory = slots, memory or MemoryBudget(workers=slots)
+
     def prepare(self, executor: Executor) -> None:
         """Have kernels compiled by the driver, then loaded by every worker; not timed as training."""
-        # generated features need rows of their own width
-        width = self.problem.shape[0] if getattr(self, "generates", False) else 1
+        width = self.problem.shape[0] if self.generates else 1
         prepare(executor, self.problem, self.kernels, self.tasks(self.data.like(width)))
 
     @property
     def kernels(self) -> tuple[Any, ...]:
         """What decides which kernels a fit of a problem needs: about, as others are compiled in its first round."""
-        params: Params = getattr(self, "params", {})
         # Each strength of a path starts from another model, and needs no other kernels.
-        told = [value for name, value in params.items() if name != "init" and not isinstance(value, float)]
+        told = [
+            value for name, value in self.params.items() if name != "init" and not isinstance(value, float)
+        ]
         return type(self).__name__, *map(str, told)
 
     @abstractmethod

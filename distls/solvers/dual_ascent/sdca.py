@@ -20,6 +20,7 @@ from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
 from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
@@ -29,7 +30,6 @@ from distls.solvers.solver import Fitted, RoundReport, Solver
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, StateLostError
-from distls.storage.model.model import LinearModel
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
 from distls.workers.dual_ascent.ascent_task import (
     AscentResult,
@@ -69,19 +69,9 @@ class Sdca(Solver[SdcaState]):
 
     state_type = SdcaState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],  # all parameters of the method, resolved
-        *,
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-        state: str | None = None,  # folder of the duals; None: for the plan only
-    ) -> None:
-        self.problem, self.params, self._initial = problem, params, initial
-        if initial is not None:
-            check_initial(initial, problem, params["init"])
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
+        check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"] or max(1, min(_DEFAULT_LANES, len(dataset) - 1)), len(dataset))
@@ -92,12 +82,11 @@ class Sdca(Solver[SdcaState]):
         fewest = int(np.sort(dataset.table.rows)[len(dataset) // self._groups - 1])
         self._slices = max(1, min(-(-asked // self._groups), fewest))
         self._rounds = self._groups * self._slices
-        given = params["active_sweeps"]
-        self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if given is None else given
-        self.plan = self._plan(memory or MemoryBudget(workers=slots))
+        asked = params["active_sweeps"]
+        self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if asked is None else asked
+        self.plan = self._plan(self._memory)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
-        self._folder = state
-        self._kept = KeptDuals(state)
+        self._kept = KeptDuals(self._folder)
 
     def _group_count(self) -> int:
         """Return into how many groups a pass divides the partitions: lanes hold those of a group all at once."""

@@ -17,16 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.problem import Problem
-from distls.solvers.block_reads import BlockReader
-from distls.solvers.least_squares.alpha_grid import total_of
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.solver import Fitted, RoundReport, Solver
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
-from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import PointTask
 from distls.workers.losses.loss_registry import loss_named
@@ -58,25 +54,18 @@ class Accelerated(GlsPasses, Solver[GlsState]):
 
     state_type = GlsState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        reader: BlockReader,
-        initial: LinearModel | None = None,  # starts from its weights instead of zero
-    ) -> None:
-        super().__init__(problem, params, reader)
-        self._initial = initial
-        self._accelerated = params["accelerate"] != "none"
-        self._start, self._safe = lipschitz_bounds(problem.loss, params["lipschitz"])
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._accelerated = self.params["accelerate"] != "none"
+        self._start, self._safe = lipschitz_bounds(self.problem.loss, self.params["lipschitz"])
         self._metric_now: Metric | None = None
 
     def init(self) -> GlsState:
         """Return zero weights, or those of the initial model."""
         # float64 throughout: a step is a solve in Sigma, which amplifies rounding by its condition number.
         theta = np.zeros(self._shape)
+        check_initial(self._initial, self.problem, self.params["init"])
         if self._initial is not None:
-            check_initial(self._initial, self.problem, self.params["init"])
             theta[self._first :] = self._initial.weights
             theta[: self._first] = self._initial.intercept
         alpha = 0.0 if self._follows_path else self.problem.alpha
@@ -122,7 +111,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
 
     def _define(self, state: GlsState, sums: Moments) -> GlsState:
         """Set up the metric and take the first step from the gradient at the start."""
-        sigma, (iterate,) = self._sigma(total_of([sums])), state.iterates
+        sigma, (iterate,) = self._sigma(sums), state.iterates
         start = self._evaluated(iterate.best.theta, sums, sums.weight_sum, state.alpha)
         iterate = iterate.accept(start, None, accelerated=self._accelerated)
         return self._enter(replace(state, iterates=[iterate]), sigma)
@@ -235,7 +224,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         """See `Solver.tasks`: all points of a round at one read."""
         shape = (data.one_row or self.problem.shape[0]) + self._first, self.problem.shape[1]
         points = self._stacked([np.zeros(shape)] * (self._fit_count * (1 + self._accelerated)))
-        task = replace(self._reader.of_points(PointTask, self._folds), data=data)
+        task = replace(self._reader.task(PointTask, folds=self._folds), data=data)
         return [Call(task, points, Lane(0, (block,))), *super().tasks(data, block)]
 
     @property

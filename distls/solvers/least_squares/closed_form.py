@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, choice_note, total_of
+from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, choice_note
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.solver import Fitted, RoundReport, Solver, State
 from distls.solvers.status import Status
 from distls.workers.least_squares.block_task import Moments
-from distls.workers.least_squares.ridge_task import FoldSums, PathJob, held_out
+from distls.workers.least_squares.ridge_task import PathJob, held_out
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
@@ -76,7 +76,7 @@ class ClosedForm(GlsPasses, Solver[ClosedFormState]):
         self, state: ClosedFormState, folds: Sequence[Moments], executor: Executor
     ) -> ClosedFormState:
         """Choose alpha for a path; then solve, or ask for Sigma in another basis."""
-        total = total_of(folds)
+        total = Moments.over(folds)
         sigma = self._sigma(total)
         if self._follows_path:
             state = self._choose(state, alpha_grid(self.params["alphas"], total), folds, executor)
@@ -129,7 +129,6 @@ def cross_validated(
     """
     weights = [fold.weight_sum for fold in folds]
     check_folds(weights)
-    # A fold's fit needs the sums alone: total minus its own.
-    job = PathJob([FoldSums.of(fold) for fold in folds], alphas, intercept, eps)
+    job = PathJob(folds, alphas, intercept, eps)
     squares = sum(executor.map(held_out, range(len(folds)), shared=job))
     return np.asarray(squares) / (sum(weights) * folds[0].cross.shape[1])

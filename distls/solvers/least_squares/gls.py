@@ -5,9 +5,10 @@ The method is Algorithm 1 of least squares revisited.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
 
 from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.least_squares.accelerated import Accelerated
@@ -37,11 +38,11 @@ _STATE_COPIES = 14
 
 def generalized_least_squares(
     problem: Problem,
-    params: dict[str, Any],  # all parameters of the method, resolved
+    params: Params,
     *,
-    slots: int = 1,  # worker threads, for the plan only
+    slots: int = 1,
     memory: MemoryBudget | None = None,
-    initial: LinearModel | None = None,  # starts from its weights instead of zero
+    initial: LinearModel | None = None,
 ) -> ClosedForm | Accelerated:
     """Return the solver of a setting of `gls`; see `SolverFactory`.
 
@@ -57,7 +58,7 @@ def generalized_least_squares(
     return iteration(problem, params, reader, initial)
 
 
-def _check_combination(problem: Problem, params: dict[str, Any]) -> None:
+def _check_combination(problem: Problem, params: Params) -> None:
     """Raise ParameterError for parameters that would have no effect."""
     if loss_named(problem.loss).quadratic:
         for name in ("lipschitz", "accelerate", "init"):
@@ -86,58 +87,45 @@ def _check_combination(problem: Problem, params: dict[str, Any]) -> None:
 _PROPOSED_SIZES = (8192, 4096, 2048, 1024, 512, 256)
 
 
-def _planned_reader(problem: Problem, params: dict[str, Any], memory: MemoryBudget) -> BlockReader:
+def _planned_reader(problem: Problem, params: Params, memory: MemoryBudget) -> BlockReader:
     """Return the reader; if it does not fit, propose a smaller path, or a block size of `stagewise`."""
-    n_features, lanes, folds = problem.shape[0], params["lanes"], fold_count(params)
+    n_features, planned = problem.shape[0], partial(_reader, problem, params["lanes"], memory)
     alphas = grid_size(params["alphas"]) if params["alpha"] == "path" else 0
     try:
-        return _reader(problem, lanes, _Sizes(n_features, folds, alphas), memory)
+        return planned(n_features, fold_count(params), alphas)
     except MemoryPlanError as error:
-        # A single fit fits, so the path is what is too large.
-        if alphas and _fits(problem, lanes, _Sizes(n_features, 1, 0), memory):
-            raise MemoryPlanError(
-                f"{error}, or try fewer alphas or folds: -p alphas=1:0.1:0.01 -p folds=2"
-            ) from None
-        # The largest block that fits is the best: fewer stages, and better ones.
-        for size in (size for size in _PROPOSED_SIZES if size < n_features):
-            if _fits(problem, lanes, _Sizes(size, 1, 0), memory):
-                raise MemoryPlanError(
-                    f"{error}, or fit blocks of features: `distls fit stagewise` with -p block_size={size}"
-                ) from None
+        # Where a single fit fits, the path is what is too large. The largest block that fits is the best.
+        sizes = [n_features] * bool(alphas) + [size for size in _PROPOSED_SIZES if size < n_features]
+        for size in sizes:
+            try:
+                planned(size)
+            except MemoryPlanError:
+                continue
+            remedy = f"fit blocks of features: `distls fit stagewise` with -p block_size={size}"
+            if size == n_features:
+                remedy = "try fewer alphas or folds: -p alphas=1:0.1:0.01 -p folds=2"
+            raise MemoryPlanError(f"{error}, or {remedy}") from None
         raise
 
 
-class _Sizes(NamedTuple):
-    """Sizes of a fit: features, folds (1 without a path) and alphas (0 without)."""
-
-    width: int
-    folds: int
-    alphas: int
-
-
-def _fits(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudget) -> bool:
-    try:
-        _reader(problem, lanes, sizes, memory)
-    except MemoryPlanError:
-        return False
-    return True
-
-
-def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudget) -> BlockReader:
+def _reader(
+    problem: Problem, lanes: int | None, memory: MemoryBudget, width: int, folds: int = 1, alphas: int = 0
+) -> BlockReader:
+    """Plan a fit of so many features; of a path with its folds and alphas."""
     closed, k, size = loss_named(problem.loss).quadratic, problem.shape[1], problem.dtype.itemsize
-    m = sizes.width + problem.fit_intercept
+    m = width + problem.fit_intercept
     gram, half, sums = 8 * m * m, 8 * packed_size(m), 8 * m * k
     # A second Gram matrix, in another basis, is held only where alpha is too small to regularise the first.
-    in_another = bool(sizes.alphas) or may_need_basis(problem.dataset.meta.mean_square_norm, problem.alpha)
+    in_another = bool(alphas) or may_need_basis(problem.dataset.meta.mean_square_norm, problem.alpha)
     # Gram matrices of every fold at one read, or weights of every fold and alpha at each
-    grams = sizes.folds if closed else 1
-    fits = 1 if closed or not sizes.alphas else sizes.folds * sizes.alphas
+    grams = folds if closed else 1
+    fits = 1 if closed or not alphas else folds * alphas
     rows = PIECE_ROWS * m * (size + 16 * in_another)
     work = grams * gram_work_bytes(m, problem.dtype) + 2 * gram * in_another
     # Cross-validation in the workers holds a fold's eigenvectors, more than the read itself.
-    if closed and sizes.alphas:
+    if closed and alphas:
         # what is sent then is less than what is held while reading
-        work = max(work, held_out_bytes(m, sizes.alphas * k))
+        work = max(work, held_out_bytes(m, alphas * k))
     return BlockReader(
         problem,
         lanes=lanes,
@@ -147,8 +135,8 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
             max(grams * (half + 2 * sums), _POINTS * fits * sums),
             work + rows + _chunk_bytes(problem, fits),
         ),
-        driver_bytes=(_PATH_METRIC_COPIES * bool(sizes.alphas) + _METRIC_COPIES) * gram
-        + closed * sizes.folds * half
+        driver_bytes=(_PATH_METRIC_COPIES * bool(alphas) + _METRIC_COPIES) * gram
+        + closed * folds * half
         + _STATE_COPIES * fits * sums,
         memory=memory,
     )

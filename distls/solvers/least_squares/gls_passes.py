@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.least_squares.alpha_grid import fold_count
@@ -21,6 +22,7 @@ from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.least_squares.optimal_intercept import optimal_intercept
 from distls.solvers.solver import Fitted, ImproveFn, RoundReport, evaluation_tasks
+from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import (
     Block,
@@ -56,9 +58,11 @@ def may_need_basis(mean_square_norm: float, alpha: float) -> bool:
 class GlsPasses:
     """Base of the solvers of `gls`; weights theta are of shape (m, k), with the constant column's first, if any."""
 
-    def __init__(self, problem: Problem, params: dict[str, Any], reader: BlockReader) -> None:
+    def __init__(
+        self, problem: Problem, params: Params, reader: BlockReader, initial: LinearModel | None = None
+    ) -> None:
         self.problem, self.params = problem, params
-        self._reader = reader
+        self._reader, self._initial = reader, initial
         self.plan, self.lanes, self.data = reader.plan, reader.lanes, reader.data
         # where the weights begin: behind the constant column, which alpha does not penalise
         self._first = int(problem.fit_intercept)
@@ -154,27 +158,19 @@ class GlsPasses:
         return self._reader.reduce(executor, self._sigma_task(folds), (None, current))
 
     def _sigma_task(self, folds: int) -> BlockTask:
-        return BlockTask(
-            data=self.data,
-            loss=self.problem.loss,
-            design=Design(),
-            n_outputs=self.problem.shape[1],
-            dtype=self.problem.dtype.name,
-            class_weight=self._reader.class_weight,
-            folds=folds,
-        )
+        return self._reader.task(BlockTask, design=Design(), folds=folds)
 
     def _read_in_basis(self, executor: Executor, theta: Array, basis: Array) -> BlockSums:
         """Sum Sigma of the rows times the inverse of a basis."""
         # The basis is triangular, and rows times its inverse have the scores of the weights times the basis.
         sent = StackedWeights(basis @ theta, np.zeros(theta.shape[1]), basis)
-        return self._reader.reduce(executor, self._reader.of_points(BasisTask), sent)
+        return self._reader.reduce(executor, self._reader.task(BasisTask), sent)
 
     def _read_points(
         self, executor: Executor, thetas: Sequence[Array], held_out: Sequence[int] = ()
     ) -> BlockSums:
         """Sum loss and gradient at several weights, each without its fold where folds are held out."""
-        task = self._reader.of_points(PointTask, self._folds if held_out else 1)
+        task = self._reader.task(PointTask, folds=self._folds if held_out else 1)
         return self._reader.reduce(executor, task, self._stacked(thetas, held_out))
 
     def _stacked(self, thetas: Sequence[Array], held_out: Sequence[int] = ()) -> StackedWeights:

@@ -23,7 +23,6 @@ from distls.solvers.least_squares.alpha_grid import (
     check_folds,
     choice_note,
     grid_size,
-    total_of,
 )
 from distls.solvers.least_squares.iterate import GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import PathMetric
@@ -73,8 +72,7 @@ class Path(Accelerated):
 
     def _start_search(self, state: GlsState, sums: Moments) -> GlsState:
         """Start the fits of all alphas and folds."""
-        total = total_of([sums])
-        alphas = alpha_grid(self.params["alphas"], total)
+        alphas = alpha_grid(self.params["alphas"], sums)
         start = Iterate.start(state.iterates[0].best.theta, self._start, self._safe)
         first = float(alphas[0])
         return replace(
@@ -83,7 +81,7 @@ class Path(Accelerated):
             iterates=[start] * Grid(alphas, self._folds).size,
             alphas=alphas,
             alpha=first,
-            gram=self._sigma(total),
+            gram=self._sigma(sums),
             notes=[f"alpha={first:.6g} is the first of {len(alphas)}, none of which is judged yet"],
         )
 

@@ -21,6 +21,7 @@ from distls.execution.batch import Wanted, reduced, run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
@@ -68,15 +69,12 @@ class Stochastic(Solver[StochasticState]):
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],  # all parameters of the method, resolved
+        params: Params,
         *,
         steps: ChooseSteps,  # chooses what lanes do: the update of the method, or candidates that are tried first
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,  # starts from its weights instead of zero
+        **given: Any,
     ) -> None:
-        self.problem = problem
-        self.params = params
+        super().__init__(problem, params, **given)
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"], len(dataset))
         # Lanes are a property of the data and the parameters, not of the machine: results do not depend on workers.
@@ -90,16 +88,14 @@ class Stochastic(Solver[StochasticState]):
         self.generates = self._block is not None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         stats = stats_of_problem(problem, self._block.width if self._block else None)
-        self.steps = steps(stats, params, n_lanes, warm=initial is not None)
+        self.steps = steps(stats, params, n_lanes, warm=self._initial is not None)
         self.parts, self.longest = self._parts()
         rows = sample_size(dataset, n_lanes * self.parts)
         # A single lane is not averaged, so there is nothing to compare before and after.
         self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
-        self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._averages = params.get("average", "none")
-        self._initial = initial
         self._retired: NDArray[np.float64] | None = None
         self._class_weight = problem.row_weights
 
@@ -208,11 +204,7 @@ class Stochastic(Solver[StochasticState]):
         )
 
     def _start_from(self, initial: LinearModel, lane: Arrays) -> None:
-        if self._block:
-            raise ParameterError(
-                f"init={self.params['init']}: not with generated features; leave one of them out"
-            )
-        check_initial(initial, self.problem, self.params["init"])
+        check_initial(initial, self.problem, self.params["init"], generated=self.generates)
         self.steps.default.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
 
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:

@@ -22,14 +22,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
-from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, solver_factory
 from distls.solvers.status import Record, Status
 from distls.solvers.warm_start import check_initial
-from distls.storage.model.model import LinearModel
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
@@ -87,18 +86,9 @@ class Newton(Solver[NewtonState]):
 
     state_type = NewtonState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        *,
-        slots: int = 1,
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-    ) -> None:
-        self.problem, self.params, self._initial = problem, params, initial
-        if initial is not None:
-            check_initial(initial, problem, params["init"])
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
+        check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         self._first = int(problem.fit_intercept)
         n_features, k = problem.shape[0] + self._first, self._form.n_outputs
@@ -110,14 +100,14 @@ class Newton(Solver[NewtonState]):
             needs=needs,
             # states before and after of six matrices and the curvature, and what a step is made from
             driver_bytes=16 * 8 * n_features * k + 2 * int(needs.result),
-            memory=memory or MemoryBudget(workers=slots),
+            memory=self._memory,
         )
         self.plan, self.lanes = self._reader.plan, self._reader.lanes
         self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
         start = params["start"] or ("sgd" if problem.shape[0] > _WIDE else "zero")
-        self._starter = self._sgd(slots, memory) if start == "sgd" and initial is None else None
+        self._starter = self._sgd() if start == "sgd" and self._initial is None else None
 
-    def _sgd(self, slots: int, memory: MemoryBudget | None) -> Solver[State]:
+    def _sgd(self) -> Solver[State]:
         """Return what makes the weights to start from; made with the solver, whose plan may fail too."""
         method, problem = method_named("sgd"), self.problem
         # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
@@ -130,7 +120,7 @@ class Newton(Solver[NewtonState]):
         )  # fmt: skip
         # Not as a parameter: the binary form of a loss is one of a problem alone.
         params["loss"] = problem.loss
-        return solver_factory(method)(problem, params, slots=slots, memory=memory)
+        return solver_factory(method)(problem, params, memory=self._memory)
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the start has kernels of its own."""

@@ -8,7 +8,7 @@ of Algorithms 1 and 3 of least squares revisited.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, Form, open_ref, stream
+from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import fold_of, row_weights
 from distls.workers.rounds.task import Task
@@ -59,6 +60,15 @@ class Moments:
         """Return the sums over no rows."""
         gram = np.zeros(packed_size(m) if with_gram else 0)
         return cls(gram, np.zeros(m), np.zeros((m, k)), np.zeros(k), np.zeros(k))
+
+    @classmethod
+    def over(cls, folds: Sequence[Moments]) -> Moments:
+        """Return the sums over the rows of several folds."""
+        total = cls.zero(*folds[0].cross.shape, with_gram=folds[0].gram.size > 0)
+        # Added in the order of folds, so that the rounding is always the same.
+        for fold in folds:
+            total.add(fold)
+        return total
 
     def add(self, other: Moments) -> None:
         """Add the sums over other rows."""
@@ -232,6 +242,43 @@ def predict_block(block: Block, x: Rows, before: NDArray[Any], n_features: int) 
         # Calibration acts on the predictions before the block, so `before` and not `values`.
         values += before @ weights[width:]
     return values
+
+
+@dataclass(eq=False)
+class ReplayTask(Task):
+    """Recomputes lost predictions from all fitted blocks, which are shared; returns of how many partitions."""
+
+    block: BlockTask  # whose stored predictions they are
+
+    def __post_init__(self) -> None:
+        """Read the block's data."""
+        self.data = self.block.data
+
+    def reads(self, item: Lane) -> tuple[int, ...]:
+        """See `Task.reads`."""
+        stored = RowState(self.block.state or "")
+        # What is still there has the same bits, and is not recomputed.
+        return tuple(index for index in item.blocks if not stored.holds(index, self.block.version))
+
+    def add(self, index: int, part: Partition) -> None:
+        """Recompute those of a partition."""
+        zero = np.zeros((n_rows_of(part.x), self.block.n_outputs), self.block.dtype)
+        RowState(self.block.state or "").write(index, self.block.version, self.replayed(part, zero))
+
+    def replayed(self, part: Partition, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the predictions of a partition's rows, from zeros on."""
+        for block in self.shared:  # in the order of the rounds: the same additions, the same bits
+            values = predict_block(block, part.x, values, n_features_of(part.x, self.data))
+        return values
+
+    def result(self) -> int:
+        """Return the number of partitions."""
+        return len(self.ledger.blocks)
+
+    @staticmethod
+    def merge(left: int, right: int) -> int:
+        """Add two numbers."""
+        return left + right
 
 
 def add_rows(

@@ -15,47 +15,11 @@ from distls.workers.linear_algebra.shifted_solve import Shifted
 Array = NDArray[np.float64]
 
 
-class FoldSums(NamedTuple):
-    """The `Moments` of a fold at zero weights, where the gradient of the squared loss is the negative targets."""
-
-    gram: Array  # (d (d + 1) / 2,), packed
-    sums: Array
-    cross: Array
-    slopes: Array
-    squares: Array
-    weight_sum: float
-
-    @classmethod
-    def of(cls, moments: Moments) -> FoldSums:
-        """Return the sums of a fold that the path depends on."""
-        m = moments
-        return cls(m.gram, m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
-
-    @classmethod
-    def over(cls, folds: Sequence[FoldSums]) -> FoldSums:
-        """Return the sums over all rows of some folds."""
-        return cls(
-            _summed([fold.gram for fold in folds]),
-            _summed([fold.sums for fold in folds]),
-            _summed([fold.cross for fold in folds]),
-            _summed([fold.slopes for fold in folds]),
-            _summed([fold.squares for fold in folds]),
-            sum(fold.weight_sum for fold in folds),
-        )
-
-
-def _summed(arrays: Sequence[Array]) -> Array:
-    # Added in the order of the folds: every worker has the same bits.
-    total = arrays[0].copy()
-    for array in arrays[1:]:
-        total += array
-    return total
-
-
 class PathJob(NamedTuple):
     """The input that all folds share."""
 
-    folds: list[FoldSums]
+    # at zero weights, where the gradient of the squared loss is the negative targets
+    folds: Sequence[Moments]
     alphas: Array  # (n_alphas,), all > 0
     intercept: bool
     eps: float  # relative rounding error of the Gram matrices
@@ -75,7 +39,7 @@ def held_out(job: PathJob, number: int) -> Array:
 
 def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
     """Fit everything but one fold at all alphas: weights (d, n_alphas * k), intercepts (n_alphas * k,)."""
-    others = FoldSums.over([fold for other, fold in enumerate(job.folds) if other != number])
+    others = Moments.over([fold for other, fold in enumerate(job.folds) if other != number])
     total, n = others.weight_sum, len(job.alphas)
     # Gradients at zero weights are minus the targets, hence the signs.
     mean, products, targets = others.sums / total, -others.cross / total, -others.slopes / total
