@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,23 +41,13 @@ from distls.workers.prediction.threshold_task import (
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.process import single_threaded_blas
 
-
-class BoundSearch(Protocol):
-    """What looks for a better lower bound of the optimum than that of a fit's weights."""
-
-    reached: float | None
-
-    def bounded(
-        self,
-        fitted: Fitted,
-        objective: float,
-        bound: float,
-        executor: Executor,
-        data: DatasetRef,
-        prove: Callable[[Fitted], dict[str, Any]],
-    ) -> tuple[float, int]:
-        """Return a lower bound of the optimum, at least `bound`, and the bytes read for it."""
-        raise NotImplementedError
+# Looks for a better lower bound of the optimum than that of a fit's weights, from the fit, its objective and bound, an
+# executor and data, and what proves a dual point; returns the bound, the bytes read for it, and the lowest objective of
+# the weights that it has seen.
+BoundSearch = Callable[
+    [Fitted, float, float, Executor, DatasetRef, Callable[[Fitted], dict[str, Any]]],
+    tuple[float, int, float | None],
+]
 
 
 class Evaluator:
@@ -202,18 +192,18 @@ class Evaluator:
         bounds = certificate["kind"] in BOUNDS
         own = value - certificate["value"] if bounds else loss_named(self._problem.loss).floor
 
-        def bounded(executor: Executor) -> tuple[float, int]:
+        def bounded(executor: Executor) -> tuple[float, int, float | None]:
             def proof(near: Fitted) -> dict[str, Any]:
                 return run_alone(self._proven(near.predictor, cast("DualPoint", near.duals)), executor)
 
-            return search.bounded(fitted, value, own, executor, self._data, proof)
+            return search(fitted, value, own, executor, self._data, proof)
 
-        bound, read = await Wanted(bounded)
+        bound, read, reached = await Wanted(bounded)
         if bound > own:
             certificate = {"kind": "duality_gap", "value": max(value - bound, values["certificate_rounding"])}
         read += values["eval_bytes_read"]
         found = {"certificate": certificate, "eval_bytes_read": read}
-        return {**values, **found, "bound": bound, "reached": search.reached}
+        return {**values, **found, "bound": bound, "reached": reached}
 
     async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""

@@ -24,8 +24,7 @@ from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
 from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
-from distls.solvers.dual_ascent.kept_duals import KeptDuals
-from distls.solvers.dual_ascent.sdca_state import SdcaState
+from distls.solvers.dual_ascent.sdca_state import KeptDuals, SdcaState
 from distls.solvers.solver import Fitted, RoundReport, Solver
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
@@ -193,10 +192,6 @@ class Sdca(Solver[SdcaState]):
         """Return t: the sum of the weighted duals over alpha n."""
         return (state.up - state.down) / (self._form.alpha * self.problem.dataset.meta.n_rows)
 
-    def _sigma_prime(self, state: SdcaState, live: int) -> float:
-        """Return by how much lanes magnify their own changes."""
-        return float(np.clip(SAFETY * state.ratios.max(), 1.0, live))
-
     def _lanes_of(self, state: SdcaState) -> list[Lane]:
         """Return the partitions of each lane in the round after `state`."""
         n, group = len(self.problem.dataset), state.part // self._slices
@@ -212,7 +207,10 @@ class Sdca(Solver[SdcaState]):
 
     def _task(self, state: SdcaState, live: int) -> AscentTask:
         form = self._form
-        sigma_prime = self._sigma_prime(state, live)
+        # by how much lanes magnify their own changes
+        sigma_prime = float(np.clip(SAFETY * state.ratios.max(), 1.0, live))
+        # two numbers that say which rows share a part of the pass
+        mixing = rng(self.problem.seed, Purpose.ROWS, state.round // self._rounds).integers(2**30, size=2)
         step = sigma_prime / (form.alpha * self.problem.dataset.meta.n_rows)
         return AscentTask(
             data=self.data,
@@ -222,7 +220,7 @@ class Sdca(Solver[SdcaState]):
             duals=self.point(state),
             shuffle=self.params["shuffle"],
             seed=self.problem.seed,
-            mixing=self._mixing(state),
+            mixing=(int(mixing[0]), int(mixing[1])),
             round=state.round,
             # New names for new duals: a task that is run twice never overwrites what a checkpoint needs.
             version=3 * state.round + 3,  # the two before it: duals recomputed, and those that were mixed
@@ -230,12 +228,6 @@ class Sdca(Solver[SdcaState]):
             parts=self._slices,
             active_sweeps=self._active_sweeps,
         )
-
-    def _mixing(self, state: SdcaState) -> tuple[int, int]:
-        """Return the numbers that say which rows share a part of the pass."""
-        generator = rng(self.problem.seed, Purpose.ROWS, state.round // self._rounds)
-        factor, first = generator.integers(2**30, size=2)
-        return int(factor), int(first)
 
     def _ascend(self, state: SdcaState, executor: Executor) -> AscentResult:
         lanes = self._lanes_of(state)
@@ -260,7 +252,7 @@ class Sdca(Solver[SdcaState]):
         while True:  # adding 1/K of the lanes' changes cannot lower the dual, which is concave
             following = replace(
                 state,
-                u=_moved(state.u, result.change, share),
+                u=state.u + (result.change if share == 1.0 else state.u.dtype.type(share) * result.change),
                 up=state.up + share * result.up,
                 down=state.down + share * result.down,
                 conjugate=state.conjugate + share * change,
@@ -332,7 +324,7 @@ class Sdca(Solver[SdcaState]):
             float(totals[_T.loss]),
             errors,
             details={
-                "dual": None if following.dual is None else following.dual,
+                "dual": following.dual,
                 "ratio": float(following.ratios[following.part - 1]),
                 "share": share,
                 "rows_moved": int(totals[_T.moved]),
@@ -368,8 +360,3 @@ class Sdca(Solver[SdcaState]):
     def holds(self, state: SdcaState) -> bool:
         """See `Solver.holds`: recomputed duals are others."""
         return not lost_duals(self.point(state), self.problem.dataset.table.rows)
-
-
-def _moved(u: NDArray[Any], change: NDArray[Any], share: float) -> NDArray[Any]:
-    """Return ``u + share * change``."""
-    return u + change if share == 1.0 else u + u.dtype.type(share) * change

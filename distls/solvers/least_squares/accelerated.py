@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
+from distls.solvers.least_squares.alpha_grid import grid_size
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
@@ -84,7 +85,8 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         elif not len(state.gram):
             sums = self._read_in_basis(executor, state.iterates[0].best.theta, state.basis)
             with single_threaded_blas():
-                following = self._define_in_basis(following, sums.folds[0])
+                metric = self._metric_in_basis(state.basis, sums.folds[0], state.alpha)
+                following = self._begin(replace(following, notes=[*state.notes, BASIS_NOTE]), metric)
         else:
             # "repeat": judge what Eq. 14 has led to, and take the next step
             sums = self._read_points(executor, points_of(state.iterates))
@@ -93,12 +95,8 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         details = {"lipschitz": following.iterates[0].lipschitz, **details}
         report = self._report(sums, details, following.path, following.notes)
         best = following.iterates[0].best
-        if (
-            not self._follows_path
-            and not self._first
-            and self.problem.alpha > 0.0
-            and np.isfinite(best.value)
-        ):
+        proven = not self._follows_path and not self._first and self.problem.alpha > 0.0
+        if proven and np.isfinite(best.value):
             report.objective_estimate = best.value
             # Strong convexity with an l2 penalty on all weights: F - F* <= |gradient|^2 / (2 alpha).
             report.gap_estimate = float(np.square(best.gradient).sum()) / (2.0 * self.problem.alpha)
@@ -123,11 +121,6 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         if self._needs_basis(metric, state.alpha):
             return replace(state, basis=metric.next_basis(), gram=np.empty((0, 0)))
         return self._begin(state, metric)
-
-    def _define_in_basis(self, state: GlsState, sums: Moments) -> GlsState:
-        """Set up the metric in the new basis."""
-        metric = self._metric_in_basis(state.basis, sums, state.alpha)
-        return self._begin(replace(state, notes=[*state.notes, BASIS_NOTE]), metric)
 
     def _begin(self, state: GlsState, metric: Metric) -> GlsState:
         """Take the first step in a metric, which serves all that follow."""
@@ -223,14 +216,11 @@ class Accelerated(GlsPasses, Solver[GlsState]):
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: all points of a round at one read."""
         shape = (data.one_row or self.problem.shape[0]) + self._first, self.problem.shape[1]
-        points = self._stacked([np.zeros(shape)] * (self._fit_count * (1 + self._accelerated)))
+        # Fits that share a read, each with its candidate and the point ahead.
+        fits = grid_size(self.params["alphas"]) * self._folds if self._follows_path else 1
+        points = self._stacked([np.zeros(shape)] * (fits * (1 + self._accelerated)))
         task = replace(self._reader.task(PointTask, folds=self._folds), data=data)
         return [Call(task, points, Lane(0, (block,))), *super().tasks(data, block)]
-
-    @property
-    def _fit_count(self) -> int:
-        """Fits that share a read."""
-        return 1
 
 
 def points_of(iterates: Sequence[Iterate]) -> list[Array]:

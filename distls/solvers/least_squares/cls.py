@@ -191,11 +191,12 @@ class Cls(Solver[ClsState]):
         if not given:
             # The initial model is no minimiser of the residuals, and may well raise the error.
             self._check_fall(state.fitted + 1, "residual fit", loss, _mean_loss(fitted), first)
+        missing = self._block.width - len(fit.weights)  # of a block that is not full
         following = replace(
             state,
             round=state.round + 1,
             passes=state.passes + 2.0,
-            fits=np.concatenate([state.fits, self._full(fit.weights)[None]]),
+            fits=np.concatenate([state.fits, np.pad(fit.weights, ((0, missing), (0, 0)))[None]]),
             intercepts=np.concatenate([state.intercepts, fit.intercept[None]]),
             calibrations=np.concatenate([state.calibrations, self._calibrate(fitted.folds[0])[None]]),
             first=first,
@@ -219,11 +220,6 @@ class Cls(Solver[ClsState]):
         """Return the features of the round of that number."""
         # The features do not change between the rounds of one block.
         return state.design
-
-    def _full(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """Return weights with rows of zeros up to the width of a full block."""
-        missing = self._block.width - len(weights)
-        return np.pad(weights, ((0, missing), (0, 0))) if missing else weights
 
     def _starts_from_model(self, state: ClsState) -> bool:
         return self._initial is not None and not state.fitted

@@ -22,7 +22,6 @@ from distls.solvers.least_squares.alpha_grid import (
     alpha_grid,
     check_folds,
     choice_note,
-    grid_size,
 )
 from distls.solvers.least_squares.iterate import GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import PathMetric
@@ -163,10 +162,6 @@ class Path(Accelerated):
         if not _searches(state):
             return super()._published(state)
         return _mean([state.iterates[number] for number in self._grid(state).fits_of(state.alpha)])
-
-    @property
-    def _fit_count(self) -> int:
-        return grid_size(self.params["alphas"]) * self._folds
 
 
 def _searches(state: GlsState) -> bool:

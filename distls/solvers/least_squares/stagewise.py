@@ -184,15 +184,15 @@ class Stagewise(Solver[StagewiseState]):
         sums = result.folds[0]
         gradient = self._gradient(sums)
         point = np.zeros_like(gradient) if first else state.point
+        penalised = point[int(self.problem.fit_intercept) :]
         if not self._bounded:
-            value = sums.loss_sum / sums.weight_sum + self._ridge(point)
+            ridge = 0.5 * self.problem.alpha * float(np.einsum("ik,ik->", penalised, penalised))
+            value = sums.loss_sum / sums.weight_sum + ridge
             if not (first or value <= state.value):
                 return self._reported(self._halved(state, design), result)
             state = replace(state, value=value)
         # The gradient of the ridge; the paper has no regulariser.
-        gradient[int(self.problem.fit_intercept) :] += (
-            self.problem.alpha * point[int(self.problem.fit_intercept) :]
-        )
+        gradient[int(self.problem.fit_intercept) :] += self.problem.alpha * penalised
         sigma = self._sigma(sums) if first else state.sigma
         # A resumed fit factorises Sigma again; it is part of the state.
         with single_threaded_blas():
@@ -215,11 +215,6 @@ class Stagewise(Solver[StagewiseState]):
             point=iterate + momentum * (iterate - before),
         )
         return self._reported(following, result)
-
-    def _ridge(self, point: Array) -> float:
-        """Return the penalty of weights, the intercept's in front apart."""
-        penalised = point[int(self.problem.fit_intercept) :]
-        return 0.5 * self.problem.alpha * float(np.einsum("ik,ik->", penalised, penalised))
 
     def _halved(self, state: StagewiseState, design: Design) -> StagewiseState:
         """Return the state after a step that raised the objective: half of it is tried next, and L doubled."""

@@ -32,7 +32,6 @@ from distls.solvers.stochastic.step_trial import try_candidates
 from distls.solvers.stochastic.stochastic_state import StochasticState
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
-from distls.storage.model.model import LinearModel
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.evaluation.score_task import joint_gradient_bytes
 from distls.workers.features.design import PIECE_ROWS
@@ -191,8 +190,10 @@ class Stochastic(Solver[StochasticState]):
     def init(self) -> StochasticState:
         """Return zero weights, or those of the initial model."""
         lane = self.steps.default.zeros(self.shape, self.problem.dtype)
+        check_initial(self._initial, self.problem, self.params.get("init"), generated=self.generates)
         if self._initial is not None:
-            self._start_from(self._initial, lane)
+            intercept = self._initial.intercept.astype(np.float64)
+            self.steps.default.start_from(self._initial.weights, intercept, lane)
         window = lane[0].shape if self._averages != "none" else (0, lane[0].shape[1])
         return StochasticState(
             lane=lane,
@@ -203,17 +204,13 @@ class Stochastic(Solver[StochasticState]):
             before_intercept=np.zeros(window[1]),
         )
 
-    def _start_from(self, initial: LinearModel, lane: Arrays) -> None:
-        check_initial(initial, self.problem, self.params["init"], generated=self.generates)
-        self.steps.default.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
-
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
         """Do one round alone."""
         return run_alone(self.round(state), executor)
 
     async def round(self, state: StochasticState) -> tuple[StochasticState, RoundReport]:
         """Do one round: every lane from the averaged arrays, then average."""
-        details = None
+        details: dict[str, Any] | None = None
         if self._block and not state.recipe:
             state = await Wanted(partial(self._with_features, state))
         # A fixed mean has to be known before the first step.
@@ -221,8 +218,9 @@ class Stochastic(Solver[StochasticState]):
             state = replace(state, lane=await self._with_mean(state.lane))
         # Trials start from the state itself, so that a warm start is tried where it will be used.
         if state.chosen is None and self.steps.candidates:
-            chosen, details = await self._try_steps(state)
-            state = replace(state, chosen=chosen)
+            trial = self._task(TrialTask, state, self.steps.default)
+            chosen, tried = await try_candidates(self.steps, trial, state.lane, self.problem)
+            state, details = replace(state, chosen=chosen), {"tried": tried}
         task = self._task(TrainTask, state, self._update(state))
         starts = self._lane_starts(state)
         result: LaneResult = await reduced(task, starts, merge=task.merge, shared=state.lane)
@@ -257,11 +255,6 @@ class Stochastic(Solver[StochasticState]):
             arrays=state.arrays,
             dtype=self.problem.dtype.name,
         )
-
-    async def _try_steps(self, state: StochasticState) -> tuple[int, dict[str, Any]]:
-        task = self._task(TrialTask, state, self.steps.default)
-        best, details = await try_candidates(self.steps, task, state.lane, self.problem)
-        return best, {"tried": details}
 
     async def _with_mean(self, lane: Arrays) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""

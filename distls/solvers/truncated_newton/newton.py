@@ -225,7 +225,7 @@ class Newton(Solver[NewtonState]):
                 return replace(state, candidate=np.zeros_like(theta))  # a pass whose steps were too bold
             if not sound:
                 return replace(state, candidate=np.full_like(theta, np.nan))
-        elif not self._lowers(state, value):
+        elif not value <= state.value + _ARMIJO * state.share * float(np.vdot(state.gradient, state.step)):
             return self._shortened(state)
         state = replace(
             state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
@@ -238,10 +238,6 @@ class Newton(Solver[NewtonState]):
             state, stage=_PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
             square=square, first_square=square, settled=not square > 0.0,
         )  # fmt: skip
-
-    def _lowers(self, state: NewtonState, value: float) -> bool:
-        slope = float(np.vdot(state.gradient, state.step))
-        return value <= state.value + _ARMIJO * state.share * slope
 
     def _shortened(self, state: NewtonState) -> NewtonState:
         share = 0.5 * state.share

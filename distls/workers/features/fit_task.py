@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, Partition, Rows, n_rows_of, take_rows
+from distls.storage.rows import CsrRows, Partition, n_rows_of, take_rows
 from distls.workers.features.design import Design, blocks
 from distls.workers.linear_algebra.gram import GramSum, column_sums
 from distls.workers.linear_algebra.packed_triangle import packed_size
@@ -80,18 +80,15 @@ class CountTask(Task):
 
     def add(self, index: int, part: Partition) -> None:
         """Count a partition's rows."""
-        self.total += _counts(part.x, len(self.total))
+        if isinstance(part.x, CsrRows):
+            self.total += np.bincount(part.x.indices, minlength=len(self.total))
+        else:
+            self.total += np.count_nonzero(part.x.values, axis=0)
 
     @staticmethod
     def merge(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add two counts."""
         return left + right
-
-
-def _counts(x: Rows, n_features: int) -> NDArray[np.int64]:
-    if isinstance(x, CsrRows):
-        return np.bincount(x.indices, minlength=n_features)
-    return np.count_nonzero(x.values, axis=0)
 
 
 @dataclass(eq=False)

@@ -159,8 +159,9 @@ class TrainTask(StochasticTask):
             generator = rng(self.seed, Purpose.DRAWS, self.round, self.item.lane.index)
             self._learn(part, draws_of(generator, n_rows_of(part.x), batch))
         learner, ledger, sample_loss = self.learner, self.ledger, 0.0
-        # before `arrays`, which ends the learner
-        reached, (tail, tail_steps) = learner.time, _window(learner)
+        # before `arrays`, which ends the learner; without iterates in the window there is no mean
+        reached, tail_steps = learner.time, learner.window_steps
+        tail = learner.window(consume=True) if tail_steps else ()
         arrays = learner.arrays()
         if self.sample is not None:
             predictor = self.predictor(self.update, arrays)
@@ -248,14 +249,6 @@ def joined(parts: Sequence[Partition]) -> Partition:
 
 def _as_kernels_take(y: Any) -> Any:
     return label_sets(y) if isinstance(y, CsrRows) else y
-
-
-def _window(learner: Learner) -> tuple[Arrays, float]:
-    """Return the mean of the iterates in a learner's window, and their number."""
-    # Without iterates in the window there is no mean.
-    if not learner.window_steps:
-        return (), 0.0
-    return learner.window(consume=True), learner.window_steps
 
 
 @dataclass
