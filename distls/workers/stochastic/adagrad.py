@@ -11,7 +11,7 @@ import numpy as np
 
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.simd.adaptive_steps import MODELS_PER_LINE
-from distls.workers.stochastic.adagrad_kernels import adagrad_block, adagrad_settings, new_decay, settle
+from distls.workers.stochastic.adagrad_kernels import AdagradSettings, adagrad_block, new_decay, settle
 from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, AdagradLines, lines_bytes
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import LEAST_JOINT, Arrays, KernelLearner, Update
@@ -39,9 +39,7 @@ class AdagradUpdate(Update):
         """Return the learner of a lane that has taken `time` steps."""
         # Copies: the averaged arrays are read by other lanes of this process.
         own = tuple(array.copy() for array in arrays)
-        settings = adagrad_settings(
-            self.row_loss, self.eta0, eta_b=self.eta_b, alpha=self.alpha, fit_intercept=self.fit_intercept
-        )
+        settings = AdagradSettings(self.row_loss, self.eta0, self.eta_b, self.alpha, self.fit_intercept)
         decay, clock = new_decay(len(own[0]), self.alpha, time, own[0].dtype), np.array([float(time)])
         return _AdagradLearner(settings, (*own, decay, clock), clock, len(own))
 

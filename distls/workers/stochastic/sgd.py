@@ -26,7 +26,6 @@ from distls.workers.stochastic.sgd_kernels import (
     new_clock,
     scaled,
     sgd_block,
-    sgd_settings,
     window_mean,
 )
 from distls.workers.stochastic.sgd_together import (
@@ -70,16 +69,10 @@ class SgdUpdate(ScheduleUpdate):
 
     def settings(self, tail_from: float) -> SgdSettings:
         """Return the settings of the kernel."""
-        return sgd_settings(
-            self.row_loss,
-            self.alpha,
-            schedule=PEGASOS if self.schedule == "pegasos" else schedule_code(self.schedule),
-            t0=self.t0,
-            eta0=self.eta0,
-            switch=self.switch,
-            batch_size=self.batch_size,
-            fit_intercept=self.fit_intercept,
-            tail_from=tail_from if self.averaging else math.inf,
+        schedule = PEGASOS if self.schedule == "pegasos" else schedule_code(self.schedule)
+        steps = self.t0, self.eta0, self.switch, self.batch_size, self.fit_intercept
+        return SgdSettings(
+            self.row_loss, self.alpha, schedule, *steps, tail_from if self.averaging else math.inf
         )
 
     def scale(self, clock: NDArray[np.float64]) -> float:
