@@ -33,11 +33,7 @@ from distls.workers.evaluation.dual_task import DualStart, DualSum, DualTask
 from distls.workers.evaluation.score_task import GradientSum, GradientTask
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.prediction.threshold_task import (
-    ThresholdSums,
-    ThresholdTask,
-    fitted_threshold,
-)
+from distls.workers.prediction.threshold_task import ThresholdSums, ThresholdTask, fitted_threshold
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.process import single_threaded_blas
 

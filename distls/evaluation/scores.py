@@ -17,11 +17,7 @@ from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 from distls.workers.evaluation.class_metrics_task import MetricsSum, MetricsTask
-from distls.workers.evaluation.multilabel_task import (
-    PRECISION_AT,
-    LabelSum,
-    LabelTask,
-)
+from distls.workers.evaluation.multilabel_task import PRECISION_AT, LabelSum, LabelTask
 from distls.workers.evaluation.regression_task import ResidualTask
 from distls.workers.evaluation.score_task import ScoreSum, ScoreTask
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
@@ -78,11 +74,7 @@ async def score_targets(
 
 
 async def measure_labels(
-    dataset: Dataset,
-    model: LinearModel,
-    codes: NDArray[np.int32],
-    *,
-    weighted: bool = False,
+    dataset: Dataset, model: LinearModel, codes: NDArray[np.int32], *, weighted: bool = False
 ) -> LabelEvaluation:
     """Evaluate a multi-label model with its own thresholds."""
     predictor, cuts = LinearPredictor.of(model), label_cuts(model)

@@ -51,10 +51,7 @@ class BlockReader:
         # of workers.
         self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset)))
         self.plan: Plan = make_plan(
-            dataset,
-            Footprint(needs, driver_bytes),
-            lanes=len(self.lanes),
-            budget=memory,
+            dataset, Footprint(needs, driver_bytes), lanes=len(self.lanes), budget=memory
         )
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes).whole
         self.class_weight = problem.row_weights
@@ -65,12 +62,7 @@ class BlockReader:
         return [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
 
     def reduce(
-        self,
-        executor: Executor,
-        task: Task,
-        shared: Any,
-        *,
-        rebuild: Callable[[], None] | None = None,
+        self, executor: Executor, task: Task, shared: Any, *, rebuild: Callable[[], None] | None = None
     ) -> BlockSums:
         """Do one read of the data; if a worker has lost kept predictions, `rebuild` them and read again."""
         try:

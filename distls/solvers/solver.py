@@ -54,9 +54,8 @@ class Fitted:
     duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
     # Objective and certificate as a record has them, where the method computes them itself, perhaps by a read
     known: Record | Callable[[Executor], Record] | None = None
-    improved_weights: ImproveFn | None = (
-        None  # Where the method can look for weights that have a better dual point
-    )
+    # Where the method can look for weights that have a better dual point
+    improved_weights: ImproveFn | None = None
 
 
 @dataclass

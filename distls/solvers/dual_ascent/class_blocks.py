@@ -83,7 +83,6 @@ class ClassBlockSolver(Solver[ClassBlockState]):
     # ---- memory
 
     def _class_bytes(self) -> int:
-        """Return the bytes of a class in a block under training."""
         n_rows, n_features = self.problem.dataset.meta.n_rows, self.problem.shape[0]
         return ClassTask.class_bytes(n_features, n_rows, self.problem.dtype)
 
@@ -232,11 +231,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         )
 
     def _report(
-        self,
-        ledger: Ledger,
-        state: ClassBlockState,
-        sums: NDArray[np.float64],
-        spans: list[tuple[int, int]],
+        self, ledger: Ledger, state: ClassBlockState, sums: NDArray[np.float64], spans: list[tuple[int, int]]
     ) -> RoundReport:
         ledger.n_rows = max(ledger.n_rows, 1)  # none where all blocks of the round were finished before
         report = RoundReport.of(

@@ -130,10 +130,7 @@ class Sdca(Solver[SdcaState]):
         image = PrimalImage(u, u if self._form.l1 > 0.0 else u[:0], np.zeros(k))
         dual = DualTask(data, self.problem.row_weights, self.point(state))
         judged = DualStart(judged=LinearPredictor(u, np.zeros(k)))
-        return [
-            Call(task, image, lane),
-            Call(dual, judged, lane),
-        ]
+        return [Call(task, image, lane), Call(dual, judged, lane)]
 
     def init(self) -> SdcaState:
         """Return the state in which all duals are zero."""

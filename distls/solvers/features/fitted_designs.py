@@ -42,7 +42,6 @@ class DesignState(State):
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """See `State.join`."""
         own = {name: array for name, array in arrays.items() if name.startswith(_PREFIX)}
         others = {name: array for name, array in arrays.items() if name not in own}
         inside = {name.removeprefix(_PREFIX): array for name, array in own.items()}

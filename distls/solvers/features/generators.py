@@ -182,7 +182,6 @@ def _inner_products(x: Rows, design: Design) -> Floats:
 
 
 def _dense_chunks(design: Design, x: Rows) -> Iterator[Floats]:
-    """Yield dense features of rows."""
     for _, chunk in blocks(design, x, np.dtype(np.float64)):
         assert isinstance(chunk, DenseRows)
         yield chunk.values

@@ -103,7 +103,6 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         return following, report
 
     def _read_start(self, state: GlsState, executor: Executor) -> BlockSums:
-        """Read Sigma, and loss and gradient at the start."""
         start = None if self._initial is None else state.iterates[0].best.theta
         return self._read_sigma(executor, start)
 

@@ -33,12 +33,7 @@ from distls.storage.errors import DistlsError
 from distls.storage.temporary.row_state import IN_MEMORY
 from distls.workers.features.design import PIECE_ROWS, Design
 from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments, moment_bytes
-from distls.workers.least_squares.calibrated_task import (
-    CalibrationFit,
-    FittedRound,
-    Rebuild,
-    ResidualFit,
-)
+from distls.workers.least_squares.calibrated_task import CalibrationFit, FittedRound, Rebuild, ResidualFit
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.basis_functions import Basis
@@ -133,7 +128,6 @@ class Cls(Solver[ClsState]):
         )
 
     def _work_bytes(self) -> int:
-        """Return what a task needs besides sums and weights."""
         d, k = self._block.width, self.problem.shape[1]
         dtype, most_rows = self.problem.dtype, int(self.problem.dataset.table.rows.max(initial=0))
         # the predictions of a partition, and its scores when it is evaluated
@@ -217,7 +211,6 @@ class Cls(Solver[ClsState]):
         )
 
     def _design(self, state: ClsState, number: int) -> Design:
-        """Return the features of the round of that number."""
         # The features do not change between the rounds of one block.
         return state.design
 
@@ -271,7 +264,6 @@ class Cls(Solver[ClsState]):
         )
 
     def _rebuild(self, state: ClsState, executor: Executor) -> None:
-        """Recompute predictions that are lost."""
         # The predictions are a function of all rounds in turn, since each projects onto the simplex.
         # each round has the features of its own fit
         task = Rebuild(self._summed(Design(), state.fitted, with_gram=False), self.basis, self.onto)
@@ -304,10 +296,7 @@ class Cls(Solver[ClsState]):
     def weights(self, state: ClsState) -> Fitted:
         """Return the predictor of all rounds: their residual fits as columns, and the calibrations."""
         d, k = self.problem.shape
-        recipe: dict[str, Any] = {
-            "n_features": d,
-            "calibration": {**self.basis.recipe(), "onto": self.onto},
-        }
+        recipe: dict[str, Any] = {"n_features": d, "calibration": {**self.basis.recipe(), "onto": self.onto}}
         arrays: dict[str, NDArray[Any]] = {"calibration": state.calibrations}
         if state.recipe:
             recipe["features"] = state.recipe

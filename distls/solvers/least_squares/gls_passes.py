@@ -24,18 +24,8 @@ from distls.solvers.least_squares.optimal_intercept import optimal_intercept
 from distls.solvers.solver import Fitted, ImproveFn, RoundReport, evaluation_tasks
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
-from distls.workers.least_squares.block_task import (
-    Block,
-    BlockSums,
-    BlockTask,
-    Moments,
-)
-from distls.workers.least_squares.multi_point_task import (
-    BasisTask,
-    PointMoments,
-    PointTask,
-    StackedWeights,
-)
+from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments
+from distls.workers.least_squares.multi_point_task import BasisTask, PointMoments, PointTask, StackedWeights
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
@@ -74,19 +64,14 @@ class GlsPasses:
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: the second moments."""
         sigma = replace(self._sigma_task(self._folds), data=data)
-        return [
-            Call(sigma, (None, None), Lane(0, (block,))),
-            *evaluation_tasks(self.problem, self.data),
-        ]
+        return [Call(sigma, (None, None), Lane(0, (block,))), *evaluation_tasks(self.problem, self.data)]
 
     @property
     def _shape(self) -> tuple[int, int]:
-        """Shape of theta."""
         n_features, k = self.problem.shape
         return n_features + self._first, k
 
     def _split(self, theta: Array) -> tuple[Array, Array]:
-        """Return weights and intercept."""
         intercept = theta[0].copy() if self._first else np.zeros(theta.shape[1])
         return np.ascontiguousarray(theta[self._first :]), intercept
 

@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.solvers.least_squares.accelerated import Accelerated, points_of
-from distls.solvers.least_squares.alpha_grid import (
-    Grid,
-    alpha_grid,
-    check_folds,
-    choice_note,
-)
+from distls.solvers.least_squares.alpha_grid import Grid, alpha_grid, check_folds, choice_note
 from distls.solvers.least_squares.iterate import GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import PathMetric
 from distls.solvers.solver import RoundReport
@@ -70,7 +65,6 @@ class Path(Accelerated):
         return Grid(state.alphas, self._folds)
 
     def _start_search(self, state: GlsState, sums: Moments) -> GlsState:
-        """Start the fits of all alphas and folds."""
         alphas = alpha_grid(self.params["alphas"], sums)
         start = Iterate.start(state.iterates[0].best.theta, self._start, self._safe)
         first = float(alphas[0])

@@ -30,11 +30,7 @@ from distls.workers.least_squares.calibrated_task import ResidualFit
 from distls.workers.prediction.predictor import LinearPredictor
 
 
-def stagewise_regression(
-    problem: Problem,
-    params: Params,
-    **given: Any,
-) -> Stagewise | StagedCls:
+def stagewise_regression(problem: Problem, params: Params, **given: Any) -> Stagewise | StagedCls:
     """Return the solver of a setting of `stagewise`; see `SolverFactory`."""
     if params["inner"] != ALGORITHM_2:
         return Stagewise(problem, params, **given)
@@ -93,7 +89,6 @@ class StagedCls(Cls):
         return super().step(state, executor)
 
     def _stage(self, number: int) -> int:
-        """Return the stage of the round of that number."""
         return number // int(self.params["inner_rounds"])
 
     def _rank(self, state: StagedClsState, executor: Executor) -> tuple[ClsState, RoundReport]:

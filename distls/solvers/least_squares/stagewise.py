@@ -123,14 +123,8 @@ class Stagewise(Solver[StagewiseState]):
         design = self._features.probe()
         task = self._task(design, with_predictions=self._calibrated)
         weights = np.zeros((design.width(n_features) + self._calibrated * k, k))
-        task, before = (
-            replace(task, data=data, state=None),
-            Block(design, weights, np.zeros(k)),
-        )
-        return [
-            Call(task, (before, None), Lane(0, (block,))),
-            *evaluation_tasks(self.problem, self.data),
-        ]
+        task, before = (replace(task, data=data, state=None), Block(design, weights, np.zeros(k)))
+        return [Call(task, (before, None), Lane(0, (block,))), *evaluation_tasks(self.problem, self.data)]
 
     def init(self) -> StagewiseState:
         """Return the state without any block but the initial model."""
@@ -260,7 +254,6 @@ class Stagewise(Solver[StagewiseState]):
         return self.reader.task(BlockTask, design=design, state=self._folder, joint=True, **options)
 
     def _rebuild(self, state: StagewiseState, executor: Executor) -> None:
-        """Recompute predictions of `state.version` that are lost."""
         stages = state.version - state.has_base
         # Predictions of a model follow from its own blocks alone, so replay begins there.
         first = stages // self.params["stages"] * self.params["stages"]
@@ -291,7 +284,6 @@ class Stagewise(Solver[StagewiseState]):
         return self._metric[1]
 
     def _block(self, design: Design, values: Array) -> Block:
-        """Return weights and intercept of a block of features."""
         if not self.problem.fit_intercept:
             return Block(design, values, np.zeros(self._k))
         return Block(design, values[1:], values[0])

@@ -168,11 +168,9 @@ class Stochastic(Solver[StochasticState]):
 
     @property
     def kernels(self) -> tuple[Any, ...]:
-        """See `Solver.kernels`."""
         return *super().kernels, type(self.steps.default).__name__, self._memory.models
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
-        """See `Solver.tasks`."""
         update, state, models = self.steps.default, StochasticState(), self._memory.models
         width, k = data.one_row or self.problem.shape[0], self.problem.shape[1]
         if self._block:
@@ -242,7 +240,6 @@ class Stochastic(Solver[StochasticState]):
         return state.with_design(fitted)
 
     def _task(self, kind: type[T], state: StochasticState, update: Update) -> T:
-        """Return a task of a round."""
         return kind(
             data=self.data,
             update=update,

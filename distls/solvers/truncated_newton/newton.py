@@ -174,7 +174,6 @@ class Newton(Solver[NewtonState]):
         return NewtonState(point=theta, candidate=self._rounded(theta))
 
     def _theta_of(self, weights: NDArray[Any], intercept: Array) -> Array:
-        """Return weights below their intercept."""
         return np.concatenate([intercept[None]] * self._first + [np.asarray(weights, np.float64)])
 
     def _rounded(self, theta: Array) -> Array:

@@ -68,7 +68,6 @@ class ClassTask(Task):
         return ()
 
     def result(self) -> BlockResult:
-        """Train them."""
         first, stop = self.item
         return BlockResult(first, stop, trained(self, self.ledger, self.item).written(), self.ledger)
 

@@ -72,14 +72,12 @@ class DualTask(Task):
     shares: tuple[float, ...] = ()  # multiples of the duals whose conjugates are summed too
 
     def start(self) -> None:
-        """See `Task.start`."""
         # The image in float64: rows times duals cancel near the optimum.
         width, k = open_ref(self.data).meta.n_features, self.duals.n_outputs
         self.total = DualSum(np.zeros((width, k)), np.zeros(k), np.zeros(k))
         self.total.shared_sums = np.zeros(len(self.shares))
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum over a partition's rows."""
         weight, judged = row_weights(part, self.class_weight), self.shared.judged
         self.total.weight_sum += float(weight.sum()) if len(weight) else n_rows_of(part.x)
         with single_threaded_blas():
@@ -131,7 +129,6 @@ class DualTask(Task):
 
 
 def _losses(loss: str, predictor: LinearPredictor, part: Partition, weight: NDArray[np.float64]) -> float:
-    """Return the weighted sum of a partition's losses."""
     if is_codes(part.y):
         x, weights, intercept = linear_view(predictor, part.x)
         # Scores and losses in one kernel, without holding the scores.

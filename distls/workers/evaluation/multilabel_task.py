@@ -51,12 +51,10 @@ class LabelTask(Task):
     shares_reads = True
 
     def start(self) -> None:
-        """See `Task.start`."""
         none = np.zeros((self.n_labels, 3)), np.zeros(len(PRECISION_AT))
         self.total = LabelSum(0.0, 0.0, 0.0, 0.0, *none, 0, Ledger())
 
     def add(self, index: int, part: Partition) -> None:
-        """Compare a partition's rows."""
         weight = row_weights(part, None) if self.weighted else np.empty(0)
         weight = weight if len(weight) else np.ones(n_rows_of(part.x))
         for rows, values in score_pieces(self.shared, part.x):

@@ -42,12 +42,10 @@ class ResidualTask(Task):
     shares_reads = True
 
     def start(self) -> None:
-        """See `Task.start`."""
         zero = np.zeros(len(self.shared.intercept))
         self.total = ResidualSum(0.0, zero, zero, zero, Ledger())
 
     def add(self, index: int, part: Partition) -> None:
-        """Compare a partition's rows."""
         link, weight = loss_named(self.loss), row_weights(part, None) if self.weighted else np.empty(0)
         # In pieces: predictions of a whole partition are not held.
         for rows, values in score_pieces(self.shared, part.x):
@@ -60,7 +58,6 @@ class ResidualTask(Task):
 
     @staticmethod
     def merge(left: ResidualSum, right: ResidualSum) -> ResidualSum:
-        """Add two sums."""
         # spreads about two means become one about the common mean (Chan, Golub, LeVeque 1979)
         weight = left.weight + right.weight
         share = right.weight / weight if weight else 0.0

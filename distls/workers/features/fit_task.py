@@ -39,14 +39,12 @@ class MomentsTask(Task):
     class_weight: _Floats | None = None  # (n_classes,), as in `TrainTask`
 
     def start(self) -> None:
-        """See `Task.start`."""
         # in float64: subtracting the mean from the Gram matrix afterwards cancels digits
         m = self.design.width(open_ref(self.data).meta.n_features)
         self.total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
         self._pending = GramSum(self.total.gram, dtype=np.dtype(np.float64))
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         weight, total = row_weights(part, self.class_weight), self.total
         for rows, features in blocks(self.design, part.x, np.dtype(np.float64)):
             own = weight[rows] if len(weight) else None
@@ -56,7 +54,6 @@ class MomentsTask(Task):
         total.weight_sum += weight.sum() if len(weight) else n_rows_of(part.x)
 
     def result(self) -> RowMoments:
-        """Return the sums over all rows."""
         self._pending.flush()
         return replace(self.total, ledger=self.ledger)
 
@@ -75,11 +72,9 @@ class CountTask(Task):
     data: DatasetRef
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.total = np.zeros(open_ref(self.data).meta.n_features, np.int64)
 
     def add(self, index: int, part: Partition) -> None:
-        """Count a partition's rows."""
         if isinstance(part.x, CsrRows):
             self.total += np.bincount(part.x.indices, minlength=len(self.total))
         else:
@@ -87,7 +82,6 @@ class CountTask(Task):
 
     @staticmethod
     def merge(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add two counts."""
         return left + right
 
 
@@ -100,11 +94,9 @@ class SampleTask(Task):
     seed: int
 
     def reads(self, item: tuple[int, int]) -> tuple[int, ...]:
-        """See `Task.reads`."""
         return item[:1]
 
     def add(self, index: int, part: Partition) -> None:
-        """Take rows."""
         generator = rng(self.seed, Purpose.PREPARE, 1, index)
         chosen = np.sort(generator.choice(n_rows_of(part.x), self.item[1], replace=False))
         self.total = take_rows(part.x, chosen)

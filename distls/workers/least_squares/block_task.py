@@ -57,7 +57,6 @@ class Moments:
 
     @classmethod
     def zero(cls, m: int, k: int, *, with_gram: bool) -> Moments:
-        """Return the sums over no rows."""
         gram = np.zeros(packed_size(m) if with_gram else 0)
         return cls(gram, np.zeros(m), np.zeros((m, k)), np.zeros(k), np.zeros(k))
 
@@ -98,7 +97,6 @@ class SumsTask(Task):
     """Base of tasks that sum `BlockSums`."""
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.total = BlockSums([], self.ledger)
 
     def count(self, index: int, block: Partition) -> None:
@@ -106,7 +104,6 @@ class SumsTask(Task):
         self.ledger.blocks.append(index)
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         self.ledger.n_rows = sum(fold.n_rows for fold in self.total.folds)
         found: BlockSums = self.total
         return found
@@ -146,7 +143,6 @@ class BlockTask(SumsTask):
     from_zero: bool = False
 
     def start(self) -> None:
-        """See `Task.start`."""
         super().start()
         # the dense squares of one lane are reused by the next
         self._open = contextlib.ExitStack()
@@ -156,11 +152,9 @@ class BlockTask(SumsTask):
         self._own, self._added, self._form = _on_projected_rows(self, self.shared[0])
 
     def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Partition]]:
-        """See `Task.stream`."""
         return stream(self.data.whole, blocks, self.ledger, self._form)
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         with self.ledger.in_kernels():
             predictions, folds = _predictions(self._own, self._added, index, part), self.total.folds
             if not folds:
@@ -177,7 +171,6 @@ class BlockTask(SumsTask):
                 add_rows(self._own, self.shared[1], *own)
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         for moments, grams in zip(self.total.folds, self._pending, strict=True):
             # Pending products are added once: the dense square is unpacked and added at the end.
             finish_rows(self, moments, grams)
@@ -251,17 +244,14 @@ class ReplayTask(Task):
     block: BlockTask  # whose stored predictions they are
 
     def __post_init__(self) -> None:
-        """Read the block's data."""
         self.data = self.block.data
 
     def reads(self, item: Lane) -> tuple[int, ...]:
-        """See `Task.reads`."""
         stored = RowState(self.block.state or "")
         # What is still there has the same bits, and is not recomputed.
         return tuple(index for index in item.blocks if not stored.holds(index, self.block.version))
 
     def add(self, index: int, part: Partition) -> None:
-        """Recompute those of a partition."""
         zero = np.zeros((n_rows_of(part.x), self.block.n_outputs), self.block.dtype)
         RowState(self.block.state or "").write(index, self.block.version, self.replayed(part, zero))
 
@@ -272,12 +262,10 @@ class ReplayTask(Task):
         return values
 
     def result(self) -> int:
-        """Return the number of partitions."""
         return len(self.ledger.blocks)
 
     @staticmethod
     def merge(left: int, right: int) -> int:
-        """Add two numbers."""
         return left + right
 
 

@@ -62,7 +62,6 @@ class CalibratedTask(Task):
     onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 
     def __post_init__(self) -> None:
-        """Read the block's data."""
         self.data = self.block.data
 
     def _stored_fits(self, index: int, part: Partition) -> _Floats:
@@ -97,7 +96,6 @@ class _Fit(SumsTask, CalibratedTask):
         return self._grams
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         for total in self.total.folds:
             finish_rows(self._summed, total, self._grams)
         return super().result()
@@ -110,7 +108,6 @@ class ResidualFit(_Fit):
     """
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum over a partition's rows."""
         with self.ledger.in_kernels():
             grams = self._begin(self.block, self.block.design.width(n_features_of(part.x, self.data)))
             weight, fits = row_weights(part, self.block.class_weight), self._stored_fits(index, part)
@@ -126,7 +123,6 @@ class CalibrationFit(_Fit):
     """
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum over a partition's rows."""
         with self.ledger.in_kernels():
             # the basis takes the place of the features
             of_basis = replace(self.block, design=Design(), dtype="float64", with_gram=True)

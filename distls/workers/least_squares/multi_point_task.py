@@ -103,15 +103,12 @@ class OfPoints(SumsTask):
     folds: int = 1  # consecutive slices of each partition's rows, of which a point may leave out one
 
     def zero(self, width: int) -> Moments:
-        """Return the sums over no rows of a width."""
         raise NotImplementedError
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         raise NotImplementedError
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         with self.ledger.in_kernels():
             if not self.total.folds:
                 self.total.folds.append(self.zero(n_features_of(part.x, self.data)))
@@ -132,7 +129,6 @@ class PointTask(OfPoints):
         return 4 * 8 * min(n_columns * n_rows, max(SCORES, n_columns * PIECE_ROWS)) + copied
 
     def start(self) -> None:
-        """See `Task.start`."""
         super().start()
         points = self.shared.stacked() if isinstance(self.shared, SparsePoints) else self.shared
         dtype = np.dtype(self.dtype)
@@ -142,7 +138,6 @@ class PointTask(OfPoints):
         )
 
     def zero(self, width: int) -> PointMoments:
-        """Return the sums over no rows of a width."""
         n_columns = self._points.weights.shape[1]
         p = n_columns // self.n_outputs
         # Points of losses only have no columns in the products.
@@ -151,7 +146,6 @@ class PointTask(OfPoints):
         return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(self.folds)})
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         for fold, rows in _batches(n_rows_of(part.x), self.folds, self._points.weights.shape[1]):
             x, y, s = slice_rows(part.x, rows), slice_rows(part.y, rows), weight[rows]
             for batch, features in blocks(Design(), x, np.dtype(self.dtype)):
@@ -189,14 +183,12 @@ class BasisTask(OfPoints):
     """Sums the Gram matrix and the gradient in the points' basis, in float64 whatever `dtype` is."""
 
     def zero(self, width: int) -> Moments:
-        """Return the sums over no rows."""
         zero = Moments.zero(len(self.shared.basis), self.n_outputs, with_gram=True)
         # Gram in another basis: float64, since what it resolves is below float32.
         self._grams = GramSum(zero.gram)
         return zero
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         points = self.shared
         for batch, rows in _transformed(part.x, points.basis, n_features_of(part.x, self.data)):
             s = weight[batch]
@@ -207,7 +199,6 @@ class BasisTask(OfPoints):
             _add_totals(found, n_rows_of(rows), total)
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         if self.total.folds:
             self._grams.flush()
         return super().result()
@@ -221,11 +212,9 @@ class SigmaTask(OfPoints):
     """
 
     def zero(self, width: int) -> Moments:
-        """Return the sums over no rows of a width."""
         return Moments.zero(width, self.shared.weights.shape[1] - self.n_outputs, with_gram=False)
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         points, k = self.shared, self.n_outputs
         for _, rows in _batches(n_rows_of(part.x), 1, points.weights.shape[1]):
             x, s = slice_rows(part.x, rows), weight[rows]

@@ -29,7 +29,6 @@ class AdagradUpdate(Update):
         return np.zeros(shape[0], dtype), np.zeros(1)
 
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
-        """See `Update.joint_bytes`."""
         # With many outputs a model fills the vectors alone, and a few learners are as fast one after the other.
         if not self.alpha or shape[1] > MOST_OUTPUTS or learners < LEAST_JOINT:
             return 0
@@ -50,14 +49,12 @@ class _AdagradLearner(KernelLearner):
 
     @property
     def batch_key(self) -> tuple[Any, ...] | None:
-        """See `Learner.batch_key`."""
         settings, weights = self.settings, self.state[0]
         if not settings.alpha or weights.shape[1] > MOST_OUTPUTS:
             return None
         return settings.fit_intercept, type(settings.loss), weights.shape, weights.dtype, self.time
 
     def joint(self, learners: Sequence[Any]) -> AdagradLines:
-        """See `Learner.joint`."""
         return AdagradLines([each.state for each in learners], [each.settings for each in learners])
 
     def arrays(self) -> Arrays:

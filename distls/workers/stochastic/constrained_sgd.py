@@ -133,7 +133,6 @@ class ConstrainedUpdate(ScheduleUpdate):
         return _ConstrainedLearner(settings, lane, lane.clock, len(arrays), others_mass)
 
     def model(self, arrays: Arrays) -> Model:
-        """Return weights and intercept."""
         weights, intercept = arrays[:2]
         # the mean of the lanes' intercepts is not the intercept of their mean weights at the mean row
         if self.mode == "centre":

@@ -103,7 +103,6 @@ class LaneStart:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """See `Lane`."""
         return self.lane.blocks
 
 
@@ -131,7 +130,6 @@ class TrainTask(StochasticTask):
         return Needs(weight_bytes, 2 * weight_bytes, work_bytes)
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.learner = self.update.start_lane(self.shared, self.item.time, self.item.tail_from)
         self._loss_sum, self._errors = 0.0, 0
         self._held: list[Partition] = []
@@ -266,11 +264,9 @@ class MeanTask(StochasticTask):
     shares_reads = False
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.total = MeanSums(np.zeros(self.shared[0]), np.zeros(self.shared[1]), 0.0)
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         sums, given = self.total, row_weights(part, self.class_weight)
         weight = given if len(given) else np.ones(n_rows_of(part.x))
         # An exact sum: the fixed mean is the same whatever the lanes, to the last bit.
@@ -313,7 +309,6 @@ class TrialTask(StochasticTask):
         return [(block, found is first, rows) for found in (first, then) for block, rows in found.items()]
 
     def start(self) -> None:
-        """See `Task.start`."""
         self._update, self._left = self.item.update, self._slices(self.item)[::-1]
         self.learner = self._update.start_lane(self.shared, 0.0)
         # Made once, since it ends the learner.

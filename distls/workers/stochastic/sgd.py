@@ -34,12 +34,7 @@ from distls.workers.stochastic.sgd_together import (
     fits_side_by_side,
     side_by_side_bytes,
 )
-from distls.workers.stochastic.step_choice import (
-    ProblemStats,
-    StepChoice,
-    choose_by_schedule,
-    refuse_params,
-)
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule, refuse_params
 from distls.workers.stochastic.step_sizes import schedule_code
 from distls.workers.stochastic.update import Arrays, Learner, ScheduleUpdate
 
@@ -57,7 +52,6 @@ class SgdUpdate(ScheduleUpdate):
     averaging: bool = False  # whether the mean of the iterates in a window is kept
 
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
-        """See `Update.joint_bytes`."""
         # Others would not have the bits of `sgd_block` side by side.
         if not fits_side_by_side(shape[1], dtype, self.batch_size):
             return 0
@@ -113,14 +107,12 @@ class SgdLearner(Learner):
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
     ) -> tuple[float, int]:
-        """Learn from the rows `order`."""
         settings = self.update.settings(self.tail_from)
         loss, errors = sgd_block(x, y, weight, order, self.u, self.q, self.b, self.qb, self.clock, settings)
         return loss, int(errors)
 
     @property
     def batch_key(self) -> tuple[Any, ...] | None:
-        """See `Learner.batch_key`."""
         own = self.update
         if not fits_side_by_side(self.u.shape[1], self.u.dtype, own.batch_size):
             return None
@@ -128,17 +120,14 @@ class SgdLearner(Learner):
         return *settings, self.u.shape, self.q.shape, self.u.dtype, self.time
 
     def joint(self, learners: Sequence[Any]) -> SgdSideBySide:
-        """See `Learner.joint`."""
         return SgdSideBySide(learners, [each.update.settings(each.tail_from) for each in learners])
 
     def arrays(self) -> Arrays:
-        """Return weights and intercept."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled(self.u, self.update.scale(self.clock), out=self.u)
         return self.u, self.b
 
     def snapshot(self) -> Arrays:
-        """Return copies of weights and intercept."""
         with np.errstate(over="ignore", invalid="ignore"):
             return scaled(self.u, self.update.scale(self.clock)), self.b.copy()
 

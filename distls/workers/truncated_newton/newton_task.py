@@ -79,7 +79,6 @@ class NewtonTask(Task):
         return Needs(2 * one, one * (1 + (shape[0] if blocks else 1)), 8 * _PIECE_BYTES)
 
     def start(self) -> None:
-        """See `Task.start`."""
         m, k = len(self.shared.theta), self.n_outputs
         shape = (0, k) if self.kind != "gradient" else (k, m, m) if self.blocks else (m, k)
         self.total = NewtonSum(np.zeros((m, k)), np.zeros(shape), np.zeros(k), np.zeros(k))
