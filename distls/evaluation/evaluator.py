@@ -11,9 +11,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import balance_of
 from distls.evaluation.certificates import (
     BOUNDS,
-    balance_of,
     certificate_of,
     dual_certificate,
     rounding_of,
@@ -210,15 +210,17 @@ class Evaluator:
 
     async def _proven(self, predictor: LinearPredictor, point: DualPoint) -> dict[str, Any]:
         """Return F(W, b) and the gap between it and the dual; one read of the training data."""
-        problem = self._problem
-        task = DualTask(self._data, problem.row_weights, point, balance_of(problem, point))
+        problem, balance = self._problem, None
+        if problem.fit_intercept and problem.intercept_scaling is None:
+            balance = balance_of(problem, point.form.dual_domain, point.up, point.down)
+        task = DualTask(self._data, problem.row_weights, point, balance)
         total: DualSum = await rows_reduced(problem.dataset, DualStart(judged=predictor), task)
         value = total.loss_sum / total.weight_sum + problem.alpha * problem.penalty_of_model(
             predictor.coefficients, predictor.intercept
         )
         return {
             "objective": value,
-            "certificate": dual_certificate(problem, point, total, value),
+            "certificate": dual_certificate(problem, total, value),
             "eval_bytes_read": total.ledger.bytes_read,
         }
 

@@ -272,6 +272,3 @@ class ClassBlockSolver(Solver[ClassBlockState]):
                 "eval_bytes_read": 0,
             },
         )
-
-    def saved(self, state: ClassBlockState) -> None:
-        """Blocks stay until the model is published."""

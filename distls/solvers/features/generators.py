@@ -238,14 +238,9 @@ def column_order(
     if params["features"] in COUNTED:
         task = CountTask(reader.data)
         counts = executor.reduce(task, _lanes(reader), merge=task.merge)
-        return frequency_order(-counts if params["features"] == RARENESS else counts)
+        # A stable sort breaks ties by column, so the order does not depend on the sorting algorithm.
+        return np.argsort(counts if params["features"] == RARENESS else -counts, kind="stable")
     return np.empty(0, np.int64)
-
-
-def frequency_order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return columns by the number of rows in which they are not zero, descending; ties by column."""
-    # A stable sort breaks ties by column, so the order does not depend on the sorting algorithm.
-    return np.argsort(-counts, kind="stable")
 
 
 def gradient_order(cross: Floats) -> NDArray[np.int64]:
@@ -254,19 +249,14 @@ def gradient_order(cross: Floats) -> NDArray[np.int64]:
     return np.argsort(-np.square(cross).sum(axis=1), kind="stable")
 
 
-def stage_columns(order: NDArray[np.int64], stage: int, block_size: int) -> NDArray[np.int64]:
-    """Return the columns of a stage: the slice number ``stage % ceil(n / block_size)`` of an order, ascending."""
-    # Passes repeat the slices of one order; ascending columns make the access to sparse rows sequential.
-    place = stage % -(-len(order) // block_size) * block_size
-    return np.sort(order[place : place + block_size])
-
-
 def design_at(design: Design, stage: int, order: NDArray[np.int64]) -> Design:
     """Return the design of a stage from that of stage 0; `order` is from `column_order` or `gradient_order`."""
     if design.kind != "columns":
         return design.at(stage)
     if len(order):
-        columns = stage_columns(order, stage, design.size)
+        # Passes repeat the slices of one order; ascending columns make the access to sparse rows sequential.
+        place = stage % -(-len(order) // design.size) * design.size
+        columns = np.sort(order[place : place + design.size])
     else:
         # with replacement between stages, not within a block, where a second copy would add nothing
         generator = rng(design.seed, Purpose.COLUMNS, stage)

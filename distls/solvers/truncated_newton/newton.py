@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from distls.dual_problem import DualProblem
+from distls.dual_problem import DualProblem, balance_of
 from distls.execution.executor import Executor
 from distls.methods.method import Params
 from distls.methods.method_registry import method_named
@@ -361,14 +361,9 @@ class Newton(Solver[NewtonState]):
 
     def _balanced(self, state: NewtonState, executor: Executor) -> Record:
         """Return objective and gap at the balanced slopes of the point, from one more read."""
-        form, meta = self._form, self.problem.dataset.meta
-        n, k = float(meta.n_rows), form.n_outputs
-        classes = np.zeros(k)
-        if self.problem.target == "class":
-            classes = np.asarray(meta.label_weights) * self.problem.row_weight_by_class
-        balance = Balance(form.form.dual_domain, state.up, state.down, classes, n)
+        form, n = self._form, float(self.problem.dataset.meta.n_rows)
+        balance = balance_of(self.problem, form.form.dual_domain, state.up, state.down)
         sums = self._read(executor, self._task("dual", balance), state.point)
-        u = sums.image[self._first :] / (form.alpha * n)
-        none = np.zeros(k)
+        u, none = sums.image[self._first :] / (form.alpha * n), np.zeros(form.n_outputs)
         gap = state.value - form.dual(sums.conjugate_sum / n, u, none, none)
         return self._known(state, gap, sums.ledger.bytes_read)

@@ -136,8 +136,7 @@ class AscentTask(Task):
     def merge(left: AscentResult, right: AscentResult) -> AscentResult:
         """Add two results, reusing the memory of `left`."""
         # Dual changes are sums over rows, so lanes add up.
-        left.change += right.change
-        return add_sums(left, right, change=left.change)
+        return add_sums(left, right, "change")
 
 
 def square_sum(values: NDArray[Any]) -> float:

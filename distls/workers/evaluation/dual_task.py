@@ -124,8 +124,7 @@ class DualTask(Task):
     @staticmethod
     def merge(left: DualSum, right: DualSum) -> DualSum:
         """Add two sums, reusing the memory of `left`."""
-        left.image += right.image
-        return add_sums(left, right, image=left.image)
+        return add_sums(left, right, "image")
 
 
 def _losses(loss: str, predictor: LinearPredictor, part: Partition, weight: NDArray[np.float64]) -> float:

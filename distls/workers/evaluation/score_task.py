@@ -206,9 +206,7 @@ class GradientTask(Task):
     @staticmethod
     def merge(left: GradientSum, right: GradientSum) -> GradientSum:
         """Add two sums, reusing the memory of `left`."""
-        left.gradient += right.gradient
-        left.intercept_gradient += right.intercept_gradient
-        return add_sums(left, right, gradient=left.gradient, intercept_gradient=left.intercept_gradient)
+        return add_sums(left, right, "gradient", "intercept_gradient")
 
 
 class _GradientsTogether:

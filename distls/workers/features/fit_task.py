@@ -60,9 +60,7 @@ class MomentsTask(Task):
     @staticmethod
     def merge(left: RowMoments, right: RowMoments) -> RowMoments:
         """Add two results; reuses the memory of `left`."""
-        left.gram += right.gram
-        left.sums += right.sums
-        return add_sums(left, right, gram=left.gram, sums=left.sums)
+        return add_sums(left, right, "gram", "sums")
 
 
 @dataclass(eq=False)

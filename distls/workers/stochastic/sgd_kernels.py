@@ -233,10 +233,3 @@ def window_sum(u: Floats, q: Floats, clock: NDArray[np.float64]) -> Floats:
     """
     _window_sum(u.reshape(-1), q.reshape(-1), clock[H])
     return q
-
-
-def window_mean(u: Floats, q: Floats, clock: NDArray[np.float64], steps: float) -> Floats:
-    """Overwrite Q by the mean of W over the window's `steps` > 0 iterates, and return it."""
-    window_sum(u, q, clock)
-    q *= q.dtype.type(1.0 / steps)
-    return q

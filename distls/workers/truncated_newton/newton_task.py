@@ -151,9 +151,7 @@ class NewtonTask(Task):
     @staticmethod
     def merge(left: NewtonSum, right: NewtonSum) -> NewtonSum:
         """Add two sums, reusing the memory of `left`."""
-        left.image += right.image
-        left.curvature += right.curvature
-        return add_sums(left, right, image=left.image, curvature=left.curvature)
+        return add_sums(left, right, "image", "curvature")
 
 
 def _slopes(form: Loss, z: Array, y: Any) -> tuple[Array, Array]:
