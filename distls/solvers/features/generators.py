@@ -38,9 +38,18 @@ from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import Design, Projection, blocks
-from distls.workers.features.fit_task import CountTask, MomentsTask, RowMoments, SampleTask, shares
+from distls.workers.features.fit_task import (
+    CountTask,
+    MomentsTask,
+    RowMoments,
+    SampleTask,
+    kmeans,
+    random_filters,
+    sample_patches,
+    shares,
+    whitening_of,
+)
 from distls.workers.features.generator_registry import registered_generator
-from distls.workers.features.kmeans_filters import kmeans, random_filters, sample_patches, whitening_of
 from distls.workers.linear_algebra.packed_triangle import diagonal, unpacked
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
@@ -194,7 +203,7 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
     shape, side = image_shape(params, n_features), given_or_default(params, "mask_side")
     patches, floor = sample_patches(images, shape, side, seed, contrast=given_or_default(params, "contrast"))
     # Whitening is folded into the filters (masks and offsets), so that images are convolved once.
-    white = whitening_of(patches, floor)
+    white = whitening_of(patches)
     if params["features"] == "kmeans-masks":
         chosen = kmeans((patches - white.mean) @ white.matrix, n_filters, seed)
     else:

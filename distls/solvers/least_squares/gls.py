@@ -37,8 +37,7 @@ from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.least_squares.block_task import Moments
-from distls.workers.least_squares.multi_point_task import PointTask
-from distls.workers.least_squares.ridge_task import PathJob, held_out, held_out_bytes
+from distls.workers.least_squares.multi_point_task import PathJob, PointTask, held_out, held_out_bytes
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.losses.loss_registry import loss_named

@@ -19,8 +19,7 @@ from distls.problem import Problem
 from distls.solvers.features import generators
 from distls.solvers.features.fitted_designs import OneBlock, StageBlocks, StagedState
 from distls.solvers.least_squares.cls import Cls, ClsState
-from distls.solvers.least_squares.stagewise import Stagewise
-from distls.solvers.least_squares.stagewise_parameters import ALGORITHM_2, with_defaults
+from distls.solvers.least_squares.stagewise import ALGORITHM_2, Stagewise, with_defaults
 from distls.solvers.solver import Fitted, RoundReport
 from distls.solvers.status import Status
 from distls.storage.errors import ParameterError

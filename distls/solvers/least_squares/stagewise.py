@@ -23,7 +23,6 @@ from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generator_parameters, generators
 from distls.solvers.features.fitted_designs import StageBlocks
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.least_squares.stagewise_parameters import takes_steps, with_defaults
 from distls.solvers.least_squares.stagewise_state import (
     StagewiseState,
     append_block,
@@ -45,13 +44,27 @@ from distls.workers.least_squares.block_task import (
     moment_bytes,
 )
 from distls.workers.linear_algebra.gram import gram_work_bytes
-from distls.workers.losses.loss_registry import loss_named
+from distls.workers.losses.loss_registry import loss_named, losses_by
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call, Needs
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
+
+# Orders of the original features, and what the generator of blocks calls them.
+ORDERS = {
+    "random": "columns",
+    "replacement": "columns-replaced",
+    "frequency": generator_parameters.FREQUENCY,
+    "rareness": generator_parameters.RARENESS,
+    "gradient": "gradient",
+    "block-gradient": generator_parameters.BLOCK_GRADIENT,
+}
+ALGORITHM_2 = "cls"
+_STEPS, _INNER_ROUNDS = 50, 3
+_BASIS = "1+2+3"
+_RANDOM_STAGES = 16
 
 # In the driver: the weights of all stages before and after a round and in the model, with the copy that is saved;
 # Sigma, its scaled form and its factor; what principal components are made from.
@@ -312,3 +325,42 @@ class Stagewise(Solver[StagewiseState]):
         """Return the model of what is fitted so far."""
         with single_threaded_blas():
             return Fitted(assemble(state, self.problem.shape[0], self.params["stages"]))
+
+
+def takes_steps(inner: str) -> bool:
+    """Return whether an inner update is several steps of Algorithm 1: of any link but the identity."""
+    return not loss_named(losses_by("inner")[inner]).quadratic
+
+
+def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
+    """Return all parameters with their defaults, named as in `distls.solvers.features.generator_parameters`.
+
+    Raises ParameterError for a parameter that the setting does not use.
+    """
+    original, inner = params["features"] == "original", params["inner"]
+    # Refuse what has no effect: a typing error in an option must not go unnoticed.
+    calibrates, steps = inner == ALGORITHM_2, takes_steps(inner)
+    links = " or ".join(name for name in losses_by("inner") if takes_steps(name))
+    _refuse(params, "order", "features=original", used=original)
+    _refuse(params, "models", "random features", used=not original)
+    _refuse(params, "models", "another inner update than cls", used=not calibrates)
+    _refuse(params, "init", "another inner update than cls", used=not calibrates)
+    _refuse(params, "inner_rounds", f"inner={links} or {ALGORITHM_2}", used=steps or calibrates)
+    _refuse(params, "accelerate", f"inner={links}", used=steps)
+    _refuse(params, "basis", f"inner={ALGORITHM_2}", used=calibrates)
+    chosen = dict(params)
+    chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
+    chosen["inner_rounds"] = params["inner_rounds"] or (
+        _STEPS if steps else _INNER_ROUNDS if calibrates else 1
+    )
+    chosen["basis"] = params["basis"] or _BASIS
+    chosen["models"] = params["models"] or 1
+    per_pass = generator_parameters.stages_per_pass(chosen, n_features)
+    # By default a pass over the original features; random ones have no end.
+    chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
+    return chosen
+
+
+def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None:
+    if params[name] is not None and not used:
+        raise ParameterError(f"{name}={params[name]}: used with {only} only; leave it out")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.execution.batch import Wanted, reduced, run_alone
+from distls.execution.batch import Wanted, mapped, reduced, run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
@@ -28,10 +28,9 @@ from distls.solvers.features.fitted_designs import OneBlock
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
 from distls.solvers.stochastic.problem_stats import stats_of_problem
-from distls.solvers.stochastic.step_trial import try_candidates
 from distls.solvers.stochastic.stochastic_state import StochasticState
 from distls.solvers.warm_start import check_initial
-from distls.storage.errors import ParameterError
+from distls.storage.errors import DistlsError, ParameterError
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.evaluation.score_task import joint_gradient_bytes
 from distls.workers.features.design import PIECE_ROWS
@@ -40,6 +39,7 @@ from distls.workers.rounds.averaging import add_scaled
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.rounds.task import Call, Needs, ReadTogether
+from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.lane_task import (
     DRAWS,
     LaneResult,
@@ -48,9 +48,10 @@ from distls.workers.stochastic.lane_task import (
     MeanTask,
     StochasticTask,
     TrainTask,
+    Trial,
     TrialTask,
 )
-from distls.workers.stochastic.step_choice import ChooseSteps
+from distls.workers.stochastic.step_choice import ChooseSteps, StepChoice, trial_rows
 from distls.workers.stochastic.update import Arrays, Update
 
 T = TypeVar("T", bound=StochasticTask)
@@ -353,3 +354,30 @@ def _relative_spread(result: LaneResult) -> float:
     """Return the lanes' mean distance from their mean, relative to its size."""
     size = float(np.square(result.arrays[0], dtype=np.float64).sum())
     return math.sqrt(result.spread / result.ledger.n_rows / size) if size else 0.0
+
+
+async def try_candidates(
+    steps: StepChoice, task: TrialTask, start: Arrays, problem: Problem
+) -> tuple[int, dict[str, Any]]:
+    """Return the candidate with the lowest objective on some rows after a pass over others in one lane, and details.
+
+    The details, JSON values, are the objectives, the chosen setting and the number of rows. Raises DistlsError if no
+    candidate stays finite.
+    """
+    candidates, table = steps.candidates, problem.dataset.table
+    wanted = trial_rows(problem.dataset.meta.n_rows, same=steps.same_rows)
+    # The order of partitions is drawn from the seed, so the same trial comes out on any number of workers.
+    order = rng(problem.seed, Purpose.TRIAL).permutation(len(table))
+    # partitions with rows enough to learn from, and as many to judge by
+    enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
+    blocks = tuple(int(block) for block in order[:enough])
+    trials = [Trial(candidate.on_trial, blocks, wanted, steps.same_rows) for candidate in candidates]
+    # Trials are independent, and each is one lane: their objectives do not depend on the executor.
+    objectives = await mapped(task, trials, shared=start)
+    # The first of equal ones, so candidates are ordered with care.
+    best = int(np.argmin([value * each.handicap for value, each in zip(objectives, candidates, strict=True)]))
+    if not np.isfinite(objectives[best]):
+        tried = "; ".join(str(candidate) for candidate in candidates)
+        raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
+    table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
+    return best, {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}

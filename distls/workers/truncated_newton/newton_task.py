@@ -19,11 +19,12 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.duals.stored_duals import numeric_targets
+from distls.workers.evaluation.dual_task import slopes_of
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_axpy, row_span, scores
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import class_scores, loss_named
-from distls.workers.losses.targets import indicators, is_codes, label_sets, slice_rows, wrong_sets
+from distls.workers.losses.targets import indicators, is_codes, slice_rows, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
@@ -98,7 +99,7 @@ class NewtonTask(Task):
         total, k = self.total, self.n_outputs
         # Scores of the weights, and beside them of the directions: one product of the rows serves both.
         z = self._scores(x)
-        slopes, values = _slopes(form, z[:, :k], y)
+        slopes, values = slopes_of(form, z[:, :k], y)
         if self.kind == "product":
             self._add_cross(x, s[:, None] * form.curvature_product(slopes, z[:, k:]))
             return
@@ -152,15 +153,6 @@ class NewtonTask(Task):
     def merge(left: NewtonSum, right: NewtonSum) -> NewtonSum:
         """Add two sums, reusing the memory of `left`."""
         return add_sums(left, right, "image", "curvature")
-
-
-def _slopes(form: Loss, z: Array, y: Any) -> tuple[Array, Array]:
-    """Return the gradients (n, k) in the scores, and the losses (n,), of rows with targets of any kind."""
-    if is_codes(y):
-        return np.asarray(form.gradient(z, y), np.float64), np.asarray(form.values(z, y), np.float64)
-    if isinstance(y, CsrRows):
-        return form.label_gradient(z, label_sets(y), indicators(y, z.shape[1]))
-    return form.number_gradient(z, y)
 
 
 def _errors(loss: str, z: Array, y: Any) -> int:
