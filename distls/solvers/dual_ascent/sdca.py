@@ -23,8 +23,7 @@ from distls.memory_plan import Footprint, Plan, make_plan
 from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
-from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
-from distls.solvers.dual_ascent.sdca_state import KeptDuals, SdcaState
+from distls.solvers.dual_ascent.sdca_state import DualStarter, KeptDuals, SdcaState, lost_duals
 from distls.solvers.solver import Fitted, RoundReport, Solver
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
