@@ -139,7 +139,13 @@ S = TypeVar("S", bound=State)
 
 
 class Solver(ABC, Generic[S]):
-    """One method on one problem: everything that the driver asks of it. `SolverFactory` says how it is made."""
+    """One method on one problem: everything that the driver asks of it.
+
+    It is made, by the class or a function that takes the same, from metadata alone; that raises ParameterError,
+    MismatchError or MemoryPlanError for what cannot be fitted. `params` are all of the method, resolved; `slots` are
+    worker threads, for the plan only; `initial` is the model to start from. `state` is the folder of what is kept for
+    each row, given to methods with ``keeps_rows`` only; without it a fit can be planned but not run.
+    """
 
     state_type: type[S]
     problem: Problem
@@ -258,27 +264,7 @@ def evaluation_tasks(
     return calls
 
 
-class SolverFactory(Protocol):
-    """Makes a solver, and raises an error for what cannot be fitted, from metadata alone.
-
-    `state` is the folder of what is kept for each row, for methods with ``keeps_rows`` only; without it a fit can be
-    planned but not run. Raises ParameterError, MismatchError or MemoryPlanError.
-    """
-
-    def __call__(
-        self,
-        problem: Problem,
-        params: Params,  # all parameters of the method, resolved
-        *,
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,  # the model to start from
-        state: str | None = None,
-    ) -> Solver[State]:
-        """Return the solver."""
-
-
-def solver_factory(method: Method) -> SolverFactory:
+def solver_factory(method: Method) -> Callable[..., Solver[State]]:
     """Return what makes a method's solvers: the class, of a stochastic method with the method's steps bound."""
     factory: Callable[..., Solver[State]] = import_object(method.solver)
     return factory if method.steps is None else partial(factory, steps=method.load_steps())

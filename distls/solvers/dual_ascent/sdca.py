@@ -63,7 +63,7 @@ _DRIVER_ARRAYS = 5
 
 
 class Sdca(Solver[SdcaState]):
-    """The solver of `sdca`; see `SolverFactory`."""
+    """The solver of `sdca`."""
 
     state_type = SdcaState
 

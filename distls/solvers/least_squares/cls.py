@@ -77,7 +77,7 @@ class ClsState(DesignState):
 
 
 class Cls(Solver[ClsState]):
-    """The solver of `cls`; see `SolverFactory`.
+    """The solver of `cls`.
 
     The problem's `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2. The
     weights of an initial model are the first round's fit; the rounds that follow calibrate and correct them.

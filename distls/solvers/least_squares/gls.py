@@ -65,7 +65,7 @@ def generalized_least_squares(
     memory: MemoryBudget | None = None,
     initial: LinearModel | None = None,
 ) -> ClosedForm | Accelerated:
-    """Return the solver of a setting of `gls`; see `SolverFactory`.
+    """Return the solver of a setting of `gls`.
 
     Raises ParameterError for a parameter without a meaning for the link, and MemoryPlanError, which proposes
     `stagewise`, if the Gram matrix does not fit.

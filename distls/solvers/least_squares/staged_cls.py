@@ -30,7 +30,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 
 
 def stagewise_regression(problem: Problem, params: Params, **given: Any) -> Stagewise | StagedCls:
-    """Return the solver of a setting of `stagewise`; see `SolverFactory`."""
+    """Return the solver of a setting of `stagewise`."""
     if params["inner"] != ALGORITHM_2:
         return Stagewise(problem, params, **given)
     chosen = with_defaults(params, problem.shape[0])
@@ -49,7 +49,7 @@ class StagedClsState(StagedState, ClsState):
 
 
 class StagedCls(Cls):
-    """The solver of `stagewise` with `inner=cls`; see `SolverFactory`."""
+    """The solver of `stagewise` with `inner=cls`."""
 
     state_type = StagedClsState
     method = "stagewise"

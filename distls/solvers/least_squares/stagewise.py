@@ -72,7 +72,7 @@ _MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
 
 
 class Stagewise(Solver[StagewiseState]):
-    """The solver of `stagewise`; see `SolverFactory`.
+    """The solver of `stagewise`.
 
     The first stage fits the residuals of the initial model, whose weights are part of the model.
     """

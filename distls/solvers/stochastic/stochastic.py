@@ -62,7 +62,7 @@ _FAR, _NEAR = 0.3, 0.1
 
 
 class Stochastic(Solver[StochasticState]):
-    """The solver of all stochastic methods, which differ in `steps`; for the rest see `SolverFactory`."""
+    """The solver of all stochastic methods, which differ in `steps`."""
 
     state_type = StochasticState
 

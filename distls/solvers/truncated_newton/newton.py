@@ -82,7 +82,7 @@ class NewtonState(State):
 
 
 class Newton(Solver[NewtonState]):
-    """The solver of `newton`; see `SolverFactory`."""
+    """The solver of `newton`."""
 
     state_type = NewtonState
 
