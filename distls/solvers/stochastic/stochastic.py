@@ -189,8 +189,8 @@ class Stochastic(Solver[StochasticState]):
     def init(self) -> StochasticState:
         """Return zero weights, or those of the initial model."""
         lane = self.steps.default.zeros(self.shape, self.problem.dtype)
-        check_initial(self._initial, self.problem, self.params.get("init"), generated=self.generates)
         if self._initial is not None:
+            check_initial(self._initial, self.problem, self.params["init"], generated=self.generates)
             intercept = self._initial.intercept.astype(np.float64)
             self.steps.default.start_from(self._initial.weights, intercept, lane)
         window = lane[0].shape if self._averages != "none" else (0, lane[0].shape[1])
