@@ -32,8 +32,7 @@ from distls.storage.dataset.row_origins import (
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, sweep, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.storage.filesystem.retry import read_with_retries
-from distls.storage.filesystem.safe_read import convert_json, read_json
+from distls.storage.filesystem.safe_read import convert_json, read_json, read_with_retries
 from distls.storage.rows import Partition
 
 STAGING = ".ingest"
