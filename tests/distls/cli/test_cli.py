@@ -1,7 +1,5 @@
 """The command line: exit codes, exact one-line messages, JSON fields, what goes to which stream."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The estimators of dual ascent: scikit-learn's checks, the optima of scikit-learn's own, strengths, refusals."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The scikit-learn face: its own checks, the same bits as `fit`, weights, warm starts, refusals."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from pathlib import Path

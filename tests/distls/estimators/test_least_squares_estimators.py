@@ -1,7 +1,5 @@
 """The estimators of the least-squares methods: scikit-learn's checks, the same bits as `fit`, what each one has."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The regressor: scikit-learn's checks, agreement with Ridge, arrays of every kind, what is refused."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import warnings

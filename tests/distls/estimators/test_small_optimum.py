@@ -1,7 +1,5 @@
 """Small dense fits in memory: the optimum of dual ascent, the gap that is said, and what is left to dual ascent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

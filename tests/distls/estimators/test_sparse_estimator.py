@@ -1,7 +1,5 @@
 """SparseMulticlassClassifier: scikit-learn's checks, and agreement with `fit` and with scikit-learn."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The estimators of the stochastic methods: scikit-learn's checks, `partial_fit` as a fit, parameters."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from typing import Any

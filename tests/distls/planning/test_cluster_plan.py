@@ -1,7 +1,5 @@
 """Plans for clusters that are not there: the bytes are those of a real fit, and the parts of a round add up."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes in words, and the plan's arithmetic: sums, limits that are kept, refusals that can be believed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`distls report` and `distls fit --report` on the command line."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Comparisons of runs: fields, weights and predictions against plain NumPy, and refusals in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

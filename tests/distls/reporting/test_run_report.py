@@ -1,7 +1,5 @@
 """The report of a run: its JSON values, its page, and that nothing from a file is more than text in it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

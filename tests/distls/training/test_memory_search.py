@@ -1,7 +1,5 @@
 """Strengths that are compared in memory: the errors of fits without a fold, the choice, and the fit that follows."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The last fit of a selection, to training and held-out rows: its bits, what is told, resume, refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

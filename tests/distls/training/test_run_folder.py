@@ -1,7 +1,5 @@
 """Run folders: what they refuse, what survives a crash, what is read back."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
