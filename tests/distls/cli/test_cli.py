@@ -6,32 +6,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import distls, labelled_rows, write_dataset
 
 from distls.cli import cli
 from distls.storage.dataset.dataset import open_dataset
 from distls.training.fitting import fit
 
 SERIAL = ("--executor", "serial")
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-def distls(*arguments: object) -> Ended:
-    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture(scope="module")

@@ -6,26 +6,12 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
-from helpers import SECONDS, labelled_rows, write_dataset
+from helpers import SECONDS, distls, labelled_rows, write_dataset
 
-from distls.cli import cli
 from distls.reporting.run_report import make_report
 from distls.training.fitting import fit
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def distls(*arguments: object) -> Ended:
-    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture(scope="module")
