@@ -229,7 +229,6 @@ def test_columns_are_added_once_and_described(place: Path, tmp_path: Path) -> No
     assert "columns" not in _fields(distls("info", path, "--json").out)
     code, out, err = distls("columns", path, *SERIAL)
     shards = open_dataset(path).columns
-    assert shards is not None
     line = f"{path}: 8 column shards of at most {shards.decoded_bytes.max() / 1024:.0f} KiB, "
     line += f"{shards.stored_bytes.sum() / 1024:.0f} KiB stored"
     assert (code, out) == (0, line + "\n")
@@ -246,7 +245,6 @@ def test_columns_are_added_once_and_described(place: Path, tmp_path: Path) -> No
     }
     assert distls("columns", path, "--shard-size", "2KiB", "--quiet", *SERIAL).err == ""
     replaced = open_dataset(path).columns
-    assert replaced is not None
     assert (replaced.shard_size, len(replaced) > 8) == (2048, True)
 
 

@@ -69,7 +69,6 @@ def test_datasets_and_dask_arrays(tmp_path: Path, k: int) -> None:
     ingest(x, tmp_path / "d", y=y, target="continuous", dtype="float64", shuffle=False)
     stored = GeneralizedLeastSquaresRegressor(0.1).fit(tmp_path / "d")
     model = fit("gls", tmp_path / "d", params={"link": "identity", "alpha": 0.1}).model
-    assert model is not None
     assert stored.model_.sha256 == model.sha256
     expected = stored.predict(x)
     assert expected.shape == ((N,) if k == 1 else (N, 2))

@@ -249,8 +249,6 @@ def test_a_larger_data_set_has_rows_of_the_same_kind(small: Path, factor: int) -
     assert grown.meta.label_counts == [factor * rows for rows in given.meta.label_counts]
     assert grown.stored_bytes.sum() == factor * stored
     assert grown.decoded_bytes.max() <= max(16 * 2**20, given.decoded_bytes.max())
-    assert grown.columns is not None
-    assert given.columns is not None
     assert grown.columns.table.columns.sum() == given.meta.n_features
     assert grown.columns.table.nnz.sum() == factor * given.columns.table.nnz.sum()
     assert len(grown.columns) >= len(given.columns)

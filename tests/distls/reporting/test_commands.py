@@ -69,7 +69,6 @@ def test_options_that_contradict_each_other(place: Path, options: tuple[str, ...
 def test_a_live_report_ends_with_code_0(place: Path) -> None:
     command = [sys.executable, "-m", "distls", "report", str(place / "run"), "--live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         address = process.stdout.readline().strip()
         with urllib.request.urlopen(address, timeout=SECONDS) as answer:
             assert b"<h2>Strongest features</h2>" in answer.read()
