@@ -35,7 +35,7 @@ from distls.solvers.features.generator_parameters import (
     image_shape,
 )
 from distls.storage.errors import ParameterError
-from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
+from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, dense_of, n_rows_of
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import Design, Projection, blocks
 from distls.workers.features.fit_task import (
@@ -69,7 +69,7 @@ def design_for(params: Mapping[str, Any], reader: BlockReader, executor: Executo
     if kind in ORIGINAL:
         return Design("columns", size, seed, n_features=n_features)
     if kind in MASKS:
-        images = _dense(_sample(reader, executor, seed), n_features)
+        images = dense_of(_sample(reader, executor, seed), n_features, np.float64)
         with single_threaded_blas():
             # Filters are fitted on a sample in the driver; the data are not read again for them.
             own = _fitted_filters(params, images, n_features, seed)
@@ -131,12 +131,6 @@ def _sample(reader: BlockReader, executor: Executor, seed: int) -> Rows:
     # Samples are not cached: the data would displace what training needs.
     task = SampleTask(replace(reader.data, cache_bytes=0), SAMPLE_ROWS, seed)
     return concatenate_rows(list(executor.map(task, shares(task, rows))))
-
-
-def _dense(x: Rows, n_features: int) -> Floats:
-    if isinstance(x, DenseRows):
-        return x.values.astype(np.float64)
-    return np.asarray(_matrix(x, n_features).toarray(), np.float64)
 
 
 def _matrix(x: CsrRows, n_features: int) -> sp.csr_matrix:

@@ -1,7 +1,5 @@
 """The text of `distls info`: nothing is cut in the middle, and what is left out is counted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

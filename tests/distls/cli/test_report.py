@@ -1,7 +1,5 @@
 """What people read: data sets, plans, evaluations, runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Regularisation paths: where they start, what each point starts from, what is kept, told and published."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Several strengths at one read: the bits of each alone, what is read, planned, told and published."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal
