@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NoReturn
 
@@ -15,6 +16,8 @@ def main() -> NoReturn:
         check_addresses()
     except WorkerError as error:
         sys.exit(f"distls: {error}")
+    # a start makes some hundred thousand objects that stay: a seventh of it were searches for garbage among them
+    gc.set_threshold(100_000)
     # after the check: it loads NumPy, whose BLAS may not return without addresses
     from distls.cli import main as run
 
