@@ -45,6 +45,12 @@ def test_what_is_left_out_is_counted() -> None:
     assert lines[-1] == "  and 1 more; --json has all"
 
 
+def test_what_has_a_name_alone_is_called_by_it() -> None:
+    assert info_lines({"transforms": [{"name": "log1p"}, {"name": "idf"}]}) == [
+        "transforms           log1p, idf"
+    ]
+
+
 def test_checksums_are_not_shown_as_sizes() -> None:
     lines = info_lines({"features": {"mean": 2370079128, "name_ends": 2989469182}})
     assert lines == ["feature_arrays       mean, name_ends"]
