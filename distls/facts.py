@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 
@@ -47,6 +50,16 @@ def as_json(facts: Sequence[Fact]) -> dict[str, Any]:
 
 # Renders facts as HTML; the face of the package sets it, since markup is the business of the reports above.
 as_card: Callable[[str, Sequence[Fact]], str] = lambda title, facts: ""  # noqa: E731
+
+
+def warn_caller(text: str) -> None:
+    """Issue a UserWarning of the code that called distls."""
+    level = 0
+    frame: FrameType | None = sys._getframe()
+    # Frames of distls do not count: a warning should point at the caller's line.
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, UserWarning, stacklevel=level + 1)
 
 
 class Shown:
