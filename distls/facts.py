@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
+_SHORT = 200  # characters of a field
+
 
 class Fact(NamedTuple):
     """One thing to know: a value with its label and unit."""
@@ -62,12 +64,18 @@ def warn_caller(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=level + 1)
 
 
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+
+
 class Shown:
     """A result that shows itself by its facts: in one line, and as a table in a notebook."""
 
     def facts(self) -> list[Fact]:
-        """Return what a reader wants to know first."""
-        raise NotImplementedError
+        """Return what a reader wants to know first: the fields that have a value, unless a class knows better."""
+        shown = {name: value for name, value in vars(self).items() if value not in (None, (), {}, [], "")}
+        return [Fact(name.replace("_", " "), value, _short) for name, value in shown.items()]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(fact.said for fact in self.facts())}>"

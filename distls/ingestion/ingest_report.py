@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distls.facts import Fact, Shown
+from distls.facts import Shown
 from distls.ingestion.label_rules import dropped_notice
 from distls.ingestion.schema import Survey
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IngestReport(Shown):
     """The result of an ingest.
 
@@ -40,14 +40,6 @@ class IngestReport(Shown):
     skipped_lines: tuple[str, ...]
     notices: tuple[str, ...]
     dropped: dict[str, int] = field(default_factory=dict)
-
-    def facts(self) -> list[Fact]:
-        """Return what a reader wants to know first."""
-        return [
-            Fact("data sets", ", ".join(map(str, self.paths))), Fact("rows", self.rows, ","),
-            Fact("values", self.nnz, ","), Fact("MiB stored", self.bytes / 2**20, ",.1f"),
-            Fact("skipped", self.skipped, ","), *(Fact("note", notice) for notice in self.notices),
-        ]  # fmt: skip
 
 
 def ingest_report(

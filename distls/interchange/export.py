@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from distls.facts import Fact, Shown
+from distls.facts import Shown
 from distls.interchange.export_formats import EXPORT_FORMATS, ExportFormat
 from distls.interchange.linear_form import check_expressible, column_names
 from distls.interchange.raw_columns import features_of, has_columns
@@ -32,10 +32,6 @@ class Exported(Shown):
     expects: str
     n_bytes: int
     columns: tuple[str, ...] = ()
-
-    def facts(self) -> list[Fact]:
-        """Return what a reader wants to know first."""
-        return [Fact("file", str(self.path)), Fact("format", self.to), Fact("takes", self.expects)]
 
 
 def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Exported:

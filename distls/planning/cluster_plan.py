@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MIB, MemoryBudget, parse_bytes
 from distls.execution.network import Traffic, traffic_of
-from distls.facts import Fact, Shown
+from distls.facts import Shown
 from distls.memory_plan import Plan
 from distls.methods.method import Method
 from distls.methods.method_registry import method_named
@@ -93,11 +93,6 @@ class ClusterPlan(Shown):
     # The largest of the parts; "lanes" where work is, and threads are idle; "store" where work is reading
     limited_by: str | None
     advice: str | None  # What to do about it
-
-    def facts(self) -> list[Fact]:
-        """Return what a reader wants to know first."""
-        numbers = {name: value for name, value in self.to_json().items() if isinstance(value, (int, float))}
-        return [Fact(name.replace("_", " "), value, ",.6g") for name, value in numbers.items()]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the plan and of the cluster as one JSON object."""

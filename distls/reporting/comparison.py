@@ -44,11 +44,9 @@ class Comparison(Shown):
     agreement: dict[str, Any] | None  # with data: `dataset`, `n_rows`, `errors`, `disputed`, `pairs`, `rows`
 
     def facts(self) -> list[Fact]:
-        """Return what a reader wants to know first."""
-        return [
-            Fact(name, ", ".join(fact.said for fact in fit_facts(record.status)))
-            for name, record in zip(self.names, self.records, strict=True)
-        ]
+        """Return how each run ended."""
+        said = (", ".join(fact.said for fact in fit_facts(record.status)) for record in self.records)
+        return list(map(Fact, self.names, said))
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; docs/cli.md lists the fields."""

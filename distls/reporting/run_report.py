@@ -30,8 +30,7 @@ class Report(Shown):
 
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
-        found = [Fact("run", self.record.path, str), Fact("method", self.record.config.method)]
-        return [*found, *fit_facts(self.record.status)]
+        return [Fact("run", self.record.path, str), *fit_facts(self.record.status)]
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; docs/cli.md lists the fields."""

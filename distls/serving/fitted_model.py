@@ -19,6 +19,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two
 from distls.storage.model.model import load_model as load_stored
+from distls.storage.rows import CsrRows
 from distls.workers.losses.loss_registry import class_scores, decision_of, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import chosen_labels, to_probabilities
@@ -113,15 +114,36 @@ class FittedModel(LinearModel, Shown):
             return self._lazily(self.predict_proba, X)
         return to_probabilities(ProbabilityMap.of(self), self.target, self._scores(X))
 
+    def transform(self, X: Any) -> Any:
+        """Return the features of rows as they are scored, after the transforms: those that `coef_` has weights for.
+
+        An array or `scipy.sparse.csr_matrix` of shape (n_rows, n_features); times the weights it is what each feature
+        adds to the scores. Raises as `predict`.
+        """
+        from scipy.sparse import csr_matrix, vstack
+
+        blocks = [
+            csr_matrix((rows.data, rows.indices, rows.indptr), (len(rows.indptr) - 1, self.n_features))
+            if isinstance(rows, CsrRows)
+            else rows.values
+            for rows in self._encoder.blocks(X)
+        ]
+        return (
+            vstack(blocks, format="csr")
+            if blocks and isinstance(blocks[0], csr_matrix)
+            else np.concatenate(blocks)
+        )
+
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
         steps = ", ".join(step["name"] for step in self.transforms) or "none"
-        columns = ", ".join(self._encoder.columns[:10]) or f"{self._encoder.width:,} without names"
-        return [
-            Fact("method", f"{self.method} ({self.loss})"), Fact("target", self.target),
-            Fact("classes", ", ".join(map(str, self.classes[:10])) or "none"),
-            Fact("features", self.n_features, ","), Fact("columns", columns), Fact("transforms", steps),
-        ]  # fmt: skip
+        named = {
+            "method": f"{self.method} ({self.loss})",
+            "target": self.target,
+            "classes": self.classes[:10],
+        }
+        named |= {"features": self.n_features, "columns": self._encoder.columns[:10], "transforms": steps}
+        return [Fact(name, value, str) for name, value in named.items()]
 
     # -- attributes as scikit-learn has them ---------------------------------------------------------------
 

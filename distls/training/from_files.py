@@ -19,7 +19,7 @@ from distls.execution.executor import Executor
 from distls.execution.long_calls import long_call, watchers
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.facts import Fact, Shown
+from distls.facts import Shown
 from distls.ingestion.adhoc_dataset import Notify, in_memory, pass_on
 from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
@@ -62,10 +62,6 @@ class Trained(Shown):
     fit: FitResult
     evaluation: AnyEvaluation | None
     dataset: Place | None
-
-    def facts(self) -> list[Fact]:
-        """Return what a reader wants to know first: of the fit, and on the test files."""
-        return [*self.fit.facts(), *(() if self.evaluation is None else self.evaluation.facts())]
 
 
 @long_call

@@ -65,7 +65,9 @@ if __name__ == "__main__":
     print("the same")
 """
     (tmp_path / "script.py").write_text(script)
-    ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False
+    )
     assert ran.stdout == "the same\n", ran.stderr
 
 
