@@ -55,6 +55,14 @@ def describe(path: str | Place, most_classes: int | None = MOST_CLASSES) -> dict
     return _describe_model(load_model(path), most_classes)
 
 
+def info(path: str | Place, *, all: bool = False) -> dict[str, Any]:
+    """Return what is known of a data set, a run or a model, as ``distls info --json`` prints it.
+
+    With `all` the strongest features of every class, else of the first 1,000. Raises FormatError for anything else.
+    """
+    return describe(path, None if all else MOST_CLASSES)
+
+
 def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
     meta = dataset.meta.to_json()
     first = ("n_rows", "n_features", "nnz", "classes")

@@ -162,7 +162,7 @@ def _reason_lines(method: str, dataset: Place, asked: dict[str, Any]) -> list[st
 
 def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `plan_cluster`; refuse options that describe actual workers."""
-    from distls.planning.cluster_plan import Cluster, parse_bandwidth, parse_seconds
+    from distls.planning.cluster_plan import DEFAULT_THREAD_BYTES, Cluster, parse_bandwidth, parse_seconds
 
     context = click.get_current_context()
     for name in options:
@@ -179,7 +179,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     )
     return {
         "cluster": Cluster(workers, threads, bandwidth, latency),
-        "memory_limit": options["memory_limit"] or 4 * 2**30 * threads,
+        "memory_limit": options["memory_limit"] or DEFAULT_THREAD_BYTES * threads,
         "stored_bytes": asked["n_bytes"],
         "rate": asked["rate"],
     }

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
+from distls.facts import warn_caller
 from distls.methods.default_losses import OF_NUMBERS
 from distls.methods.method import Parameter
 from distls.methods.parameters import number
@@ -24,7 +25,6 @@ from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.training.fit_warnings import guessing_warning
-from distls.training.fitting import warn_caller
 from distls.training.setting_fit import FitResult
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY

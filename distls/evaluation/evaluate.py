@@ -21,6 +21,7 @@ from distls.evaluation.thresholds import without_threshold
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
+from distls.execution.long_calls import long_call
 from distls.ingestion.adhoc_dataset import Notify, in_memory, opened_like, pass_on, source_options
 from distls.methods.method_registry import METHODS
 from distls.model_check import check_model
@@ -39,6 +40,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 
 
+@long_call
 def evaluate(
     model: str | Place | LinearModel,
     dataset: Any,

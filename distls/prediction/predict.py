@@ -19,6 +19,7 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
+from distls.execution.long_calls import long_call
 from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options, sources_of
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset
@@ -39,6 +40,7 @@ Progress = Callable[[int, int, str], None]
 _REMEDY = "nothing was written under that name; make room and predict again"
 
 
+@long_call
 def predict(
     model: str | Place | LinearModel,
     dataset: Scorable,
@@ -50,7 +52,7 @@ def predict(
     overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
-    progress: Progress | None = None,
+    progress: Any = None,
     notify: Notify | None = None,
     **reading: Any,
 ) -> int:

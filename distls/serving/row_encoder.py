@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.facts import warn_caller
 from distls.ingestion.formats.documents import known_hashing
 from distls.ingestion.formats.parquet import check_like_kinds
 from distls.ingestion.formats.tables import is_table, like_columns, listed
@@ -123,8 +123,6 @@ class RowEncoder:
     def _row_blocks(self, x: Any) -> Iterator[RowBlock] | Iterator[CsrRows]:
         if isinstance(x, (str, bytes)):
             raise BadInputError(f"X is one text; give {self.name} a list of rows")
-        if hasattr(x, "__dask_graph__"):
-            raise BadInputError("X is a Dask collection; compute its chunks, or map predict over them")
         if hasattr(x, "collect") and not hasattr(x, "shape"):
             raise BadInputError("X is a lazy frame; give X.collect()")
         if hasattr(x, "tocsr"):
@@ -237,11 +235,9 @@ class RowEncoder:
             yield record_batch_rows(part, table, "X", progress, first)
         if progress.unseen and progress.unseen_first:
             row, value = progress.unseen_first
-            warnings.warn(
+            warn_caller(
                 f"{progress.unseen} value{'s' * (progress.unseen > 1)} of categories not seen in training "
-                f"({self.name}), encoded as zeros; the first: X, row {row}: {value}",
-                UserWarning,
-                stacklevel=6,
+                f"({self.name}), encoded as zeros; the first: X, row {row}: {value}"
             )
 
     def _table_of(self, labels: list[Any]) -> TableOptions:

@@ -95,7 +95,7 @@ def test_a_report_is_drawn_without_errors_at_every_width(
     assert tab.said == []
     assert tab.requested == [report.resolve().as_uri()]
     coloured = tab.value(COLOURED)
-    assert len(coloured) == 11
+    assert len(coloured) == 10
     assert min(coloured) > 30, coloured
     assert tab.value(REACH) <= width
     ground, text = tab.value(CONTRAST)
