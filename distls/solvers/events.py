@@ -1,12 +1,15 @@
-"""Events of a fit and the protocol of those who watch it. Solvers never print."""
+"""Events of a fit and the hooks of those who watch it. Solvers never print."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distls.solvers.solver import Fitted, State
 from distls.solvers.status import Status
+
+# who watches a fit may be loaded where nothing is fitted
+if TYPE_CHECKING:
+    from distls.solvers.solver import Fitted, State
 
 
 @dataclass(frozen=True)
