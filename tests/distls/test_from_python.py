@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import distls
-from distls.execution.long_calls import Bar, long_call
+from distls.long_calls import Bar, long_call
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 
