@@ -268,9 +268,12 @@ def resume(
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run, passes, data)
-    if folder.has_ended and not quiet:
-        note(f"{run} has ended: nothing is to be done; of one setting --passes N goes on")
-    with Running(cluster, request.decoded_bytes, quiet) as (executor, budget):
+    ended = folder.has_ended
+    if ended and not quiet:
+        more = "; --passes N trains on" if (folder.path / "final").exists() else ""
+        note(f"{run} has ended: nothing is to be done{more}")
+    # what has ended needs no workers
+    with Running(cluster, 0.0 if ended else request.decoded_bytes, quiet or ended) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return conclude(result, run, quiet)
 

@@ -254,6 +254,8 @@ def _field(name: str, value: Any, indent: str) -> list[str]:
             return [f"{title} {flat}"]
         return [title.rstrip(), *_table(value, indent + "  ")]
     if isinstance(value, list) and any(isinstance(each, Mapping) for each in value[:_SHOWN]):
+        if all(list(each) == ["name"] for each in value):
+            return _field(name, [each["name"] for each in value], indent)
         lines = [f"{indent}  {_value(_own(each, value))}" for each in value[:_SHOWN]]
         return [title.rstrip(), *lines, *_rest(len(value), indent + "  ")]
     return [f"{title} {_value(value)}".rstrip()]

@@ -21,7 +21,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import BadInputError, FormatError, MismatchError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.storage.rows import CsrRows, DenseRows, Rows, dense_of, index_dtype
 from distls.workers.ingestion.formats.arrays import row_ranges
 from distls.workers.ingestion.formats.data_frames import (
     column_kinds,
@@ -111,7 +111,7 @@ class RowEncoder:
     def _owned(self, rows: Rows, x: Any) -> Rows:
         """Return rows that transforms may overwrite, dense if they will be centred."""
         if not isinstance(rows, DenseRows):
-            return _filled(rows, self.width) if self._fills else rows
+            return DenseRows(dense_of(rows, self.width)) if self._fills else rows
         # kernels are compiled for arrays that can be written
         given = np.may_share_memory(rows.values, x) if isinstance(x, np.ndarray) else True
         if not rows.values.flags.writeable or (self.steps and given):
@@ -279,10 +279,3 @@ def _unnamed(frame: Any, labels: list[Any]) -> NDArray[Any]:
     if isinstance(frame, Mapping):
         return np.column_stack([frame[label] for label in labels])
     return np.asarray(frame)
-
-
-def _filled(rows: Any, width: int) -> DenseRows:
-    """Return sparse rows as dense ones."""
-    values = np.zeros((len(rows.indptr) - 1, width), rows.data.dtype)
-    values[np.repeat(np.arange(len(values)), np.diff(rows.indptr)), rows.indices] = rows.data
-    return DenseRows(values)

@@ -19,8 +19,8 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.rows import DenseRows, Partition
-from distls.workers.synthetic.family import Kind
 from distls.workers.synthetic.kinds import KINDS, generate_rows, kind_named
+from distls.workers.synthetic.topic_documents import Kind
 
 DEFAULT_PARTITION_BYTES = 16 * 2**20
 

@@ -1,7 +1,5 @@
 """Exported models, read back by the programs they are for, predict the same on 10,000 rows."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Reports in a real browser: no errors, no requests, marks in every plot, nothing wider than the page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A loaded model predicts rows in memory as `distls predict` does those of files."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import pickle
 import re
