@@ -54,7 +54,7 @@ _HOMES = {
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
     "import_model": "distls.interchange.import_model",
-    "info": "distls.cli.describe",
+    "info": "distls.reporting.describe",
     "ingest": "distls.ingestion.ingest",
     "list_methods": "distls.methods.method_registry",
     "load_estimator": "distls.estimators.from_run",
@@ -73,7 +73,6 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
-    from distls.cli.describe import info as info
     from distls.columns.sharding import add_columns as add_columns
     from distls.estimators.dual_ascent import DualLinearSVC as DualLinearSVC
     from distls.estimators.dual_ascent import DualLogisticRegression as DualLogisticRegression
@@ -118,6 +117,7 @@ if TYPE_CHECKING:
     from distls.planning.cluster_plan import plan as plan
     from distls.prediction.predict import predict as predict
     from distls.reporting.comparison import compare as compare
+    from distls.reporting.describe import info as info
     from distls.reporting.run_report import report as report
     from distls.serving.fitted_model import load_model as load_model
     from distls.storage.dataset.dataset import open_dataset as open_dataset

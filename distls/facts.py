@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any, NamedTuple
 
 _SHORT = 200  # characters of a field
@@ -56,8 +54,9 @@ as_card: Callable[[str, Sequence[Fact]], str] = lambda title, facts: ""  # noqa:
 
 def warn_caller(text: str) -> None:
     """Issue a UserWarning of the code that called distls."""
-    level = 0
-    frame: FrameType | None = sys._getframe()
+    import inspect  # which the import of distls alone has no use for
+
+    level, frame = 0, inspect.currentframe()
     # Frames of distls do not count: a warning should point at the caller's line.
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
         level, frame = level + 1, frame.f_back
@@ -65,7 +64,7 @@ def warn_caller(text: str) -> None:
 
 
 def _short(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    text = ", ".join(map(str, value[:20])) if isinstance(value, (tuple, list)) else str(value)
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 

@@ -59,6 +59,7 @@ ROOMS = [
     "distls/execution",
     "distls/execution/dask",
     "distls/execution/",
+    "distls/long_calls",
     "distls/request",
     "distls/memory_plan",
     "distls/problem",
@@ -235,6 +236,7 @@ PRIVATE_OF_LIBRARIES = {
     ("distls/execution/dask/forkserver.py", "_config"),
     ("distls/execution/dask/private_hooks.py", "_run"),
     ("distls/ingestion/formats/dask_arrays.py", "_meta"),
+    ("distls/serving/fitted_model.py", "_meta"),
     ("distls/ingestion/formats/memory_arrays.py", "_meta"),
 }
 _OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}

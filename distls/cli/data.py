@@ -236,7 +236,7 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 @debug_option
 def info(path: Place, as_json: bool, every: bool, debug: bool) -> None:
     """Describe a data set, a run or a model."""
-    from distls.cli.describe import MOST_CLASSES, SHOWN_CLASSES, describe, info_lines
+    from distls.reporting.describe import MOST_CLASSES, SHOWN_CLASSES, describe, info_lines
 
     described = describe(path, None if every else MOST_CLASSES if as_json else SHOWN_CLASSES)
     if as_json:

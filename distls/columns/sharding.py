@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from distls.execution import executor_of, memory_of
 from distls.execution.executor import Executor
-from distls.execution.long_calls import Workers, long_call
 from distls.execution.memory_budget import MIB, MemoryBudget, human
+from distls.long_calls import Workers, long_call
 from distls.memory_plan import BASE_BYTES, SLACK, check_workers
 from distls.storage.dataset.column_shards import ColumnShards, ShardRecord, choose_codec, publish_columns
 from distls.storage.dataset.dataset import Dataset, open_dataset

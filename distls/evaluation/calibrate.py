@@ -18,9 +18,9 @@ from distls.evaluation.thresholds import check_threshold, with_threshold, withou
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
-from distls.execution.long_calls import long_call
 from distls.execution.row_reads import reduce_rows
 from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options
+from distls.long_calls import long_call
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label

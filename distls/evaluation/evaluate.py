@@ -21,8 +21,8 @@ from distls.evaluation.thresholds import without_threshold
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
-from distls.execution.long_calls import long_call
 from distls.ingestion.adhoc_dataset import Notify, in_memory, opened_like, pass_on, source_options
+from distls.long_calls import long_call
 from distls.methods.method_registry import METHODS
 from distls.model_check import check_model
 from distls.problem import Problem

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from distls.execution import executor_of
-from distls.execution.long_calls import long_call
 from distls.ingestion.ingest import ingest
 from distls.ingestion.ingest_report import IngestReport
+from distls.long_calls import long_call
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.extension import digest_of_rows, extend
 from distls.storage.errors import MismatchError, ParameterError

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from distls.execution import executor_of
-from distls.execution.long_calls import long_call
 from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.frames import is_source_frame, plan_frame
@@ -21,6 +20,7 @@ from distls.ingestion.request.like import Like, open_like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.run import IngestRun
+from distls.long_calls import long_call
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel

@@ -87,7 +87,8 @@ def column_names(model: FittedModel) -> list[str]:
     known = unpack_names(model.features, model.name)
     kept = model.features.get("kept", np.arange(width)).tolist()
     for column, name in zip(kept, known or (), strict=False):
-        names[column] = name
+        if column < width:  # features that say where values are missing come behind the columns
+            names[column] = name
     return names
 
 

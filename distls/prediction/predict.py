@@ -19,8 +19,8 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.execution.long_calls import long_call
 from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options, sources_of
+from distls.long_calls import long_call
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources

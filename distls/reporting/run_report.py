@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.execution.long_calls import Workers, long_call
 from distls.facts import Fact, Shown
+from distls.long_calls import Workers, long_call
 from distls.reporting.costs import costs_of
 from distls.reporting.judgement import Judgement, judge
 from distls.reporting.run_record import RunRecord, fit_command, read_run

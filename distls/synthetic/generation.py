@@ -10,8 +10,8 @@ from typing import Any, Unpack
 from distls.columns.sharding import add_columns
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.execution.long_calls import Workers, long_call
 from distls.execution.memory_budget import MemoryBudget
+from distls.long_calls import Workers, long_call
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition

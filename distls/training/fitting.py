@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
-from distls.execution.long_calls import Workers, long_call, watchers
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.facts import warn_caller
+from distls.long_calls import Workers, long_call, watchers
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
 from distls.methods.method_registry import METHODS

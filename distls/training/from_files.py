@@ -16,7 +16,6 @@ from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation, Evaluation
 from distls.evaluation.thresholds import worth_by
 from distls.execution.executor import Executor
-from distls.execution.long_calls import long_call, watchers
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.facts import Shown
@@ -25,6 +24,7 @@ from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
 from distls.ingestion.request.source_start import absent
 from distls.ingestion.schema import MANY_CLASSES
+from distls.long_calls import long_call, watchers
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO
 from distls.request import ALONE, takes_request

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import distls
-from distls.execution.long_calls import Bar, long_call
+from distls.long_calls import Bar, long_call
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 
@@ -151,6 +151,7 @@ def test_a_notice_is_one_warning_of_the_callers_line(tmp_path: Path) -> None:
     assert len({str(each.message) for each in caught}) == len(caught)
 
 
+@pytest.mark.slow
 def test_results_show_themselves_in_notebooks(data: Path, tmp_path: Path) -> None:
     result = distls.fit("mcid", data, tmp_path / "run", params={"loss": "log"}, passes=2)
     other = distls.fit("mcid", data, tmp_path / "other", params={"loss": "log"}, passes=1)
@@ -171,6 +172,7 @@ def test_results_show_themselves_in_notebooks(data: Path, tmp_path: Path) -> Non
     assert "sgd" in distls.list_methods()
 
 
+@pytest.mark.slow_cases("frame")
 @pytest.mark.parametrize("kind", ["array", "frame"])
 def test_models_predict_dask_collections_lazily(data: Path, tmp_path: Path, kind: str) -> None:
     x, y = _rows()
@@ -195,6 +197,7 @@ def test_models_predict_dask_collections_lazily(data: Path, tmp_path: Path, kind
         model.predict(lazy[:, :3] if kind == "array" else lazy[["a"]])
 
 
+@pytest.mark.slow
 def test_every_estimator_has_the_model_that_load_model_returns() -> None:
     x, y = _rows()
     few = distls.DualLogisticRegression().fit(x.astype(float), y)  # in memory
@@ -213,6 +216,7 @@ OF_A_RUN = {
 }
 
 
+@pytest.mark.fast_cases("log")
 @pytest.mark.parametrize("loss", OF_A_RUN)
 def test_a_run_of_dual_ascent_is_an_estimator(tmp_path: Path, loss: str) -> None:
     kind, params = OF_A_RUN[loss]

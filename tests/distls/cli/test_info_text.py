@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 
 import distls
 from distls.cli import cli
-from distls.cli.describe import describe, info_lines
+from distls.reporting.describe import describe, info_lines
 
 
 def test_short_values_are_on_the_line_of_their_name() -> None:

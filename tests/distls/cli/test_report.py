@@ -12,11 +12,11 @@ from helpers import labelled_rows, write_dataset
 
 import distls.cli.report
 from distls.cli import cli
-from distls.cli.describe import describe
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import dataset_line, plan_lines, result_lines, run_lines
 from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
+from distls.reporting.describe import describe
 from distls.reporting.run_page import render_report
 from distls.reporting.run_report import make_report
 from distls.solvers.status import Status

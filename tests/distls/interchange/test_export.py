@@ -217,6 +217,7 @@ def onnx_columns(path, frame):
 
 
 @pytest.mark.filterwarnings("ignore:.*of categories not seen")
+@pytest.mark.fast_cases("tables-impute")
 @pytest.mark.parametrize("how", ["impute", "na"])
 @pytest.mark.parametrize("kind", RAW)
 def test_raw_columns(tmp_path, kind, how):
@@ -250,6 +251,7 @@ def test_raw_columns(tmp_path, kind, how):
             assert close(reader.predict_proba(rows), expected)
 
 
+@pytest.mark.slow
 def test_what_a_format_cannot_read_is_named(tmp_path):
     frame, y = raw_rows(300, 0)
     since = pd.Series(pd.date_range("2024-01-01", periods=300)).dt.strftime("%Y-%m-%d")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.cli.describe import describe
 from distls.cli.report import plan_lines, result_lines, run_lines
 from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
+from distls.reporting.describe import describe
 from distls.solvers.events import Callback, FitStart
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
