@@ -67,7 +67,7 @@ SCRIPTS = {
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "least squares, figures": "papers.least_squares --figure 1,2 --also stages,spectrum --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
-    "least squares, pictures": "papers.least_squares --figure 3 --also masks --data {sets} "
+    "least squares, pictures": "papers.least_squares --figure 3 --also masks,triangle --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "constrained sgd": "papers.constrained_sgd --data {sets} --directory {sets}/made --seeds 2 --sets csgd "
     "--rows 1000 --last 12 --out {tmp}/out",
