@@ -223,7 +223,7 @@ def _line_1(row: Numbers) -> str:
 
 
 def logits(lab: Lab) -> list[Numbers]:
-    """Measure appendix A.2.1: random logits against twice as many Fourier features, and polynomials, one linear block."""
+    """Measure appendix A.2.1: random logits against twice as many Fourier features, and polynomials; one block."""
     data, rows = mnist(lab), []
     for size in (1000, 2000, 4000):
         row: Numbers = {"size": size}

@@ -99,8 +99,8 @@ class Stochastic(Solver[StochasticState]):
         self._most_steps = params.get("steps") or math.inf
         self.plan = self._plan(self._memory)
         if params.get("steps"):
-            most = self._most_steps * params["batch_size"] / dataset.meta.n_rows * n_lanes
-            self.plan = replace(self.plan, passes=float(math.ceil(most)))
+            fewest = min(int(dataset.table.rows[list(lane)].sum()) for lane in self.lanes)
+            self.plan = replace(self.plan, passes=float(-(-params["steps"] * params["batch_size"] // fewest)))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._averages = params.get("average", "none")
         self._initial = initial

@@ -216,7 +216,7 @@ def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(
 
 
 @pytest.mark.parametrize(
-    ("steps", "r", "shuffle"), [(100, 3, "draws"), (40, 2, False), (7, 1, "draws"), (130, 1, False)]
+    ("steps", "r", "shuffle"), [(80, 3, "draws"), (40, 2, False), (7, 1, "draws"), (130, 1, False)]
 )
 def test_t_steps_of_mcid_end_within_a_pass(
     data: tuple[Dataset, Rows, Any], steps: int, r: int, shuffle: Any
@@ -233,9 +233,9 @@ def test_t_steps_of_mcid_end_within_a_pass(
     np.testing.assert_allclose(result.model.weights, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert result.status == Status.MAX_PASSES
     assert result.passes == math.ceil(steps * r / N)
-    # lanes count their own
+    # lanes count their own: the fit ends when that of the fewest rows, 40, is there
     several = fit("mcid", dataset, params={**given, "lanes": 2}, eval_every=0)
-    assert several.passes == math.ceil(2 * steps * r / N)
+    assert several.passes == math.ceil(steps * r / 40)
 
 
 def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset, Rows, Any]) -> None:

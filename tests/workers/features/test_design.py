@@ -55,7 +55,7 @@ def _convolution(**changes: Any) -> Convolution:
     if own.rectify == "triangle":
         # centres c of patches that are whitened by a symmetric matrix
         half, shift, centres = *rng.standard_normal((2, 18, 18)), rng.standard_normal((10, 18))
-        matrix, mean = half @ half.T / 18, shift[0]
+        matrix, mean = np.eye(18) + half @ half.T / 18, shift[0]
         own = replace(
             own,
             filters=centres @ matrix,

@@ -98,10 +98,14 @@ def test_numbers_are_predicted_together(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.weights, _algorithm_1(x, y, Round(), 3), rtol=1e-9)
     fit("gls", tmp_path / "d", tmp_path / "run", params=given, passes=200)
     found = load_model(tmp_path / "run", dtype="float64").predict(x)
-    assert np.abs(x.T @ (found - y)).max() / len(x) < 1e-8
+    assert np.abs(x.T @ (found - y)).max() / len(x) < 1e-6
     staged = {"inner": "round", "block_size": 5, "stages": 1, "alpha": 0.0, "fit_intercept": False}
     fit("stagewise", tmp_path / "d", tmp_path / "staged", params=staged)
-    np.testing.assert_allclose(load_model(tmp_path / "staged", dtype="float64").predict(x), found, atol=1e-4)
+    # the one block has all columns, and 50 steps
+    expected = Round().mean(x @ _algorithm_1(x, y, Round(), 50))
+    np.testing.assert_allclose(
+        load_model(tmp_path / "staged", dtype="float64").predict(x), expected, atol=1e-6
+    )
 
 
 def _changed(mean: Array, **facts: object) -> CoupledLink:
