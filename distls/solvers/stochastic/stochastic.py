@@ -100,7 +100,8 @@ class Stochastic(Solver[StochasticState]):
         self.plan = self._plan(self._memory)
         if params.get("steps"):
             fewest = min(int(dataset.table.rows[list(lane)].sum()) for lane in self.lanes)
-            self.plan = replace(self.plan, passes=float(-(-params["steps"] * params["batch_size"] // fewest)))
+            each = max(fewest // params["batch_size"], 1)
+            self.plan = replace(self.plan, passes=float(-(-params["steps"] // each)))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._averages = params.get("average", "none")
         self._initial = initial

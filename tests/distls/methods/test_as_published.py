@@ -235,7 +235,7 @@ def test_t_steps_of_mcid_end_within_a_pass(
     assert result.passes == math.ceil(steps * r / N)
     # lanes count their own: the fit ends when that of the fewest rows, 40, is there
     several = fit("mcid", dataset, params={**given, "lanes": 2}, eval_every=0)
-    assert several.passes == math.ceil(steps * r / 40)
+    assert several.passes == math.ceil(steps / (40 // r))
 
 
 def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset, Rows, Any]) -> None:
