@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,12 +76,14 @@ def run(figure: Figure, place: Path, limit: float | None, more: Sequence[str]) -
     target = out if figure.module in _IN_A_FILE else place
     command = [sys.executable, "-m", f"benchmarks.papers.{figure.module}", *figure.script.split()[1:]]
     command += [*quick, *more, "--out", str(target)]
-    began, ended = time.perf_counter(), True
-    try:
-        subprocess.run(command, check=True, timeout=limit)
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-        ended = False
-        print(f"{figure.name}: {error}", flush=True)
+    began = time.perf_counter()
+    # A session of its own, so that its workers end with it.
+    with subprocess.Popen(command, start_new_session=True) as child:
+        try:
+            ended = child.wait(limit) == 0
+        except subprocess.TimeoutExpired:
+            ended = False
+            os.killpg(child.pid, signal.SIGTERM)
     written = next(
         (path for path in (out, place / "results.json") if path.suffix == ".json" and path.exists()), None
     )
