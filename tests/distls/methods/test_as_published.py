@@ -16,6 +16,7 @@ from helpers import labelled_rows, write_dataset
 from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier
+from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.solvers.status import Status
@@ -236,6 +237,31 @@ def test_t_steps_of_mcid_end_within_a_pass(
     # lanes count their own: the fit ends when that of the fewest rows, 40, is there
     several = fit("mcid", dataset, params={**given, "lanes": 2}, eval_every=0)
     assert several.passes == math.ceil(steps / (40 // r))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "schedule", "eta0"), [("adaline", "constant", 0.01), ("c-adaline", "sqrt", 0.1)]
+)
+def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
+    data: tuple[Dataset, Rows, Any], tmp_path: Path, method: str, schedule: str, eta0: float
+) -> None:
+    """Section 5.2 of the constrained SGD paper; more classes have the indicators of its Algorithm 2."""
+    _, x, y = data
+    two = (y == 2).astype(np.int32)
+    dataset = write_dataset(tmp_path / "two", x, two, partition_rows=25)
+    given = {"eta0": eta0, "dtype": "float64"}
+    model = fit(method, dataset, params=given, as_published=True, passes=PASSES, eval_every=0).model
+
+    def step(t: int) -> float:
+        return constrained.STEPS[schedule](eta0, N / 2, t)
+
+    start = {"w0": np.zeros((D, 1)), "b0": np.zeros(1), "s": np.ones(N * PASSES)}
+    signs, project = (2.0 * two - 1.0)[:, None], method == "c-adaline"
+    found = constrained.csgd(x[DRAWN], signs[DRAWN], step, **start, project=project)
+    np.testing.assert_allclose(model.weights, found.w, rtol=0, atol=1e-12 * np.abs(found.w).max())
+    scores = (x @ model.weights + model.intercept)[:, 0]
+    assert evaluate(model, dataset).error == np.mean((scores > 0.0) != two)
 
 
 def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset, Rows, Any]) -> None:
