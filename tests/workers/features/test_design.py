@@ -362,6 +362,9 @@ BROKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("masks", {"convolution": None}, {}),
     ("masks", {"convolution": {"shape": [2, 7, 6]}}, {}),
     ("masks", {"n_features": 83}, {}),
+    ("masks", {}, {"mask_whitening": np.zeros((19, 18))}),
+    ("triangles", {}, {"mask_whitening": None}),
+    ("triangles", {}, {"mask_whitening": np.zeros((18, 18))}),
     ("convolved logits", {}, {"pca_mean": np.zeros(3), "pca_components": np.zeros((3, 2))}),
 ]
 
