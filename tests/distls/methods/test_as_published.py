@@ -216,6 +216,7 @@ def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(
     np.testing.assert_allclose(ratios, expected, rtol=1e-9)
 
 
+@pytest.mark.slow_cases("dense|sparse-(40|7|130)-")
 @pytest.mark.parametrize(
     ("steps", "r", "shuffle"), [(80, 3, "draws"), (40, 2, False), (7, 1, "draws"), (130, 1, False)]
 )

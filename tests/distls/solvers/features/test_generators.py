@@ -233,6 +233,7 @@ def _images(n: int = 150) -> np.ndarray:
     return fine.reshape(n, -1).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_the_triangle_of_coates_is_of_distances_from_the_centres(tmp_path: Path) -> None:
     """max(0, mean z - z_k) of whitened patches, z_k the distance from the centre k, summed over quadrants."""
     x = _images()

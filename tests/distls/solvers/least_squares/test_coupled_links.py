@@ -20,7 +20,7 @@ from distls.workers.losses.links import Array
 
 
 class Doubtful(CoupledLink):
-    """A softmax with a class that no row has, ``exp(z_c) / (1 + sum_j exp(z_j))``; Phi is integrated."""
+    """A softmax with a class that no row has, ``exp(z_c) / (1 + sum_j exp(z_j))``, the gradient of log(1 + sum)."""
 
     __slots__ = ()
 
@@ -30,12 +30,15 @@ class Doubtful(CoupledLink):
 
     def mean(self, scores: Array) -> Array:
         """Return the shares."""
-        none = np.zeros((len(scores), 1))
-        return np.exp(scores - logsumexp(np.hstack([none, scores]), axis=1, keepdims=True))
+        return np.exp(scores - self.potential(scores))
+
+    def potential(self, scores: Array) -> Array:
+        """Return Phi."""
+        return np.asarray(np.logaddexp(0.0, logsumexp(scores, axis=1, keepdims=True)))
 
 
 class Round(CoupledLink):
-    """Numbers within the unit ball: ``z / sqrt(1 + |z|^2)``, the gradient of ``sqrt(1 + |z|^2)``."""
+    """Numbers within the unit ball: ``z / sqrt(1 + |z|^2)``, the gradient of ``sqrt(1 + |z|^2)``; Phi is integrated."""
 
     __slots__ = ()
 
@@ -45,11 +48,7 @@ class Round(CoupledLink):
 
     def mean(self, scores: Array) -> Array:
         """Return the means."""
-        return np.asarray(scores / self.potential(scores))
-
-    def potential(self, scores: Array) -> Array:
-        """Return Phi."""
-        return np.sqrt(1.0 + np.square(scores).sum(axis=1, keepdims=True))
+        return np.asarray(scores / np.sqrt(1.0 + np.square(scores).sum(axis=1, keepdims=True)))
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +86,7 @@ def test_equation_12_steps_are_algorithm_1_and_models_are_loaded_by_name(tmp_pat
     assert evaluate(done.model, dataset).error == np.mean(means.argmax(axis=1) != y)
 
 
+@pytest.mark.slow
 def test_numbers_are_predicted_together(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     x, w = rng.standard_normal((300, 5)), rng.standard_normal((5, 2))
