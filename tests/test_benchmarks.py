@@ -24,6 +24,7 @@ from paper_files import write_alpha, write_directory, write_rcv1
 import distls
 from benchmarks.faults import chaos, faulty_fit, storms
 from benchmarks.faults.hosts import Hosts
+from benchmarks.papers import __main__ as figures
 from benchmarks.papers import bcd, constrained_sgd, digit_picture, owners
 from benchmarks.quality import systems
 from benchmarks.speed import links, peaks, peers
@@ -68,7 +69,7 @@ SCRIPTS = {
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "least squares, figures": "papers.least_squares --figure 1,2 --also stages,spectrum --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
-    "least squares, pictures": "papers.least_squares --figure 3 --also masks --data {sets} "
+    "least squares, pictures": "papers.least_squares --figure 3 --also masks,triangle --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "constrained sgd": "papers.constrained_sgd --data {sets} --directory {sets}/made --seeds 2 --sets csgd "
     "--rows 1000 --last 12 --out {tmp}/out",
@@ -76,6 +77,8 @@ SCRIPTS = {
     "--sets 20news-hashed --alphas 1e-2 --rounds 40 --out {tmp}/out",
     "bcd, many classes": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part many "
     "--out {tmp}/out",
+    "bcd, extensions": "papers.bcd_extensions --data {sets} --directory {tmp}/made --alphas 1e-2 "
+    "--out {tmp}/out.json",
     "bcd, losses": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part losses "
     "--sets mnist --alphas 1e-2,1e-3 --rounds 20 --out {tmp}/out",
 }
@@ -201,6 +204,7 @@ def sets_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write_digits(place / "mnist", "t10k", 100, 2)
     _write_documents(place / "20news" / "20news-counts.train.svm.gz", 600, 0)
     _write_documents(place / "20news" / "20news-counts.test.svm.gz", 90, 1)
+    (place / "20news" / "labels.json").write_text('["comp.one", "comp.two", "sci.one"]')
     _write_documents(place / "lshtc1-small" / "task2-rdf.train.svm.gz", 200, 2)
     _write_documents(place / "lshtc1-small" / "task2-rdf.val.svm.gz", 50, 3)
     if importlib.util.find_spec("PIL") is not None:
@@ -237,6 +241,35 @@ def scale_place(tmp_path: Path) -> Path:
     generate("rcv1-4", tmp_path / "rcv1-4-3000", rows=3000)
     generate("rcv1-4", tmp_path / "text-source", rows=2000)  # of 100,000 in a real measurement
     return tmp_path
+
+
+def test_every_figure_of_the_papers_has_a_verdict_and_a_script() -> None:
+    found = figures.figures()
+    assert len(found) == 19
+    assert {each.verdict for each in found.values()} == {"reproduced", "in kind", "not", "not comparable"}
+    assert len({each.paper for each in found.values()}) == 5
+    for each in found.values():
+        assert importlib.util.find_spec(f"benchmarks.papers.{each.module}") is not None
+        assert each.why.strip()
+
+
+@pytest.mark.slow
+def test_a_figure_leaves_numbers_and_a_picture_and_says_if_it_did_not_end(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    curve = {"block": 300, "inner": "linear", "points": [[1.0, 3.0], [2.0, 2.5]]}
+    point = {"seconds": 2.0, "excess": 1e-3}
+    for numbers in ([curve], {"rows": [{"set": "alpha", "points": [point, {**point, "excess": -1e-9}]}]},
+                    {"table": [{"variant": "linear", "published": 1.8, "error": 2.0}]}, None):  # fmt: skip
+        figure = figures.figures()["lsr-figure-1"]
+        report = figures.keep(figure, figures.Outcome(True, 1.0, numbers, []), tmp_path)
+        assert report["verdict"] == "in kind"
+        assert json.loads((tmp_path / "lsr-figure-1.json").read_text())["numbers"] == numbers
+        assert (tmp_path / "lsr-figure-1.png").stat().st_size > 1000
+    ended = figures.run(figure._replace(script="mcid --figures 9"), tmp_path / "none", None, [])
+    assert not ended.ended
+    assert not figures.run(figure, tmp_path / "none", 0.01, []).ended
+    with pytest.raises(SystemExit):
+        figures.main(["lsr-figure-9", "--out", str(tmp_path)])
 
 
 def test_every_method_has_a_peak() -> None:

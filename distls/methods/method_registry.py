@@ -20,7 +20,7 @@ METHODS: dict[str, Method] = {}
 WHICH_TO_TAKE = """\
 Which to choose: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), newton
 for the optimum on many workers, bcd for a model of few features, gls for few (a few thousand), dense or correlated
-features."""
+features. Most follow a paper: `distls methods METHOD` names its box, which fit --as-published runs as it is printed."""
 
 
 def register_method(method: Method) -> None:

@@ -211,7 +211,11 @@ FEATURE_PARAMETERS = (
     Parameter("mask_side", None, integer(1), "side of a square filter in pixels; default 6"),
     Parameter("pool", None, integer(1), "average convolutions over pool x pool regions; default 2"),
     Parameter(
-        "rectify", None, one_of("two-sided", "absolute"), "rectification of convolutions; default two-sided"
+        "rectify",
+        None,
+        one_of("two-sided", "absolute", "triangle"),
+        "rectification of convolutions: both signs apart (default), without the sign, or triangle: how much nearer a "
+        "patch is to a filter than to the filters of the block on average (Coates et al. 2011)",
     ),
     Parameter("threshold", None, number(0.0), "value that a filter's response must exceed; default 0"),
     Parameter(

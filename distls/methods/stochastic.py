@@ -59,6 +59,13 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
         loss,
         *DIVIDING_ALPHA,  # the step is 1/(alpha t)
         Parameter("batch_size", 1, integer(1), "rows per step, the paper's r"),
+        Parameter(
+            "steps",
+            None,
+            integer(1),
+            "steps of each lane after which the fit ends, the paper's T; default: passes are the limit",
+            optional=True,
+        ),
         averaging("tail"),
         NO_PAPER_INTERCEPT,
         Parameter(

@@ -121,7 +121,9 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
                 raise ParameterError("as_published: of a method that is named; name one of `distls methods`")
             params, departures = chosen.as_published(params or {})
         own = chosen if found is None or found.passes is None else found
-        given = given.or_else(own.passes, own.rtol)
+        # a limit of steps is a parameter of the methods that have it
+        passes = own.passes if (params or {}).get("steps") is None else None
+        given = given.or_else(passes, own.rtol)
         settings = [Setting.of(chosen, each, data, given.seed) for each in expand_grid(params or {})]
         fields = given.with_data(_opened) | {"reason": None if found is None else found.reason}
         fields["departures"] = departures

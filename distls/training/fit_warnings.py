@@ -95,8 +95,7 @@ def _judged(problem: Problem, record: Record, eval_data: Dataset | None) -> tupl
     known = eval_data is not None and record.get("eval_error") is not None
     data = eval_data if eval_data is not None and known else problem.dataset
     error = record.get("eval_error" if known else "running_error")
-    # rows of the first pass are scored by a model that has hardly begun
-    too_early = not known and record.get("passes", 0.0) < 2.0
+    too_early = not known and _has_hardly_begun(record)
     if problem.target != "class" or error is None or meta.weighted or too_early:
         return None
     counts = dict(zip(data.meta.classes, data.meta.label_counts, strict=True))
@@ -104,11 +103,21 @@ def _judged(problem: Problem, record: Record, eval_data: Dataset | None) -> tupl
     return error, guessed, "evaluation rows" if known else "training rows"
 
 
+def _has_hardly_begun(record: Record) -> bool:
+    """Return whether rows were scored in the first pass, or the first round after passes that only prepared it."""
+    return bool(record.get("passes", 0.0) < 2.0 or record.get("round", 2) < 2)
+
+
 def _no_better_than_the_mean(problem: Problem, record: Record) -> list[str]:
     """Judge numbers that are fitted by squares; a method that ends by its own rule may be far from their optimum."""
     meta, loss, least = problem.dataset.meta, record.get("running_loss"), loss_named(problem.loss).quadratic
-    first = record.get("passes", 0.0) < 2.0  # whose rows are predicted by a model that has hardly begun
-    if problem.target != "continuous" or not least or loss is None or meta.weighted or first:
+    if (
+        problem.target != "continuous"
+        or not least
+        or loss is None
+        or meta.weighted
+        or _has_hardly_begun(record)
+    ):
         return []
     sample = _sampled(problem)
     if sample is None or not 2.0 * loss >= sample.variance > 0.0:

@@ -43,6 +43,8 @@ def convolutions(x: np.ndarray, own: Any) -> np.ndarray:
     channels, height, width = own.shape
     down, across = height - own.side + 1, width - own.side + 1
     two_sided = own.rectify == "two-sided"
+    if own.rectify == "triangle":  # the filters were multiplied by the whitening, which is symmetric
+        centres = own.filters @ np.linalg.inv(own.whitening[1:])
     out = np.zeros((len(x), own.pool, own.pool, 2 if two_sided else 1, len(own.filters)))
     counts = np.zeros((own.pool, own.pool))
     for top in range(down):
@@ -57,6 +59,9 @@ def convolutions(x: np.ndarray, own: Any) -> np.ndarray:
                     patch = (patch - patch.mean()) / np.sqrt(patch.var() + own.contrast)
                 r = own.filters @ patch + own.offsets
                 both = [r, -r] if two_sided else [np.abs(r)]
+                if own.rectify == "triangle":
+                    far = np.linalg.norm(patch @ own.whitening[1:] - own.whitening[0] - centres, axis=1)
+                    both = [far.mean() - far]
                 sides = np.array([np.maximum(side - own.threshold, 0) for side in both])
                 out[i, top * own.pool // down, left * own.pool // across] += sides
     out /= counts[:, :, None, None]

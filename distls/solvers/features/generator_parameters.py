@@ -112,13 +112,15 @@ def convolution_of(
     params: Mapping[str, Any], n_features: int, masks: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> Convolution:
     """Return the convolution with these filters; the parameters give images, pooling and rectification."""
+    rectify, n = given_or_default(params, "rectify"), masks.shape[1]
     return Convolution(
         image_shape(params, n_features),
         given_or_default(params, "mask_side"),
         masks,
         offsets,
         pool=given_or_default(params, "pool"),
-        rectify=given_or_default(params, "rectify"),
+        rectify=rectify,
+        whitening=np.zeros((n + 1, n)) if rectify == "triangle" else None,
         threshold=float(given_or_default(params, "threshold")),
     )
 

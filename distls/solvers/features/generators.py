@@ -197,13 +197,16 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
     shape, side = image_shape(params, n_features), given_or_default(params, "mask_side")
     patches, floor = sample_patches(images, shape, side, seed, contrast=given_or_default(params, "contrast"))
     # Whitening is folded into the filters (masks and offsets), so that images are convolved once.
-    white = whitening_of(patches)
+    white, triangle = whitening_of(patches), given_or_default(params, "rectify") == "triangle"
     if params["features"] == "kmeans-masks":
-        chosen = kmeans((patches - white.mean) @ white.matrix, n_filters, seed)
+        chosen = kmeans((patches - white.mean) @ white.matrix, n_filters, seed, directions=not triangle)
     else:
         chosen = random_filters(n_filters, patches.shape[1], seed)
     masks = chosen @ white.matrix
     own = replace(convolution_of(params, n_features, masks, -(masks @ white.mean)), contrast=floor)
+    if triangle:  # of distances from the filters
+        whitening = np.vstack([white.mean @ white.matrix, white.matrix])
+        own = replace(own, whitening=whitening, offsets=own.offsets - 0.5 * np.square(chosen).sum(axis=1))
     chunks = _dense_chunks(Design(convolution=own), DenseRows(images[:SCALE_ROWS]))
     features = np.concatenate([chunk.copy() for chunk in chunks]).reshape(-1, own.per_filter, n_filters)
     spreads = features.std(axis=0)

@@ -124,7 +124,7 @@ class GlsPasses:
     def _intercept_curvature(self) -> Array:
         """Return a diagonal that is about the second derivatives in the intercept, or above them."""
         k, loss = self.problem.shape[1], loss_named(self.problem.loss)
-        if not loss.separable and self.problem.target == "class":
+        if loss.logistic and not loss.separable and self.problem.target == "class":
             # of the softmax they are below the mean probabilities, at the optimum the shares of the classes
             shares = np.asarray(self.problem.dataset.meta.label_weights, np.float64)
             shares = shares * (1.0 if self._reader.class_weight is None else self._reader.class_weight)

@@ -93,7 +93,12 @@ class Stochastic(Solver[StochasticState]):
         rows = sample_size(dataset, n_lanes * self.parts)
         # A single lane is not averaged, so there is nothing to compare before and after.
         self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
+        self._most_steps = params.get("steps") or math.inf
         self.plan = self._plan(self._memory)
+        if params.get("steps"):
+            fewest = min(int(dataset.table.rows[list(lane)].sum()) for lane in self.lanes)
+            each = max(fewest // params["batch_size"], 1)
+            self.plan = replace(self.plan, passes=float(-(-params["steps"] // each)))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._averages = params.get("average", "none")
         self._retired: NDArray[np.float64] | None = None
@@ -252,6 +257,7 @@ class Stochastic(Solver[StochasticState]):
             recipe={"features": state.recipe} if state.recipe else {},
             arrays=state.arrays,
             dtype=self.problem.dtype.name,
+            most_steps=self._most_steps,
         )
 
     async def _with_mean(self, lane: Arrays) -> Arrays:
@@ -293,7 +299,7 @@ class Stochastic(Solver[StochasticState]):
             math.ceil(n / self.params.get("batch_size", 1))
             for n in self.problem.dataset.table.rows[list(blocks)]
         )
-        return float(time + steps // 2)
+        return float(time + min(steps, self._most_steps) // 2)
 
     def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
         stored, end = self.problem.dataset.stored_bytes, self._end(state)
@@ -333,9 +339,10 @@ class Stochastic(Solver[StochasticState]):
         return RoundReport.of(result.ledger, result.loss_sum, errors, averaging=averaging)
 
     def status(self, state: StochasticState) -> Status:
-        """Return DIVERGED once weights are not finite."""
-        finite = all(np.isfinite(array).all() for array in state.lane)
-        return Status.RUNNING if finite else Status.DIVERGED
+        """Return DIVERGED once weights are not finite, MAX_PASSES once all lanes have taken the steps asked for."""
+        if not all(np.isfinite(array).all() for array in state.lane):
+            return Status.DIVERGED
+        return Status.MAX_PASSES if state.times.min() >= self._most_steps else Status.RUNNING
 
     def weights(self, state: StochasticState) -> Fitted:
         """Return the window's mean, or the last averaged weights without averaging of iterates."""

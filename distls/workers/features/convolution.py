@@ -1,4 +1,7 @@
-"""Convolutional features of images: filters times patches, rectified, and averaged over regions (section 3.2)."""
+"""Convolutional features of images: filters times patches, rectified, and averaged over regions (section 3.2).
+
+Sums over regions, as Coates et al. (2011) have them, are the same features: they are scaled to variance one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ class Convolution:
     filters: NDArray[np.float64]  # (n_filters, channels * side * side)
     offsets: NDArray[np.float64]  # (n_filters,), added to the responses
     pool: int = 2  # responses are averaged over pool x pool regions of the image
-    # two features max(r - threshold, 0) and max(-r - threshold, 0), or "absolute": max(|r| - threshold, 0)
+    # two features max(r - threshold, 0) and max(-r - threshold, 0), or "absolute": max(|r| - threshold, 0);
+    # "triangle": max(mean of the filters' distances from the whitened patch - a filter's - threshold, 0)
     rectify: str = "two-sided"
     threshold: float = 0.0
     # patches are centred and divided by the root of their variance plus this; 0: used as they are
@@ -40,6 +44,9 @@ class Convolution:
     means: NDArray[np.float64] | None = None
     # (per_filter, n_filters), by which the centred features are multiplied
     scales: NDArray[np.float64] | None = None
+    # of "triangle", whose offsets are less half the squares of the filters (whitened): (1 + channels * side * side,
+    # channels * side * side), what is subtracted from patches times the rest
+    whitening: NDArray[np.float64] | None = None
 
     @property
     def n_inputs(self) -> int:
@@ -73,7 +80,8 @@ class Convolution:
     def work_bytes(self, itemsize: int) -> int:
         """Return the bytes that `convolve` needs in addition to rows and features."""
         n_patches, values = self.patches
-        image = n_patches * (values + len(self.filters)) * itemsize
+        triangle = values + len(self.filters) if self.rectify == "triangle" else 0
+        image = n_patches * (values + len(self.filters) + triangle) * itemsize
         return _images_at_once(self, itemsize) * image + self.filters.nbytes
 
 
@@ -119,9 +127,13 @@ def convolve(
         responses = take(buffers, "responses", (len(patches), n_filters), dtype)
         # One matrix product for all positions: faster than any loop over filters.
         np.matmul(patches, filters, out=responses)
+        shifts = offsets
+        if convolution.whitening is not None:
+            _triangle(patches, convolution.whitening.astype(dtype), responses, offsets)
+            shifts = np.zeros_like(offsets)
         threshold = dtype.type(convolution.threshold)
         pooled(
-            responses.reshape(len(images), n_patches, n_filters), offsets, threshold, cells,
+            responses.reshape(len(images), n_patches, n_filters), shifts, threshold, cells,
             weights.astype(dtype), out[first : first + step].reshape(len(images), *form),
         )  # fmt: skip
         if means is not None and scales is not None:
@@ -129,6 +141,22 @@ def convolve(
             out[first : first + step] -= means
             out[first : first + step] *= scales
     return out
+
+
+def _triangle(
+    patches: NDArray[Any], whitening: NDArray[Any], responses: NDArray[Any], offsets: NDArray[Any]
+) -> None:
+    """Overwrite responses by how much nearer than the filters' mean distance each filter is, 0 if it is farther."""
+    whitened = patches @ whitening[1:]
+    whitened -= whitening[0]
+    # |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2)
+    responses += offsets
+    responses *= -2.0
+    responses += np.einsum("ij,ij->i", whitened, whitened)[:, None]
+    # Rounding may make the square of a distance negative.
+    np.sqrt(np.maximum(responses, 0.0, out=responses), out=responses)
+    np.subtract(responses.mean(axis=1, keepdims=True), responses, out=responses)
+    np.maximum(responses, 0.0, out=responses)
 
 
 def _regions(convolution: Convolution) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -25,7 +25,7 @@ class _ConvolutionRecipe(msgspec.Struct, forbid_unknown_fields=True):
     shape: tuple[_Size, _Size, _Size]
     side: _Size
     pool: _Size
-    rectify: Literal["two-sided", "absolute"]
+    rectify: Literal["two-sided", "absolute", "triangle"]
     threshold: Amount
     contrast: Amount
 
@@ -49,7 +49,8 @@ _SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features", "expand
 _CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast")
 # field of a convolution -> name of its array in a model, unchanged since the first version of the format
 _CONVOLUTION_ARRAYS = {
-    "filters": "masks", "offsets": "mask_offsets", "means": "mask_means", "scales": "mask_scales"
+    "filters": "masks", "offsets": "mask_offsets", "means": "mask_means", "scales": "mask_scales",
+    "whitening": "mask_whitening",
 }  # fmt: skip
 
 
@@ -157,9 +158,14 @@ def _read_convolution(
     if given is None or filters is None or offsets is None:
         _check(given is None and all(array is None for array in found.values()), "masks")
         return None
-    means, scales = found["means"], found["scales"]
     sizes = msgspec.structs.asdict(given)
-    own = Convolution(**sizes, filters=filters, offsets=offsets, means=means, scales=scales)
+    means, scales, whitening = found["means"], found["scales"], found["whitening"]
+    own = Convolution(
+        **sizes, filters=filters, offsets=offsets, means=means, scales=scales, whitening=whitening
+    )
+    n = own.patches[1]
+    _check((whitening is not None) == (own.rectify == "triangle"), "masks")
+    _check(whitening is None or (whitening.dtype.name, whitening.shape) == ("float64", (n + 1, n)), "masks")
     # Names of arrays are those of the first format, and stay.
     fits = filters.dtype == offsets.dtype == np.float64 and offsets.shape == filters.shape[:1]
     _check(fits and filters.shape[1:] == own.patches[1:], "masks")

@@ -175,8 +175,8 @@ def random_filters(n_filters: int, size: int, seed: int) -> _Floats:
     return _unit(rng(seed, Purpose.PREPARE, 3).standard_normal((n_filters, size)))
 
 
-def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
-    """Return the directions of k-means centres of whitened patches (n, p), shape (n_filters, p): Lloyd's algorithm."""
+def kmeans(patches: _Floats, n_filters: int, seed: int, *, directions: bool = True) -> _Floats:
+    """Return the k-means centres of whitened patches (n, p) or their directions, (n_filters, p): Lloyd's algorithm."""
     # With replacement only where there are fewer patches than filters.
     start = rng(seed, Purpose.PREPARE, 4).choice(len(patches), n_filters, replace=n_filters > len(patches))
     centres = patches[start]
@@ -191,7 +191,7 @@ def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
         # a centre without patches moves to the patch that is farthest from its own centre
         empty = np.flatnonzero(counts == 0)[: len(patches)]
         centres[empty] = patches[np.argsort(-distance, kind="stable")[: len(empty)]]
-    return _unit(centres)
+    return _unit(centres) if directions else centres
 
 
 def _assigned(patches: _Floats, centres: _Floats) -> tuple[NDArray[np.int64], _Floats]:

@@ -48,6 +48,9 @@ class StochasticTask(Task):
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     dtype: str = "float32"  # of generated features
+    most_steps: float = (
+        math.inf
+    )  # of a lane, in all rounds: the rows after them are read and not learned from
 
     shares_reads = True
     learner = cast(Learner, None)  # of a copy at work
@@ -68,7 +71,7 @@ class StochasticTask(Task):
     def sees(self) -> Any:
         """What determines the rows of a partition, their order and their weights."""
         weight = None if self.class_weight is None else self.class_weight.tobytes()
-        return self.data, self.seed, self.round, self.shuffle, weight
+        return self.data, self.seed, self.round, self.shuffle, weight, self.most_steps
 
     def predictor(self, update: Update, arrays: Arrays) -> LinearPredictor:
         """Return the predictor made of an update's arrays."""
@@ -131,7 +134,7 @@ class TrainTask(StochasticTask):
 
     def start(self) -> None:
         self.learner = self.update.start_lane(self.shared, self.item.time, self.item.tail_from)
-        self._loss_sum, self._errors = 0.0, 0
+        self._loss_sum, self._errors, self._learned = 0.0, 0, 0
         self._held: list[Partition] = []
 
     def add(self, index: int, part: Partition) -> None:
@@ -145,6 +148,10 @@ class TrainTask(StochasticTask):
         self._learn(part, order)
 
     def _learn(self, part: Partition, order: NDArray[np.int64]) -> None:
+        if self.most_steps < math.inf:
+            left = int(self.most_steps - self.learner.time)
+            order = order[: left * getattr(self.update, "batch_size", 1)]
+        self._learned += len(order)
         with self.ledger.in_kernels():
             loss, wrong = self.learn(part, order)
         # In the order of the lane's partitions, so that the sum has the same rounding on any worker.
@@ -157,6 +164,8 @@ class TrainTask(StochasticTask):
             generator = rng(self.seed, Purpose.DRAWS, self.round, self.item.lane.index)
             self._learn(part, draws_of(generator, n_rows_of(part.x), batch))
         learner, ledger, sample_loss = self.learner, self.ledger, 0.0
+        # of all rows that were read, where steps ended before them
+        whole = ledger.n_rows / max(self._learned, 1) if self.most_steps < math.inf else 1.0
         # before `arrays`, which ends the learner; without iterates in the window there is no mean
         reached, tail_steps = learner.time, learner.window_steps
         tail = learner.window(consume=True) if tail_steps else ()
@@ -170,8 +179,8 @@ class TrainTask(StochasticTask):
             arrays=arrays,
             tail=tail,
             tail_steps=tail_steps,
-            loss_sum=self._loss_sum,
-            errors=self._errors,
+            loss_sum=self._loss_sum * whole,
+            errors=round(self._errors * whole),
             sample_loss=sample_loss,
             times={self.item.lane.index: reached},
             ledger=ledger,

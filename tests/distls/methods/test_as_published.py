@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from helpers import labelled_rows, write_dataset
 from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier
+from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.training.fitting import fit, resume
@@ -211,6 +214,55 @@ def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(
     ratios = [each["violation_ratio"] for each in details]
     expected = printed.descent(x, y, K, ALPHA, lambda _: range(D), "line-search", PASSES)[1]
     np.testing.assert_allclose(ratios, expected, rtol=1e-9)
+
+
+@pytest.mark.slow_cases("dense|sparse-(40|7|130)-")
+@pytest.mark.parametrize(
+    ("steps", "r", "shuffle"), [(80, 3, "draws"), (40, 2, False), (7, 1, "draws"), (130, 1, False)]
+)
+def test_t_steps_of_mcid_end_within_a_pass(
+    data: tuple[Dataset, Rows, Any], steps: int, r: int, shuffle: Any
+) -> None:
+    """T of Algorithm 1: a limit of its own, also of lanes and with rows as stored, whose last batches are short."""
+    dataset, x, y = data
+    given = {**A, "loss": "hinge", "batch_size": r, "steps": steps, "shuffle": shuffle, "dtype": "float64"}
+    result = fit("mcid", dataset, params=given, as_published=True, eval_every=0)
+    stored = [
+        part[i : i + r] for part in np.split(np.arange(N), [25, 50, 75]) for i in range(0, len(part), r)
+    ]
+    batches = drawn(r) if shuffle == "draws" else stored * PASSES
+    expected = mcid.train(x, y, "crammer_singer", ALPHA, batches[:steps], w0=ZERO).w
+    np.testing.assert_allclose(result.model.weights, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    assert result.status == Status.MAX_PASSES
+    assert result.passes == math.ceil(steps * r / N)
+    # lanes count their own: the fit ends when that of the fewest rows, 40, is there
+    several = fit("mcid", dataset, params={**given, "lanes": 2}, eval_every=0)
+    assert several.passes == math.ceil(steps / (40 // r))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "schedule", "eta0"), [("adaline", "constant", 0.01), ("c-adaline", "sqrt", 0.1)]
+)
+def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
+    data: tuple[Dataset, Rows, Any], tmp_path: Path, method: str, schedule: str, eta0: float
+) -> None:
+    """Section 5.2 of the constrained SGD paper; more classes have the indicators of its Algorithm 2."""
+    _, x, y = data
+    two = (y == 2).astype(np.int32)
+    dataset = write_dataset(tmp_path / "two", x, two, partition_rows=25)
+    given = {"eta0": eta0, "dtype": "float64"}
+    model = fit(method, dataset, params=given, as_published=True, passes=PASSES, eval_every=0).model
+
+    def step(t: int) -> float:
+        return constrained.STEPS[schedule](eta0, N / 2, t)
+
+    start = {"w0": np.zeros((D, 1)), "b0": np.zeros(1), "s": np.ones(N * PASSES)}
+    signs, project = (2.0 * two - 1.0)[:, None], method == "c-adaline"
+    found = constrained.csgd(x[DRAWN], signs[DRAWN], step, **start, project=project)
+    np.testing.assert_allclose(model.weights, found.w, rtol=0, atol=1e-12 * np.abs(found.w).max())
+    scores = (x @ model.weights + model.intercept)[:, 0]
+    assert evaluate(model, dataset).error == np.mean((scores > 0.0) != two)
 
 
 def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset, Rows, Any]) -> None:

@@ -98,6 +98,8 @@ def test_other_methods_name_the_one_that_does_not_depend_on_a_step(tmp_path):
         (load_wine, {"method": "gls"}),
         (load_digits, {}),
         (load_digits, {"method": "mcid"}),
+        # whose one round scores rows by no model, after a pass that prepares it
+        (load_digits, {"method": "stagewise", "params": {"features": "fourier", "pca": 9, "stages": 1}}),
     ],
 )
 def test_good_fits_are_silent(tmp_path, load, options):

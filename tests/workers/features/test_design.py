@@ -52,6 +52,16 @@ def _convolution(**changes: Any) -> Convolution:
     rng = np.random.default_rng(2)
     own = Convolution((2, 7, 6), 3, rng.standard_normal((10, 18)), rng.standard_normal(10), threshold=0.1)
     own = replace(own, **changes)
+    if own.rectify == "triangle":
+        # centres c of patches that are whitened by a symmetric matrix
+        half, shift, centres = *rng.standard_normal((2, 18, 18)), rng.standard_normal((10, 18))
+        matrix, mean = np.eye(18) + half @ half.T / 18, shift[0]
+        own = replace(
+            own,
+            filters=centres @ matrix,
+            offsets=-(centres @ matrix @ mean) - 0.5 * np.square(centres).sum(axis=1),
+            whitening=np.vstack([mean @ matrix, matrix]),
+        )
     means, scales = rng.standard_normal((2, own.per_filter, 10))
     return replace(own, means=means, scales=scales)
 
@@ -113,6 +123,7 @@ DESIGNS = {
     "pca fourier": Design("fourier", 20, bandwidth=3.0, projection=_projection(), n_features=D),
     "pca polynomials": Design("polynomials", 20, bandwidth=3.0, projection=_projection(), n_features=D),
     "masks": Design("masks", 32, stage=1, convolution=_convolution(), n_features=84),
+    "triangles": Design("masks", 20, stage=1, convolution=_convolution(rectify="triangle"), n_features=84),
     "expanded masks": Design(
         "masks", 45, seed=3, stage=1, bandwidth=40.0, convolution=_convolution(), n_features=84, expand=13
     ),
@@ -150,6 +161,8 @@ def test_sparse_rows_have_the_features_of_dense_ones(name: str) -> None:
         {"contrast": 0.3},
         {"pool": 3},
         {"pool": 1, "rectify": "absolute", "contrast": 2.0},
+        {"rectify": "triangle", "threshold": 0.0},
+        {"rectify": "triangle", "contrast": 0.3, "pool": 3},
     ],
     ids=str,
 )
@@ -349,6 +362,9 @@ BROKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("masks", {"convolution": None}, {}),
     ("masks", {"convolution": {"shape": [2, 7, 6]}}, {}),
     ("masks", {"n_features": 83}, {}),
+    ("masks", {}, {"mask_whitening": np.zeros((19, 18))}),
+    ("triangles", {}, {"mask_whitening": None}),
+    ("triangles", {}, {"mask_whitening": np.zeros((18, 18))}),
     ("convolved logits", {}, {"pca_mean": np.zeros(3), "pca_components": np.zeros((3, 2))}),
 ]
 

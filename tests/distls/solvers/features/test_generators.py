@@ -233,6 +233,28 @@ def _images(n: int = 150) -> np.ndarray:
     return fine.reshape(n, -1).astype(np.float32)
 
 
+@pytest.mark.slow
+def test_the_triangle_of_coates_is_of_distances_from_the_centres(tmp_path: Path) -> None:
+    """max(0, mean z - z_k) of whitened patches, z_k the distance from the centre k, summed over quadrants."""
+    x = _images()
+    params = {**IMAGE, "rectify": "triangle", "stages": 1}
+    design = generators.design_for(params, _reader(tmp_path / "data", x), EXECUTOR, 0)
+    patches, _ = masks.sample_patches(x.astype(np.float64), (3, 8, 8), 3, 0, contrast=False)
+    white = masks.whitening_of(patches)
+    centres = masks.kmeans((patches - white.mean) @ white.matrix, 8, 0, directions=False)
+    every = np.lib.stride_tricks.sliding_window_view(x[:20].reshape(-1, 3, 8, 8), (3, 3), axis=(2, 3))
+    every = every.transpose(0, 2, 3, 1, 4, 5).reshape(20, 6, 6, 27).astype(np.float64)
+    far = np.linalg.norm(((every - white.mean) @ white.matrix)[..., None, :] - centres, axis=-1)
+    near = np.maximum(far.mean(axis=-1, keepdims=True) - far, 0.0)
+    sums = near.reshape(20, 2, 3, 2, 3, 8).sum(axis=(2, 4)).reshape(20, 32)
+    found = _values(design, x[:20])
+    scaled = (sums - sums.mean(axis=0)) / sums.std(axis=0)
+    # of the same images, features are standardised by more of them: equal but for a shift and a scale of each
+    own = (found - found.mean(axis=0)) / found.std(axis=0)
+    np.testing.assert_allclose(own, scaled, atol=1e-4)
+    assert (near > 0).mean() < 0.7  # about half are off
+
+
 @pytest.mark.parametrize("features", ["kmeans-masks", "random-masks"])
 @pytest.mark.parametrize("contrast", [None, True])
 def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
@@ -363,6 +385,7 @@ ALL = [
     {"features": "frequency", "block_size": 7},
     {"features": "kmeans-masks", "image": "5x4x1", "mask_side": 2, "pool": 1},
     {"features": "random-masks", "image": "5x4x1", "mask_side": 3, "contrast": True},
+    {"features": "kmeans-masks", "image": "5x4x1", "mask_side": 2, "rectify": "triangle"},
     {"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 20, "expand": 12},
 ]
 

@@ -81,6 +81,19 @@ def test_theorem_3_1_bounds_every_step_of_sgd() -> None:
     assert (change > square / 4.0 - 2.0 * found.eta * found.losses).any()
 
 
+def test_theorem_3_2_bounds_every_step_of_csgd() -> None:
+    """The same with the projected step, less |w_(t+1) - what_(t+1)|^2; none of the three terms may be a quarter."""
+    x, y, best = regression(400, 5, noise=0.0)
+    found = walk(x, y, best, lambda t: 1.0 / np.sqrt(t))
+    change = found.distance(found.after) - found.distance(found.w)
+    square = found.eta**2 * np.square(found.gradient).sum(axis=1)
+    fall = 2.0 * found.eta * found.losses
+    assert (change <= square - fall - found.moved + 1e-12).all()
+    assert (change > square / 4.0 - fall - found.moved + 1e-9).any()
+    assert (change > square - 4.0 * fall - found.moved + 1e-9).any()
+    assert (change > square - fall - 4.0 * found.moved + 1e-9).any()
+
+
 @pytest.mark.parametrize("schedule", ["sqrt", "fixed"])
 def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule: str) -> None:
     """2 sum eta (l(w_t) - l(w*)) <= D^2 - G_2 + G^2 sum eta^2, with w* on every hyperplane: without noise."""
@@ -183,6 +196,31 @@ def test_sgd_qn_theorem_4_one_pass_is_as_near_as_the_optimum(tmp_path: Path) -> 
     p = 1.0 / (1.0 + np.exp(-rows @ np.linspace(-1.0, 1.0, d)))
     limit = np.trace(np.linalg.inv(rows.T @ (rows * (p * (1.0 - p))[:, None]) / len(rows)))
     assert 0.5 < np.mean(best) / limit < 2.0
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1e-3])
+def test_mcid_lemma_1_and_the_constant_of_theorem_2(alpha: float) -> None:
+    """Labels of one row that alternate: the sum of |alpha w + v|^2 / 2 alpha t is attained, that of |v|^2 exceeded.
+
+    The lemma prints the latter, with the loss after the step. The constant of Theorem 2, 4 |x|^2, is within a factor of
+    four, as |alpha w| is as large as |v| at times only.
+    """
+    steps, w = 1000, np.zeros(2)
+    regret = own = printed = 0.0
+    for t in range(1, steps + 1):
+        y = t % 2
+        v = np.eye(2)[1 - y] - np.eye(2)[y]  # of a hinge that is never met
+        loss = max(0.0, 1.0 + w[1 - y] - w[y])
+        regret += (
+            0.5 * alpha * w @ w + loss - 1.0
+        )  # of all rows together w = 0 is the best, whose losses are 1
+        own += np.square(alpha * w + v).sum() / (2.0 * alpha * t)
+        printed += v @ v / (2.0 * alpha * t)
+        w = w - (alpha * w + v) / (alpha * t)
+    assert regret == pytest.approx(own)
+    assert regret > 1.2 * printed
+    bound = 4.0 * (1.0 + np.log(steps)) / alpha
+    assert bound / 4.0 < regret <= bound
 
 
 @pytest.mark.slow
