@@ -7,33 +7,25 @@ blocks change, so that columns with means do not take turns with it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.coordinate_descent.all_rows import THREADS, in_threads
+from distls.workers.coordinate_descent.kept_gram import gram_of
+from distls.workers.coordinate_descent.quadratic_model import Model, minimise
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns
-from distls.workers.coordinate_descent.working_set_kernels import (
-    add_gram,
-    complete_gram,
-    count_pairs,
-    gram_descent,
-)
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named
-from distls.workers.penalties.row_kernels import kernel_argument
+from distls.workers.rounds.block_stream import open_ref
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 
-_STEPS = 50  # of Newton's method, and passes of descent on one model
-_PASSES = 1000
+_STEPS = 50  # of Newton's method
 # Blocks may move by this part of alpha times the relative gap, once the model counts as minimised.
 _PRECISION = 1e-2
 _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
@@ -59,26 +51,17 @@ def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
     return k if loss.separable else k * (k + 1) // 2
 
 
-class _Model(NamedTuple):
-    """A quadratic model of the loss, as `gram_descent` takes it; with an intercept, what its own step is made of."""
-
-    gram: Single
-    blocks: Array
-    longest: Array
-    pull: Array
-    inverse: Array | None
-    coupling: Array | None
-
-
 class ProxNewton:
     """Newton steps on columns."""
 
-    def __init__(self, columns: WorkingColumns, parts: int) -> None:
-        self._columns, self._parts = columns, parts
+    def __init__(self, columns: WorkingColumns, parts: int, most_bytes: int) -> None:
+        self._columns, self._most_bytes = columns, most_bytes
         n_rows, self._k = columns.margins.z.shape
         self._h, self._ones = np.empty((n_rows, parts), np.float32), columns.task.fit_intercept
         self._rows = _with_ones(columns.x, n_rows) if self._ones else columns.x
-        self._model: _Model | None = None
+        beside = np.full(int(self._ones), open_ref(columns.task.data).meta.n_features)
+        self._numbers = np.concatenate([columns.numbers, beside])
+        self._model: Model | None = None
         if isinstance(self._rows, CsrRows):
             self._rows = _by_rows(self._rows, n_rows)
 
@@ -141,11 +124,13 @@ class ProxNewton:
         columns.value(self._h)
         return None
 
-    def _quadratic(self) -> _Model | None:
+    def _quadratic(self) -> Model | None:
         """Return the quadratic model at the last slopes; None beyond float32."""
         columns, k, m = self._columns, self._k, len(self._columns.w)
+        # Of another loss the next Gram would have other second derivatives.
+        most = self._most_bytes if loss_named(columns.task.scores.loss).quadratic else 0
         with columns.task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
-            gram = self._gram()
+            gram = gram_of(self._rows, self._h, self._numbers, columns.task.data, most)
         diagonal = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=2).T, np.float64)
         # Values beyond the range of float32 are left to sweeps.
         if not np.isfinite(diagonal).all():
@@ -161,9 +146,9 @@ class ProxNewton:
             blocks = blocks[:m] - coupling[:m] @ pull
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
         longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
-        return _Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
+        return Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
 
-    def _minimised(self, model: _Model, judged: Judged) -> tuple[Array, Array]:
+    def _minimised(self, model: Model, judged: Judged) -> tuple[Array, Array]:
         """Return the weights that minimise the model, and the change of the intercept."""
         columns, step, m = self._columns, self._columns.step, len(self._columns.w)
         shift, slopes = np.zeros(self._k), np.zeros((self._k, len(model.gram)))
@@ -176,33 +161,11 @@ class ProxNewton:
         tolerance = _PRECISION * step.alpha * min(1.0, judged.gap / max(judged.value, 1e-300))
         for _ in range(_STEPS):
             with columns.task.ledger.in_kernels():
-                gram_descent(
-                    model.gram, model.blocks, model.longest, model.pull, kernel_argument(penalty), step.alpha,
-                    step.rho, w, shift, slopes, tolerance, _PASSES,
-                )  # fmt: skip
+                minimise(model, penalty, step, w, shift, slopes, tolerance)
             # a constant added to a row of weights has no curvature, where the loss ignores it
             if not columns.task.recentre or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12:
                 break
         return w, shift
-
-    def _gram(self) -> Single:
-        """Return the Gram, (m, parts, m)."""
-        if isinstance(self._rows, DenseRows):
-            x = self._rows.values.astype(np.float32, copy=False)
-            gram = np.empty((len(x), self._parts, len(x)), np.float32)
-            # A matrix product for each part: dense columns have no zeros to skip.
-            for part in range(self._parts):
-                gram[:, part] = (x * self._h[:, part]) @ x.T
-            return gram
-        m = len(self._columns.w) + self._ones
-        gram, work = np.zeros((m, m, self._parts), np.float32), np.zeros(m, np.int64)
-        count_pairs(self._rows.indptr, self._rows.indices, work)
-        # Each thread has columns of its own, so that no sum depends on their number.
-        cuts = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, THREADS) // THREADS).tolist()
-        spans = list(zip([0, *cuts], [*cuts, m], strict=True))
-        in_threads(lambda span: add_gram(*self._rows, self._h, gram, *span), spans)
-        complete_gram(gram, np.empty(m * self._parts if self._parts > 1 else 0, np.float32))
-        return gram.reshape(m, self._parts, m)
 
 
 def _expanded(parts: Array, k: int) -> Array:
