@@ -33,8 +33,9 @@ _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 _SINGLE = 1e-6
 # What is left of the gap after a step: at most, so that its Gram serves again; and so that steps have come to an end.
 _FAST, _LITTLE = 0.25, 0.9
-# What may be left of it after all steps, or of the objective, without sweeps being tried.
-_LED, _ROUNDING = 0.1, 1e-9
+# What may be left of it after all steps, or of the objective, without sweeps being tried, whose searches see no less;
+# and of the objective, below which a gap is rounding.
+_LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
 # In units of the last place of the objective: rises are rounding.
 _RISE = 8.0 * float(np.finfo(np.float64).eps)
 # Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner; of a
@@ -94,7 +95,7 @@ class ProxNewton:
             # As near as rounding allows: a step with a Gram of its own has brought nothing.
             if judged.gap <= target or (judged.gap > _LITTLE * before and not stale):
                 break
-        return judged.gap <= max(target, _LED * first.gap, _ROUNDING * judged.value)
+        return judged.gap <= max(target, _LED * first.gap, _SWEPT * judged.value)
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
         """Do one step; return the objective, None where it would not fall."""
