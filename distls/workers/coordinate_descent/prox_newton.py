@@ -15,6 +15,7 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.coordinate_descent.kept_gram import gram_of
 from distls.workers.coordinate_descent.quadratic_model import Model, minimise
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns
+from distls.workers.coordinate_descent.working_set_kernels import add_squares
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
@@ -31,8 +32,9 @@ _PRECISION = 1e-2
 _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 # Curvature below this part of a block's own is rounding of float32.
 _SINGLE = 1e-6
-# What is left of the gap after a step: at most, so that its Gram serves again; and so that steps have come to an end.
-_FAST, _LITTLE = 0.25, 0.9
+# What is left of the gap after a step: at most, so that its Gram serves again, as it is or scaled; and so that steps
+# have come to an end.
+_FAST, _SCALED, _LITTLE = 0.25, 0.95, 0.9
 # What may be left of it after all steps, or of the objective, without sweeps being tried, whose searches see no less;
 # and of the objective, below which a gap is rounding.
 _LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
@@ -63,6 +65,9 @@ class ProxNewton:
         beside = np.full(int(self._ones), open_ref(columns.task.data).meta.n_features)
         self._numbers = np.concatenate([columns.numbers, beside])
         self._model: Model | None = None
+        self._is_quadratic = loss_named(columns.task.scores.loss).quadratic
+        # That of a quadratic loss stays the same, and one of unlike parts would not stay positive.
+        self._scales = parts <= self._k and not self._is_quadratic
         if isinstance(self._rows, CsrRows):
             self._rows = _by_rows(self._rows, n_rows)
 
@@ -82,13 +87,15 @@ class ProxNewton:
         """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
         columns, value, before = self._columns, self._columns.value(self._h), np.inf
         first = judged = columns.judge(value)
+        stale = False
         # Zero weights stay exact zeros where they are optimal.
         for _ in range(_STEPS if first.gap > _ROUNDING * first.value else 0):
-            # The Gram of an earlier step serves while the gap falls fast: near the optimum it hardly changes.
-            stale = self._model is not None and judged.gap <= _FAST * before
+            # The Gram of an earlier step serves while the gap falls; fast, where it cannot be scaled.
+            limit = _FAST if not self._scales else _SCALED if stale else np.inf
+            stale = self._model is not None and judged.gap <= limit * before
             before, found = judged.gap, self._stepped(judged, stale=stale)
             if found is None and stale:
-                found = self._stepped(judged, stale=False)
+                stale, found = False, self._stepped(judged, stale=False)
             if found is None:
                 break
             judged = columns.judge(found)
@@ -101,7 +108,9 @@ class ProxNewton:
         """Do one step; return the objective, None where it would not fall."""
         columns = self._columns
         if not stale:
-            self._model = self._quadratic()
+            self._model = self._quadratic(self._gram())
+        elif self._scales and self._model is not None:
+            self._model = self._quadratic(self._scaled(self._model.gram))
         if self._model is None:
             return None
         w, shift = self._minimised(self._model, judged)
@@ -125,13 +134,30 @@ class ProxNewton:
         columns.value(self._h)
         return None
 
-    def _quadratic(self) -> Model | None:
-        """Return the quadratic model at the last slopes; None beyond float32."""
-        columns, k, m = self._columns, self._k, len(self._columns.w)
+    def _gram(self) -> Single:
+        """Return the Gram at the last second derivatives."""
+        task = self._columns.task
         # Of another loss the next Gram would have other second derivatives.
-        most = self._most_bytes if loss_named(columns.task.scores.loss).quadratic else 0
-        with columns.task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
-            gram = gram_of(self._rows, self._h, self._numbers, columns.task.data, most)
+        most = self._most_bytes if self._is_quadratic else 0
+        with task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
+            return gram_of(self._rows, self._h, self._numbers, task.data, most)
+
+    def _scaled(self, gram: Single) -> Single:
+        """Scale an earlier Gram in place to the diagonal of that at the last second derivatives."""
+        diagonal, earlier = np.zeros((len(gram), self._h.shape[1])), np.diagonal(gram, axis1=0, axis2=2).T
+        with self._columns.task.ledger.in_kernels():
+            add_squares(self._columns.x, self._h, diagonal[: len(self._columns.w)])
+        if self._ones:
+            diagonal[-1] = self._h.sum(axis=0, dtype=np.float64)
+        scale = np.sqrt(diagonal / np.where(earlier > 0.0, earlier, 1.0)).astype(np.float32)
+        # On both sides: a positive matrix stays one.
+        gram *= scale.T
+        gram *= scale[:, :, None]
+        return gram
+
+    def _quadratic(self, gram: Single) -> Model | None:
+        """Return the quadratic model with a Gram; None beyond float32."""
+        k, m = self._k, len(self._columns.w)
         diagonal = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=2).T, np.float64)
         # Values beyond the range of float32 are left to sweeps.
         if not np.isfinite(diagonal).all():

@@ -98,6 +98,19 @@ def add_products(x, w, z):
                 z[i, r] += factor * w[j, r]
 
 
+@kernel
+def add_squares(x, h, out):
+    """Add ``sum_i x_ij^2 h_i`` to each column j, a row of X^T, of out (m, parts)."""
+    indices, data = row_arrays(x)
+    for j in range(len(out)):
+        start, stop = row_span(x, j, indices, data)
+        for t in range(h.shape[1]):
+            total = 0.0
+            for p in range(start, stop):
+                total += np.float64(data[p]) * np.float64(data[p]) * np.float64(h[np.intp(indices[p]), t])
+            out[j, t] += total
+
+
 @elementwise
 def count_pairs(indptr, indices, work):
     """Add to each column the products that `add_gram` does for it."""

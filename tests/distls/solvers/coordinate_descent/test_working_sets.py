@@ -276,6 +276,25 @@ def test_steps_between_passes_lead_where_passes_go(tmp_path, monkeypatch, penalt
     assert 2 * few < len(calls)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, intercept):
+    """So that it serves for most steps: weights change curvature, and hardly how columns are correlated."""
+    scaled, gram, calls = ProxNewton._scaled, ProxNewton._gram, []
+
+    def compared(self, earlier):
+        found = scaled(self, earlier)
+        fresh = np.diagonal(gram(self), axis1=0, axis2=2)
+        np.testing.assert_allclose(np.diagonal(found, axis1=0, axis2=2), fresh, rtol=1e-4, atol=1e-6)
+        calls.append("scaled")
+        return found
+
+    monkeypatch.setattr(ProxNewton, "_scaled", compared)
+    monkeypatch.setattr(ProxNewton, "_gram", lambda self: calls.append("new") or gram(self))
+    result, _ = records_of(small, loss="multitask_squared_hinge", alpha=1e-3, fit_intercept=intercept)
+    assert result.status == "CONVERGED"
+    assert calls.count("scaled") > calls.count("new") > 0
+
+
 def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):
     fit("bcd", small, params={"alpha": 1e-2})
     assert job_memory
