@@ -32,9 +32,9 @@ _PRECISION = 1e-2
 _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 # Curvature below this part of a block's own is rounding of float32.
 _SINGLE = 1e-6
-# What is left of the gap after a step: at most, so that its Gram serves again, as it is or scaled; and so that steps
-# have come to an end.
-_FAST, _SCALED, _LITTLE = 0.25, 0.95, 0.9
+# What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
+# gap by which the objective falls in steps that have not come to an end.
+_FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
 # What may be left of it after all steps, or of the objective, without sweeps being tried, whose searches see no less;
 # and of the objective, below which a gap is rounding.
 _LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
@@ -98,11 +98,15 @@ class ProxNewton:
                 stale, found = False, self._stepped(judged, stale=False)
             if found is None:
                 break
-            judged = columns.judge(found)
-            # As near as rounding allows: a step with a Gram of its own has brought nothing.
-            if judged.gap <= target or (judged.gap > _LITTLE * before and not stale):
+            earlier, judged = judged, columns.judge(found)
+            if judged.gap <= target:
+                return True
+            # As near as rounding allows: a step with a Gram of its own has brought next to nothing.
+            if not stale and earlier.value - judged.value <= _WORTH * judged.gap:
                 break
-        return judged.gap <= max(target, _LED * first.gap, _SWEPT * judged.value)
+        else:
+            return True
+        return judged.gap <= max(_LED * first.gap, _SWEPT * judged.value)
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
         """Do one step; return the objective, None where it would not fall."""
