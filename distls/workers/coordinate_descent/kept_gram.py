@@ -41,7 +41,7 @@ class _Kept(NamedTuple):
 def gram_of(
     rows: CsrRows | DenseRows, h: Single, numbers: NDArray[np.int64], data: DatasetRef, most_bytes: int
 ) -> Single:
-    """Return the Gram of columns (m, parts, m), which nobody may change.
+    """Return the Gram of columns (m, parts, m), which nobody may change if it is kept.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ def gram_of(
     if isinstance(rows, CsrRows):
         return _of_sparse(rows, h, len(numbers))
     own, n_bytes = data.whole.uncached(), 4 * h.shape[1] * len(numbers) ** 2
-    kept: _Kept | None = job_memory.get("gram")
+    # What is not kept may be changed by who asked for it.
+    kept: _Kept | None = job_memory.get("gram") if most_bytes else None
     if kept is not None and not (kept.data == own and np.array_equal(kept.h, h)):
         kept = None
     if kept is not None and np.array_equal(kept.numbers, numbers):
