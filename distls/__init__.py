@@ -48,16 +48,21 @@ _HOMES = {
     "append": "distls.ingestion.append",
     "batches": "distls.storage.dataset.stored_rows",
     "calibrate": "distls.evaluation.calibrate",
+    "compare": "distls.reporting.comparison",
     "evaluate": "distls.evaluation.evaluate",
     "export": "distls.interchange.export",
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
     "import_model": "distls.interchange.import_model",
+    "info": "distls.cli.describe",
     "ingest": "distls.ingestion.ingest",
+    "list_methods": "distls.methods.method_registry",
     "load_estimator": "distls.estimators.from_run",
     "load_model": "distls.serving.fitted_model",
     "open_dataset": "distls.storage.dataset.dataset",
+    "plan": "distls.planning.cluster_plan",
     "predict": "distls.prediction.predict",
+    "report": "distls.reporting.run_report",
     "resume": "distls.training.fitting",
     "to_arrays": "distls.storage.dataset.stored_rows",
     "to_dask": "distls.execution.dask.lazy_rows",
@@ -68,6 +73,7 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
+    from distls.cli.describe import info as info
     from distls.columns.sharding import add_columns as add_columns
     from distls.estimators.dual_ascent import DualLinearSVC as DualLinearSVC
     from distls.estimators.dual_ascent import DualLogisticRegression as DualLogisticRegression
@@ -108,7 +114,11 @@ if TYPE_CHECKING:
     from distls.ingestion.ingest import ingest as ingest
     from distls.interchange.export import export as export
     from distls.interchange.import_model import import_model as import_model
+    from distls.methods.method_registry import list_methods as list_methods
+    from distls.planning.cluster_plan import plan as plan
     from distls.prediction.predict import predict as predict
+    from distls.reporting.comparison import compare as compare
+    from distls.reporting.run_report import report as report
     from distls.serving.fitted_model import load_model as load_model
     from distls.storage.dataset.dataset import open_dataset as open_dataset
     from distls.storage.dataset.stored_rows import batches as batches

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
+
+_SHORT = 200  # characters of a field
 
 
 class Fact(NamedTuple):
@@ -49,12 +54,28 @@ def as_json(facts: Sequence[Fact]) -> dict[str, Any]:
 as_card: Callable[[str, Sequence[Fact]], str] = lambda title, facts: ""  # noqa: E731
 
 
+def warn_caller(text: str) -> None:
+    """Issue a UserWarning of the code that called distls."""
+    level = 0
+    frame: FrameType | None = sys._getframe()
+    # Frames of distls do not count: a warning should point at the caller's line.
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, UserWarning, stacklevel=level + 1)
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+
+
 class Shown:
     """A result that shows itself by its facts: in one line, and as a table in a notebook."""
 
     def facts(self) -> list[Fact]:
-        """Return what a reader wants to know first."""
-        raise NotImplementedError
+        """Return what a reader wants to know first: the fields that have a value, unless a class knows better."""
+        shown = {name: value for name, value in vars(self).items() if value not in (None, (), {}, [], "")}
+        return [Fact(name.replace("_", " "), value, _short) for name, value in shown.items()]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(fact.said for fact in self.facts())}>"

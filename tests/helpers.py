@@ -6,12 +6,14 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 import scipy.sparse as sp
+from click.testing import CliRunner
 
+from distls.cli import cli
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import write_partition
@@ -32,6 +34,29 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def distls(*arguments: object) -> Ended:
+    """Run a command in this process."""
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+def printed(*arguments: object) -> str:
+    """Run a command that succeeds; return what it prints."""
+    ended = distls(*arguments)
+    assert ended.code == 0, ended
+    return ended.out
 
 
 def labelled_rows(

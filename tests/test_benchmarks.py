@@ -44,6 +44,7 @@ SCRIPTS = {
     "wall": "speed.wall --rows 300 --passes 1 --methods sgd --out {tmp}/out.json",
     "paths": "speed.paths --rows 60 --columns 90 --strengths 3 --out {tmp}/out.json",
     "small_sets": "speed.small_sets --tiny --out {tmp}/out.json",
+    "estimators": "speed.estimators --tiny --out {tmp}/out.json",
     "small": "speed.small --tiny --rows 200 --out {tmp}/out.json",
     "peers": "speed.peers --directory {peers} --rows 3000 --repeats 1 --out {tmp}/out.json",
     "scale": "speed.scale --directory {scale} --rows 3000 --text-gb 0.001 --passes 1 --memory-limit 400MiB "

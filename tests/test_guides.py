@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from guide_outputs import Command, Script, differences, output_of, steps
+from sklearn.datasets import dump_svmlight_file
+
+import distls
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _PAGES = [DOCS / "start.md", *sorted((DOCS / "guides").glob("*.md"))]
@@ -63,3 +71,54 @@ def test_equal_digests_must_stay_equal() -> None:
 def test_a_command_that_fails_is_said(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="exit code 3"):
         output_of(Command("exit 3", "", (0, 0)), tmp_path)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_a_guide_says_how_long_it_takes(guide: Path) -> None:
+    text = " ".join(guide.read_text(encoding="utf-8").split())
+    assert re.search(r"(takes|took|followed in) [^.]*\b(seconds|minutes?)\b", text)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    """All but those that install and test; the files that they name are made here."""
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    rng = np.random.default_rng(0)
+    x = rng.random((400, 6)).round(3)
+    y = np.where(x[:, 0] > x[:, 1], "up", "down")
+    rows = [",".join(map(str, row)) for row in x.tolist()]
+    labelled = [f"{row},{label}" for row, label in zip(rows, y, strict=True)]
+    for name, lines in (("train.csv", labelled[:300]), ("test.csv", labelled[300:])):
+        (tmp_path / name).write_text("\n".join(["a,b,c,d,e,f,y", *lines]) + "\n")
+    (tmp_path / "new.csv").write_text("\n".join(["a,b,c,d,e,f", *rows[:5]]) + "\n")
+    for name in ("docs-1.svm.gz", "docs-2.svm.gz", "test.svm.gz", "docs.svm.gz"):
+        with gzip.open(tmp_path / name, "wb") as file:
+            dump_svmlight_file(x, y == "up", file, zero_based=False)
+    commands = re.findall(r"^    (distls .+)$", text, re.MULTILINE)
+    assert len(commands) >= 8
+    for line in commands:
+        output_of(Command(line, "", (0, 0)), tmp_path)
+    (script,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    # in a folder of its own, where there is no data set yet
+    (tmp_path / "python").mkdir()
+    shutil.copy(tmp_path / "docs.svm.gz", tmp_path / "python")
+    given = "import numpy as np\nX, y = np.eye(6), np.arange(6) % 2\n"
+    (tmp_path / "python" / "readme.py").write_text(given + script)
+    output_of(Command("python readme.py", "", (0, 0)), tmp_path / "python")
+
+
+@pytest.mark.slow
+def test_the_loader_of_pytorch_on_the_page_has_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="pip install torch to test its DataLoader")
+    text = (DOCS / "guides" / "other-libraries.md").read_text(encoding="utf-8")
+    (page,) = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (script,) = (step for step in steps(text) if isinstance(step, Script) and step.name == "make_data.py")
+    monkeypatch.chdir(tmp_path)
+    exec(script.text, {})
+    counted = page.replace("    ...", "    seen.append((len(X), int(y.sum())))")
+    found: dict[str, Any] = {"torch": torch, "distls": distls, "seen": []}
+    exec(counted, found)
+    assert sum(rows for rows, _ in found["seen"]) == 5000
+    assert sum(spam for _, spam in found["seen"]) == 2155

@@ -330,6 +330,12 @@ def test_the_command_line_loads_its_machinery_late() -> None:
     assert _loaded_after("import distls.cli", *heavy) == []
 
 
+def test_a_prediction_loads_no_solver() -> None:
+    heavy = ("zarr", "sklearn", "distls.solvers.solver", "distls.columns.sharding")
+    modules = "distls.prediction.predict, distls.ingestion.ingest, distls.cli.progress"
+    assert _loaded_after(f"import {modules}", *heavy) == []
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import distls
 

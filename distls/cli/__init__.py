@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 # importing a module of commands adds them to the group
-from distls.cli import cluster, completion, data, reporting, scoring, train, training  # noqa: F401
+from distls.cli import cluster, completion, data, reporting, scoring, train, training, warm  # noqa: F401
 from distls.cli.interrupts import INTERRUPTED, leave, refuse_interrupts
 from distls.cli.support import cli
 from distls.clock import begin_with_process

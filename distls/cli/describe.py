@@ -55,6 +55,14 @@ def describe(path: str | Place, most_classes: int | None = MOST_CLASSES) -> dict
     return _describe_model(load_model(path), most_classes)
 
 
+def info(path: str | Place, *, all: bool = False) -> dict[str, Any]:
+    """Return what is known of a data set, a run or a model, as ``distls info --json`` prints it.
+
+    With `all` the strongest features of every class, else of the first 1,000. Raises FormatError for anything else.
+    """
+    return describe(path, None if all else MOST_CLASSES)
+
+
 def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
     meta = dataset.meta.to_json()
     first = ("n_rows", "n_features", "nnz", "classes")
@@ -246,6 +254,8 @@ def _field(name: str, value: Any, indent: str) -> list[str]:
             return [f"{title} {flat}"]
         return [title.rstrip(), *_table(value, indent + "  ")]
     if isinstance(value, list) and any(isinstance(each, Mapping) for each in value[:_SHOWN]):
+        if all(list(each) == ["name"] for each in value):
+            return _field(name, [each["name"] for each in value], indent)
         lines = [f"{indent}  {_value(_own(each, value))}" for each in value[:_SHOWN]]
         return [title.rstrip(), *lines, *_rest(len(value), indent + "  ")]
     return [f"{title} {_value(value)}".rstrip()]

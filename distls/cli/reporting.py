@@ -102,11 +102,9 @@ def _print_text(run: Place, data: Place | None) -> None:
 
 def check_page(page: Place) -> None:
     """Refuse a page that cannot be written, before anything is read."""
-    from distls.reporting.page import check_target
-    from distls.reporting.plots import check_bokeh
+    from distls.reporting.page import checked_page
 
-    check_bokeh()
-    check_target(page)
+    checked_page(page)
 
 
 def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any], debug: bool) -> Report:

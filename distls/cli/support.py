@@ -137,7 +137,11 @@ def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         click.option("--workers", type=click.IntRange(1), help="Worker processes; default one per core."),
         click.option(
-            "--threads-per-worker", type=click.IntRange(1), help="Threads of each worker; default 1."
+            "--threads-per-worker",
+            "--threads",
+            "threads_per_worker",
+            type=click.IntRange(1),
+            help="Threads of each worker; default 1.",
         ),
         click.option("--memory-limit", type=Size(), help="Memory limit of each worker, such as 600MiB."),
     )

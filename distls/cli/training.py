@@ -162,7 +162,7 @@ def _reason_lines(method: str, dataset: Place, asked: dict[str, Any]) -> list[st
 
 def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `plan_cluster`; refuse options that describe actual workers."""
-    from distls.planning.cluster_plan import Cluster, parse_bandwidth, parse_seconds
+    from distls.planning.cluster_plan import DEFAULT_THREAD_BYTES, Cluster, parse_bandwidth, parse_seconds
 
     context = click.get_current_context()
     for name in options:
@@ -179,7 +179,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     )
     return {
         "cluster": Cluster(workers, threads, bandwidth, latency),
-        "memory_limit": options["memory_limit"] or 4 * 2**30 * threads,
+        "memory_limit": options["memory_limit"] or DEFAULT_THREAD_BYTES * threads,
         "stored_bytes": asked["n_bytes"],
         "rate": asked["rate"],
     }
@@ -268,9 +268,12 @@ def resume(
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run, passes, data)
-    if folder.has_ended and not quiet:
-        note(f"{run} has ended: nothing is to be done; of one setting --passes N goes on")
-    with Running(cluster, request.decoded_bytes, quiet) as (executor, budget):
+    ended = folder.has_ended
+    if ended and not quiet:
+        more = "; --passes N trains on" if (folder.path / "final").exists() else ""
+        note(f"{run} has ended: nothing is to be done{more}")
+    # what has ended needs no workers
+    with Running(cluster, 0.0 if ended else request.decoded_bytes, quiet or ended) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return conclude(result, run, quiet)
 

@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution import executor_of, memory_of
 from distls.execution.executor import Executor
+from distls.execution.long_calls import Workers, long_call
 from distls.execution.memory_budget import MIB, MemoryBudget, human
 from distls.memory_plan import BASE_BYTES, SLACK, check_workers
 from distls.storage.dataset.column_shards import ColumnShards, ShardRecord, choose_codec, publish_columns
@@ -46,13 +47,15 @@ _READ_BYTES = 2**18  # a shorter read is dominated by its overhead
 _COPIES = 3  # a task holds its input, its output, and the encoded form of one of them
 
 
+@long_call
 def add_columns(
     dataset: str | Place,
     *,
     shard_size: int | None = None,
     executor: Any = None,
     memory: MemoryBudget | None = None,
-    progress: Progress | None = None,
+    progress: Any = None,
+    **workers: Unpack[Workers],
 ) -> Dataset:
     """Add column shards to a dataset, for coordinate descent: its columns over all rows, in blocks.
 
@@ -70,8 +73,8 @@ def add_columns(
         Where the work is done; see `distls.fit`.
     memory : MemoryBudget, optional
         Of a worker; by default what a cluster's own workers say, else half of what is free here.
-    progress : callable, optional
-        Called with (bytes done, bytes in all, stage).
+    progress : callable or bool, optional
+        Called with (bytes done, bytes in all, stage). Default, in notebooks, and True: a bar.
 
     Returns
     -------

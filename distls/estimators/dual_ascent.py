@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any, ClassVar, Self
 
@@ -12,19 +11,20 @@ from numpy.typing import NDArray
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
+from distls.facts import warn_caller
 from distls.methods.default_losses import OF_NUMBERS
 from distls.methods.method import Parameter
 from distls.methods.parameters import number
 from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights, loss_form, output_count
 from distls.request import plain
-from distls.solvers.lbfgs import MOST_READS, Optimum, RowsInMemory, find_optimum, is_solved
+from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.training.fit_warnings import guessing_warning
-from distls.training.fitting import warn_caller
 from distls.training.setting_fit import FitResult
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
@@ -53,12 +53,38 @@ class _DualAscent(DatasetEstimator):
         limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
         return bool(plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path")
 
-    def _keep_optimum(self, found: Optimum, model: LinearModel, X: NDArray[Any]) -> None:
+    def _strength(self, total: float, params: dict[str, Any]) -> float:
+        """Return alpha; `total` is the sum of the rows' weights."""
+        return float(params["alpha"])
+
+    def _solved_here(
+        self, X: Any, y: NDArray[Any], weights: Any, given: dict[str, Any], loss: str, n_classes: int
+    ) -> RowsInMemory | None:
+        """Find and keep the optimum of few dense rows in memory; None for what is left to dual ascent."""
+        if weights is None or given["dtype"] != "float64":
+            return None
+        alpha = self._strength(float(weights.sum()), given)
+        target: TargetKind = "class" if n_classes else "continuous"
+        form = loss_form(loss, target, n_classes)
+        problem = RowsInMemory(
+            np.asarray(X, np.float64), y, weights / weights.mean(), loss_named(form),
+            output_count(form, n_classes, y.shape[-1]), alpha, given["fit_intercept"],
+        )  # fmt: skip
+        found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
+        if found is None:
+            return None
+        params = {**given, "loss": loss, "penalty": PLAIN_PENALTY, "l1_ratio": None, "alpha": alpha}
         # as of a data set of these rows
         wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
-        self._keep(dataclasses.replace(model, source={**model.source, **wide}))
+        model = LinearModel(
+            np.ascontiguousarray(found.weights), found.intercept, classes=list(range(n_classes)), method=self._method,
+            loss=form, params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
+            source={"format": "memory", "files": [], **wide}, target=target,
+        )  # fmt: skip
+        self._keep(model)
         self._gap, self.n_features_in_ = found.gap, X.shape[1]
         self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
+        return problem
 
     @property
     def dual_gap_(self) -> float | None:
@@ -132,22 +158,11 @@ class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
         if not self._may_fit_here(X):
             return False
-        given, loss = self._params(classes), self._loss_of()
+        given = self._params(classes)
         weights = row_weights(codes, sample_weight, given["class_weight"])
-        if weights is None or given["dtype"] != "float64":
+        problem = self._solved_here(X, codes.astype(np.int32), weights, given, self._loss_of(), len(classes))
+        if problem is None:
             return False
-        alpha = self._strength(float(weights.sum()), given)
-        form = loss_form(loss, "class", len(classes))
-        problem = RowsInMemory(
-            np.asarray(X, np.float64), codes.astype(np.int32), weights / weights.mean(), loss_named(form),
-            output_count(form, len(classes), 0), alpha, given["fit_intercept"],
-        )  # fmt: skip
-        found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
-        if found is None:
-            return False
-        params = {**given, "loss": loss, "penalty": PLAIN_PENALTY, "l1_ratio": None, "alpha": alpha}
-        model = model_in_memory(found.weights, found.intercept, len(classes), self._method, form, params)
-        self._keep_optimum(found, model, X)
         self.classes_ = classes
         if sample_weight is None:
             self._warn_of_guessing(problem)
@@ -209,28 +224,14 @@ class DualRidge(_DualAscent, DatasetRegressor):
 
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
-        given, found = self._params(None), None
-        if self._may_fit_here(X) and given["dtype"] == "float64":
-            found = self._optimum(X, np.asarray(y, np.float64).reshape(len(y), -1), sample_weight, given)
-        if found is None:
-            return super()._fit_numbers(X, y, sample_weight, dtype)
-        params = {**given, "loss": self.loss, "penalty": PLAIN_PENALTY, "l1_ratio": None}
-        model = model_in_memory(found.weights, found.intercept, 0, self._method, self.loss, params)
-        self._keep_optimum(found, dataclasses.replace(model, classes=[], target="continuous"), X)
-        self._single = np.ndim(y) == 1
-        return self
-
-    def _optimum(
-        self, X: NDArray[Any], y: NDArray[np.float64], sample_weight: Any, given: dict[str, Any]
-    ) -> Optimum | None:
-        weights = row_weights(np.zeros(len(y), np.int32), sample_weight, None)
-        if weights is None:
-            return None
-        problem = RowsInMemory(
-            np.asarray(X, np.float64), y, weights / weights.mean(), loss_named(self.loss), y.shape[1],
-            given["alpha"], given["fit_intercept"],
-        )  # fmt: skip
-        return find_optimum(problem, float(self.tol)) if is_solved(problem) else None
+        given = self._params(None)
+        if self._may_fit_here(X):
+            numbers = np.asarray(y, np.float64).reshape(len(y), -1)
+            weights = row_weights(np.zeros(len(y), np.int32), sample_weight, None)
+            if self._solved_here(X, numbers, weights, given, self.loss, 0) is not None:
+                self._single = np.ndim(y) == 1
+                return self
+        return super()._fit_numbers(X, y, sample_weight, dtype)
 
 
 def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArray[np.float64] | None:
@@ -248,19 +249,3 @@ def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArr
     weights = of_class[codes] * sample
     valid = np.isfinite(weights).all() and (sample >= 0).all() and (of_class * sums > 0.0).all()
     return weights if valid else None
-
-
-def model_in_memory(
-    weights: NDArray[Any],
-    intercept: NDArray[Any],
-    n_classes: int,
-    method: str,
-    loss: str,
-    params: dict[str, Any],
-) -> LinearModel:
-    """Return a model of rows that were never a data set."""
-    return LinearModel(
-        np.ascontiguousarray(weights), intercept, classes=list(range(n_classes)), method=method, loss=loss,
-        params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
-        source={"format": "memory", "files": []},
-    )  # fmt: skip

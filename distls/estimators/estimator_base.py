@@ -22,13 +22,15 @@ from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
+from distls.facts import warn_caller
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.method_registry import method_named
+from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two, save_model
-from distls.training.fitting import fit, warn_caller
+from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
 from distls.workers.losses.loss_registry import class_scores, decision_of
 from distls.workers.prediction.predict_task import Predicted, PredictTask
@@ -48,7 +50,7 @@ class DatasetEstimator(BaseEstimator):
         "n_iter_": "Passes done by `fit`.",
         "status_": "How `fit` ended: CONVERGED, MAX_PASSES, ...",
     }
-    _model: LinearModel | None
+    _model: FittedModel | None
     _seed = 0  # drawn once a fit
 
     if TYPE_CHECKING:  # the parameters of the method, by their names
@@ -136,7 +138,7 @@ class DatasetEstimator(BaseEstimator):
                 given["init"] = str(folder / "init")
             return fit(
                 self._method, dataset, params=given, passes=getattr(self, "passes", None), seed=self._seed,
-                tol=tol, rtol=rtol, executor=executor,
+                tol=tol, rtol=rtol, executor=executor, progress=False,
             )  # fmt: skip
 
     def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:
@@ -146,7 +148,7 @@ class DatasetEstimator(BaseEstimator):
         shuffle = getattr(self, "shuffle", True)
         ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
-            executor="serial", row_numbers=False, **options,
+            executor="serial", row_numbers=False, progress=False, **options,
         )  # fmt: skip
         return open_dataset(path)
 
@@ -175,12 +177,12 @@ class DatasetEstimator(BaseEstimator):
         return ParameterError(f"the weights are no longer finite; scale X{numbers}, or try a larger {larger}")
 
     def _keep(self, model: LinearModel) -> None:
-        self._model = model
+        self._model = model if isinstance(model, FittedModel) else fitted_model(model)
 
     @property
-    def model_(self) -> LinearModel:
-        """The trained model."""
-        model: LinearModel | None = getattr(self, "_model", None)
+    def model_(self) -> FittedModel:
+        """The trained model, as `distls.load_model` returns it."""
+        model: FittedModel | None = getattr(self, "_model", None)
         if model is None:
             raise AttributeError(f"this {type(self).__name__} is not fitted")
         return model
@@ -199,11 +201,8 @@ class DatasetEstimator(BaseEstimator):
             raise ValueError(
                 f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             )
-        X = X.rechunk({1: -1})  # a row is scored as a whole
-        shape = (0,) if n_columns is None else (0, n_columns)
-        axes = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], shape[1:])}
-        empty = np.empty(shape, dtype)
-        return X.map_blocks(partial(_apply, self._alone(), method, empty), dtype=dtype, meta=empty, **axes)
+        empty = np.empty((0,) if n_columns is None else (0, n_columns), dtype)
+        return by_chunks(partial(_apply, self._alone(), method, empty), X, empty)
 
     def _alone(self) -> Self:
         """Return a copy that can be pickled for workers: without the executor, which may hold a client."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distls.estimators.dual_ascent import DualLinearSVC, DualLogisticRegression, DualRidge
 from distls.estimators.estimator_base import DatasetEstimator, set_model
 from distls.estimators.least_squares import (
     CalibratedLeastSquaresClassifier,
@@ -22,6 +23,7 @@ from distls.serving.fitted_model import FittedModel, load_model
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.training.run_folder import Run, is_run
+from distls.workers.losses.loss_registry import has_probabilities
 
 _CLASSIFIERS: dict[str, type[Any]] = {
     "mcid": MCIDClassifier,
@@ -33,8 +35,13 @@ _CLASSIFIERS: dict[str, type[Any]] = {
     "cls": CalibratedLeastSquaresClassifier,
     "stagewise": StagewiseClassifier,
     "bcd": SparseMulticlassClassifier,
+    "sdca": DualLinearSVC,  # of losses with probabilities, DualLogisticRegression
 }
-_REGRESSORS: dict[str, type[Any]] = {"gls": GeneralizedLeastSquaresRegressor, "csgd": CSGDRegressor}
+_REGRESSORS: dict[str, type[Any]] = {
+    "gls": GeneralizedLeastSquaresRegressor,
+    "csgd": CSGDRegressor,
+    "sdca": DualRidge,
+}
 # Those of `bcd`, each of one penalty
 _SPARSE: dict[str, type[Any]] = {kind.penalty: kind for kind in (Lasso, MultiTaskLasso, ElasticNet)}
 
@@ -70,10 +77,14 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
             "distls.load_model predicts"
         )
     kind = known[model.method]
+    if kind is DualLinearSVC and has_probabilities(model.loss):
+        kind = DualLogisticRegression
     names = kind().get_params()
     given = {name: value for name, value in model.params.items() if name in names}
     if given.get("loss", "") is None:
         given["loss"] = model.loss
+    if "l1_ratio" in given:  # of scikit-learn's shape: 0 of l2
+        given["l1_ratio"] = given["l1_ratio"] or 0.0
     if kind is AdalineClassifier:
         given["constrained"] = model.method == "c-adaline"
     estimator: DatasetEstimator = kind(**given)

@@ -14,6 +14,7 @@ from distls.estimators.arguments import rows_of
 from distls.estimators.estimator_base import DatasetEstimator
 from distls.methods.method_registry import method_named
 from distls.problem import loss_form, loss_of, output_count
+from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.stochastic.problem_stats import stats_of_rows
 from distls.solvers.stochastic.streaming import Stream
 from distls.solvers.warm_start import in_form
@@ -53,7 +54,7 @@ class StreamingEstimator(DatasetEstimator):
         if not np.isfinite(stream.learn(part)):
             raise self._diverged()
         self._stream = stream
-        self._model: LinearModel | None = None  # outdated: `model_` assembles it on demand
+        self._model: FittedModel | None = None  # outdated: `model_` assembles it on demand
 
     def _check_streamable(self, params: dict[str, Any]) -> None:
         if params["lanes"] not in (None, 1):
@@ -83,14 +84,14 @@ class StreamingEstimator(DatasetEstimator):
         return Stream.begin(steps, params, (stats.n_features, stats.n_outputs), weights, start)
 
     @property
-    def model_(self) -> LinearModel:
+    def model_(self) -> FittedModel:
         """The trained model; after `partial_fit` it is assembled on first use."""
-        model: LinearModel | None = getattr(self, "_model", None)
+        model: FittedModel | None = getattr(self, "_model", None)
         if model is None:
             predictor = self._learned.weights()
             if not np.isfinite(predictor.coefficients).all():
                 raise self._diverged()
-            model = self._model = replace(self._template, **predictor.stored())
+            model = self._model = fitted_model(replace(self._template, **predictor.stored()))
         return model
 
     @property

@@ -18,6 +18,7 @@ from distls.evaluation.thresholds import check_threshold, with_threshold, withou
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
+from distls.execution.long_calls import long_call
 from distls.execution.row_reads import reduce_rows
 from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options
 from distls.model_check import check_model
@@ -74,11 +75,16 @@ class Calibrated(NamedTuple):
     evaluation: Any
     before: LabelEvaluation | None = None
 
+    def _repr_html_(self) -> str:
+        shown: str = self.evaluation._repr_html_()
+        return shown
 
+
+@long_call
 def calibrate(
     model: str | Place | LinearModel,
     dataset: Scorable,
-    kind: CalibrationKind | str | None = None,
+    calibration: CalibrationKind | str | None = None,
     *,
     threshold_for: str | None = None,
     executor: Any = None,
@@ -95,7 +101,7 @@ def calibrate(
     model : run path, model path or LinearModel
     dataset : path or Dataset, or paths of source files
         Held-out rows with labels; each counts one.
-    kind : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
+    calibration : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
         Default: "platt" for two classes, "temperature" for more, "micro-f1" for sets of labels; see docs/metrics.md.
     threshold_for : {"f1", "recall=R", "precision=P", "cost=FP:FN"}, optional
         Of two classes, predict the second above the score that is best on these rows: the highest F1, the fewest
@@ -124,11 +130,11 @@ def calibrate(
     options = {**reading, "executor": runner}
     with _alone(path):
         fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
-        chosen = check_calibrable(fitted.target, fitted.n_outputs, kind, name)
+        chosen = check_calibrable(fitted.target, fitted.n_outputs, calibration, name)
         check_threshold(threshold_for, fitted.target, fitted.n_outputs, chosen, name)
         with opened_like(fitted, dataset, name=name, beside=beside, **options) as (data, notices):
             pass_on(notices, notify)
-            found = calibrate_model(runner, data, fitted, kind, name, threshold_for)
+            found = calibrate_model(runner, data, fitted, calibration, name, threshold_for)
         if path is not None:
             store_calibrated(path, found.model)
     return found

@@ -21,6 +21,7 @@ from distls.evaluation.thresholds import without_threshold
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
+from distls.execution.long_calls import long_call
 from distls.ingestion.adhoc_dataset import Notify, in_memory, opened_like, pass_on, source_options
 from distls.methods.method_registry import METHODS
 from distls.model_check import check_model
@@ -39,6 +40,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 
 
+@long_call
 def evaluate(
     model: str | Place | LinearModel,
     dataset: Any,
@@ -134,11 +136,7 @@ def _of_arrays(data: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
 
 
 async def _measured(
-    data: Dataset,
-    model: LinearModel,
-    codes: NDArray[np.int32],
-    costs: str | Path | None,
-    weighted: bool,
+    data: Dataset, model: LinearModel, codes: NDArray[np.int32], costs: str | Path | None, weighted: bool
 ) -> AnyEvaluation:
     if weighted and not data.meta.weighted:
         raise MismatchError(f"{data.path} has no sample weights; leave out --weighted")

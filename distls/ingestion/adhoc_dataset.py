@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distls.facts import warn_caller
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import DistlsError, FormatError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree
@@ -110,10 +110,10 @@ def _named_as_given(temporary: Place, data: Scorable) -> Iterator[None]:
 
 
 def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
-    """Pass notices to `notify`, or issue them as UserWarnings of our caller's caller."""
+    """Pass notices to `notify`, or issue them as UserWarnings of the code that called distls."""
     for notice in notices:
         if notify is None:
-            warnings.warn(notice, UserWarning, stacklevel=3)
+            warn_caller(notice)
         else:
             notify(notice)
 

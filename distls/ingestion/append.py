@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from distls.execution import executor_of
+from distls.execution.long_calls import long_call
 from distls.ingestion.ingest import ingest
 from distls.ingestion.ingest_report import IngestReport
-from distls.ingestion.run import Progress
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.extension import digest_of_rows, extend
 from distls.storage.errors import MismatchError, ParameterError
@@ -25,6 +25,7 @@ from distls.storage.filesystem.paths import Place, StorePath, place_of
 _ADDED = ".append"  # where new rows are ingested
 
 
+@long_call
 def append(
     dataset: str | Place,
     sources: Any,
@@ -39,7 +40,7 @@ def append(
     again: bool = False,
     executor: Any = None,
     client: Any = None,
-    progress: Progress | None = None,
+    progress: Any = None,
     **named: object,
 ) -> IngestReport:
     """Add the rows of files or arrays to a data set, behind those that it has.

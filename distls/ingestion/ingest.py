@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distls.columns.sharding import add_columns
 from distls.execution import executor_of
+from distls.execution.long_calls import long_call
 from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.frames import is_source_frame, plan_frame
@@ -20,7 +20,7 @@ from distls.ingestion.request.joined_labels import as_asked, with_rules
 from distls.ingestion.request.like import Like, open_like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
-from distls.ingestion.run import IngestRun, Progress
+from distls.ingestion.run import IngestRun
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
@@ -29,6 +29,7 @@ from distls.workers.ingestion.records.label_sets import label_sets
 _SETS_FOUND = "y has sets of labels (multilabel); target='continuous' takes a matrix of 0 and 1 for numbers"
 
 
+@long_call
 def ingest(
     sources: Any,
     dataset: str | Place,
@@ -57,7 +58,7 @@ def ingest(
     executor: Any = None,
     client: Any = None,
     memory: MemoryBudget | None = None,
-    progress: Progress | None = None,
+    progress: Any = None,
     **named: object,
 ) -> IngestReport:
     """Turn files or arrays into a dataset of shuffled, compressed, checksummed partitions.
@@ -125,8 +126,8 @@ def ingest(
         The same as a client for `executor`.
     memory : MemoryBudget, optional
         Of a worker, for `columns`.
-    progress : callable, optional
-        Called with (bytes done, bytes in all, stage).
+    progress : callable or bool, optional
+        Called with (bytes done, bytes in all, stage). Default, in notebooks, and True: a bar.
     **named
         The options of `read` by their names, as in ``label_column="y", separator=";"``: `zero_based` of svmlight;
         `hash_bits` of vw; `text_column`, `label_column`, `weight_column`, `ngrams`, `analyzer`, `lowercase`,
@@ -180,6 +181,8 @@ def ingest(
     runner = executor_of(executor, client)
     report = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent).result()
     if columns:
+        from distls.columns.sharding import add_columns
+
         add_columns(dataset, executor=runner, memory=memory, progress=progress)
     return report
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from distls.facts import Shown
 from distls.ingestion.label_rules import dropped_notice
 from distls.ingestion.schema import Survey
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 
 
-@dataclass(frozen=True)
-class IngestReport:
+@dataclass(frozen=True, repr=False)
+class IngestReport(Shown):
     """The result of an ingest.
 
     Attributes

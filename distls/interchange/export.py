@@ -6,25 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from distls.interchange.export_formats import EXPORT_FORMATS
-from distls.interchange.linear_form import check_expressible
+from distls.facts import Shown
+from distls.interchange.export_formats import EXPORT_FORMATS, ExportFormat
+from distls.interchange.linear_form import check_expressible, column_names
+from distls.interchange.raw_columns import features_of, has_columns
 from distls.methods.method import import_object
 from distls.model_check import check_model
 from distls.serving.fitted_model import FittedModel, fitted_model, load_model
+from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, write_bytes
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel
 
 
-@dataclass(frozen=True)
-class Exported:
-    """A file that was written: its path, its format, the rows that the exported model takes, its size."""
+@dataclass(frozen=True, repr=False)
+class Exported(Shown):
+    """A file that was written: its path, its format, the rows that the exported model takes, its size.
+
+    `columns` has the names of their numbers or columns, in order, where the training data had names.
+    """
 
     path: Place
     to: str
     expects: str
     n_bytes: int
+    columns: tuple[str, ...] = ()
 
 
 def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Exported:
@@ -64,7 +71,13 @@ def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Ex
     content, expects = made(fitted)
     with os_errors_described(f"cannot write {target}", "make room and export again"):
         write_bytes(target, content)
-    return Exported(target, to, expects, len(content))
+    return Exported(target, to, expects, len(content), _columns(fitted, EXPORT_FORMATS[to]))
+
+
+def _columns(model: FittedModel, format: ExportFormat) -> tuple[str, ...]:
+    if has_columns(model) and format.has_columns:
+        return tuple(feature.name for feature in features_of(model))
+    return tuple(column_names(model)) if unpack_names(model.features, model.name) else ()
 
 
 def _fitted(model: str | Place | LinearModel) -> FittedModel:

@@ -18,6 +18,8 @@ class ExportFormat:
     has_platt: bool = False
     # whether its readers have weights and do with them what they like, so that any link will do
     has_any_link: bool = False
+    # whether its rows are those of a table with gaps and words, if the model's are
+    has_columns: bool = False
 
 
 EXPORT_FORMATS: dict[str, ExportFormat] = {}
@@ -29,8 +31,16 @@ def register_export_format(format: ExportFormat) -> None:
 
 
 for _format in (
-    ExportFormat("onnx", "distls.interchange.onnx_graph:to_onnx", has_probabilities=True, has_platt=True),
-    ExportFormat("sklearn", "distls.interchange.sklearn_pipeline:to_skops", has_probabilities=True),
+    ExportFormat(
+        "onnx",
+        "distls.interchange.onnx_graph:to_onnx",
+        has_probabilities=True,
+        has_platt=True,
+        has_columns=True,
+    ),
+    ExportFormat(
+        "sklearn", "distls.interchange.sklearn_pipeline:to_skops", has_probabilities=True, has_columns=True
+    ),
     ExportFormat("liblinear", "distls.interchange.plain_files:to_liblinear", has_probabilities=True),
     ExportFormat("vw", "distls.interchange.vw_model:to_vw"),
     ExportFormat("npz", "distls.interchange.plain_files:to_npz", has_any_link=True),

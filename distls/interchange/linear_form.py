@@ -36,8 +36,9 @@ def check_expressible(model: FittedModel, format: ExportFormat) -> None:
         raise ParameterError(
             f"{model.name}: generated features (of {model.method}) cannot be exported to {to}"
         )
-    # the rows of other programs have their gaps filled, and words and numbers transformed, by nobody
-    if to != "npz" and any(step["name"] == "impute" or "ranges" in step for step in model.transforms):
+    # in most programs gaps are filled, and words and numbers transformed, by nobody
+    raw = to == "npz" or format.has_columns
+    if not raw and any(s["name"] == "impute" or "ranges" in s for s in model.transforms):
         raise ParameterError(
             f"{model.name}: missing values that are imputed, or transforms of some columns alone, cannot be exported "
             f"to {to}; --to npz has the weights, and distls.load_model predicts"
@@ -84,7 +85,7 @@ def column_names(model: FittedModel) -> list[str]:
     width = source_width(model.transforms, model.n_features)
     names = [str(column) for column in range(width)]
     known = unpack_names(model.features, model.name)
-    kept = model.features["kept"].tolist() if width != model.n_features else range(width)
+    kept = model.features.get("kept", np.arange(width)).tolist()
     for column, name in zip(kept, known or (), strict=False):
         names[column] = name
     return names
@@ -109,6 +110,9 @@ def expected_rows(model: FittedModel, *, before: bool = True) -> str:
     kind = "hashes of words" if model.source.get("format") == "text" else "numbers"
     when = f", {'before' if before else 'after'} the transforms {steps}" if steps else ""
     coded = ", categories as indicators" if _coded(model) else ""
+    if coded:  # nobody would know which number is which
+        names = column_names(model)
+        coded += f" from {names[0]} to {names[-1]}, whose names `--to csv` lists"
     return f"rows of {width} {kind}{coded}{when}"
 
 

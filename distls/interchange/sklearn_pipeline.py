@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 import msgspec
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import VarianceThreshold
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -32,9 +36,18 @@ from distls.interchange.linear_form import (
     has_sigmoids,
     label_threshold,
 )
+from distls.interchange.raw_columns import (
+    Gaps,
+    check_columns,
+    features_of,
+    has_columns,
+    without_standardize,
+)
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.formats.table_columns import Feature
+from distls.workers.ingestion.formats.document_records import Hashing
+from distls.workers.ingestion.formats.table_columns import Feature, Words, first_columns
+from distls.workers.ingestion.transforms import source_width
 
 
 def to_skops(model: FittedModel) -> tuple[bytes, str]:
@@ -53,51 +66,82 @@ def to_skops(model: FittedModel) -> tuple[bytes, str]:
 def pipeline_of(model: FittedModel) -> tuple[Pipeline, str]:
     """Return a fitted pipeline of the same predictions, and what it expects as input."""
     first, rows = _first_step(model)
-    steps = [(step["name"], _transform(model, step)) for step in model.transforms]
-    numbered = [(f"{name}{place}", step) for place, (name, step) in enumerate(steps)]
-    return Pipeline([*first, *numbered, ("model", _linear(model))]), rows
+    transforms, own = [*model.transforms], Folded(model.weights, model.intercept)
+    if any("dense" in step for step in transforms[:-1]):
+        raise ParameterError(
+            f"{model.name}: numbers beside words, standardized and then transformed; --to npz"
+        )
+    if transforms and "dense" in transforms[-1]:
+        # rows stay sparse: what is centred is so in the weights
+        own = without_standardize(model, own, transforms.pop()["dense"])
+    # missing values are filled in by the first step
+    steps = [(s["name"], _transform(model, s)) for s in transforms if s["name"] != "impute"]
+    numbered: list[Any] = [(f"{name}{place}", step) for place, (name, step) in enumerate(steps)]
+    made = Pipeline([*first, *numbered, ("model", _linear(model, own))])
+    names = [feature.name for feature in features_of(model)]
+    if not first and len(names) == source_width(model.transforms, model.n_features):
+        made[0].feature_names_in_ = np.array(names, dtype=object)  # a frame in another order is refused
+    return made, rows
 
 
 # -- input -----------------------------------------------------------------------------------------------
 
 
 def _first_step(model: FittedModel) -> tuple[list[tuple[str, BaseEstimator]], str]:
-    recipe = model.source.get("recipe", {})
+    recipe, features = model.source.get("recipe", {}), features_of(model)
     if model.source.get("format") == "text":
         return [("hashing", known_hashing(recipe).vectorizer())], "a list of texts"
-    features = msgspec.convert(recipe.get("features", ()), tuple[Feature, ...])
-    if not any(f.categories is not None for f in features) and not recipe.get("na"):
+    if not has_columns(model):
         return [], expected_rows(model)
-    if any(feature.width or feature.indices for feature in features):
-        raise ParameterError(
-            f"{model.name}: columns of lists together with categories cannot be exported to scikit-learn"
-        )
+    check_columns(model, "sklearn", reads=("text", "set"))
     names = ", ".join(feature.name for feature in features)
-    return [("columns", _encoder(features, recipe["na"]))], f"a pandas frame with the columns {names}"
+    return [("columns", _encoder(model, features))], f"a pandas frame with the columns {names}"
 
 
-def _encoder(features: tuple[Feature, ...], na: str) -> ColumnTransformer:
+def _encoder(model: FittedModel, features: tuple[Feature, ...]) -> ColumnTransformer:
     try:
         import pandas as pd
     except ImportError:
         raise ParameterError("--to sklearn of a table needs the package pandas; pip install pandas") from None
-    columns = [
-        (f"column {place}", _column(feature, na), [feature.name]) for place, feature in enumerate(features)
+    gaps, starts = Gaps.of(model), dict(zip(first_columns(features), features, strict=False))
+    columns: list[tuple[str, Any, Any]] = []
+    rows: dict[str, list[Any]] = {}  # two of a frame: a fit to them sets every attribute
+    for k, (start, feature) in enumerate(starts.items()):
+        stand_in = gaps.stand_in(feature, start)
+        columns.append((f"column {k}", _column(feature, stand_in), [feature.name]))
+        number = feature.categories is None and not feature.kind
+        rows[feature.name] = [stand_in or 0.0 if number else (feature.categories or ("",))[0]] * 2
+    # behind all columns
+    columns += [
+        (f"gaps {k}", MissingIndicator(features="all"), [starts[start].name])
+        for k, start in enumerate(gaps.indicators)
     ]
-    # fitted to two rows of a frame, which has every attribute that a fit sets
-    rows = {f.name: [0.0, 0.0] if f.categories is None else [f.categories[0]] * 2 for f in features}
     return ColumnTransformer(columns, sparse_threshold=1.0).fit(pd.DataFrame(rows))
 
 
-def _column(feature: Feature, na: str) -> BaseEstimator:
-    if feature.categories is None:
-        if not na:
-            return FunctionTransformer()
-        return SimpleImputer(strategy="constant", fill_value=float(na), keep_empty_features=True)
-    coded = OneHotEncoder(categories=[np.array(feature.categories, dtype=object)], handle_unknown="ignore")
-    if not na:
+def _column(feature: Feature, stand_in: str | float | None) -> BaseEstimator:
+    if feature.categories is None and not feature.kind:
+        # the median of the rows above, which unlike a constant is filled into columns of integers too
+        return FunctionTransformer() if stand_in is None else SimpleImputer(strategy="median")
+    coded: BaseEstimator = OneHotEncoder(
+        categories=[np.array(feature.categories, dtype=object)], handle_unknown="ignore"
+    )
+    if feature.kind:
+        coded = ColumnTransformer([("words", _words(feature), 0)], sparse_threshold=1.0)
+        stand_in = ""
+    if stand_in is None:
         return coded
-    return make_pipeline(SimpleImputer(strategy="constant", fill_value=na, keep_empty_features=True), coded)
+    filled = {"strategy": "constant", "fill_value": stand_in, "keep_empty_features": True}
+    return make_pipeline(SimpleImputer(**filled), SimpleImputer(missing_values=None, **filled), coded)
+
+
+def _words(feature: Feature) -> BaseEstimator:
+    """Return what turns documents into counts, or sets, whose values stand between marks, into indicators."""
+    if feature.kind == "text":
+        return Hashing(feature.width, *msgspec.structs.astuple(feature.words or Words())).vectorizer()
+    other = rf"[^\s{re.escape(feature.style)}]"
+    pattern = rf"{other}(?:[^{re.escape(feature.style)}]*{other})?"
+    return CountVectorizer(vocabulary=feature.categories, token_pattern=pattern, lowercase=False, binary=True)
 
 
 # -- transforms ------------------------------------------------------------------------------------------
@@ -105,6 +149,8 @@ def _column(feature: Feature, na: str) -> BaseEstimator:
 
 def _transform(model: FittedModel, step: dict[str, Any]) -> BaseEstimator:
     name, n_features = step["name"], model.n_features
+    if "ranges" in step and name != "idf":  # whose weights are 1 elsewhere
+        return _apart(_transform(model, {"name": name}), step["ranges"], n_features)
     if name == "min_count":
         # the selector that needs nothing but a number for each column
         selector = VarianceThreshold(0.5)
@@ -124,6 +170,17 @@ def _transform(model: FittedModel, step: dict[str, Any]) -> BaseEstimator:
     )
 
 
+def _apart(made: BaseEstimator, ranges: list[list[int]], width: int) -> ColumnTransformer:
+    """Return a transformer of ranges of columns, which leaves those between them alone."""
+    edges = [0, *(edge for first_and_stop in ranges for edge in first_and_stop), width]
+    parts = [
+        (f"columns from {first}", made if k % 2 else "passthrough", slice(first, stop))
+        for k, (first, stop) in enumerate(itertools.pairwise(edges))
+        if first < stop
+    ]
+    return ColumnTransformer(parts, sparse_threshold=1.0).fit(csr_matrix((2, width)))
+
+
 def _scaler(scale: Any, mean: Any) -> StandardScaler:
     scaler = StandardScaler(with_mean=mean is not None)
     scaler.scale_, scaler.mean_ = np.asarray(scale, np.float64), mean
@@ -134,10 +191,13 @@ def _scaler(scale: Any, mean: Any) -> StandardScaler:
 # -- the model -------------------------------------------------------------------------------------------
 
 
-def _linear(model: FittedModel) -> BaseEstimator:
-    own = Folded(model.weights, model.intercept)
+def _linear(model: FittedModel, own: Folded) -> BaseEstimator:
     if model.target == "continuous":
-        return _with_weights(LinearRegression(), model.coef_, model.intercept_)
+        single = model.n_outputs == 1
+        weights, intercept = (
+            (own.weights[:, 0], own.intercept[0]) if single else (own.weights.T, own.intercept)
+        )
+        return _with_weights(LinearRegression(), weights, intercept)
     if model.target == "multilabel":
         return _one_versus_rest(model, Folded(own.weights, own.intercept - label_threshold(model)))
     if len(model.classes) > 2 and has_sigmoids(model):

@@ -40,6 +40,11 @@ for _method in (
     register_method(_method)
 
 
+def list_methods() -> dict[str, str]:
+    """Return the methods by name, with a line about each, as ``distls methods`` does."""
+    return {name: method.summary for name, method in METHODS.items()}
+
+
 def method_named(name: str) -> Method:
     """Return the method `name`; raise ParameterError with the closest name if there is none."""
     if name not in METHODS:

@@ -17,18 +17,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.execution import ClusterOptions
+from distls.execution.memory_budget import MIB, MemoryBudget, parse_bytes
 from distls.execution.network import Traffic, traffic_of
+from distls.facts import Shown
 from distls.memory_plan import Plan
 from distls.methods.method import Method
 from distls.methods.method_registry import method_named
-from distls.planning.fit_plan import one_thread_seconds, planned
+from distls.methods.recommendation import AUTO
+from distls.planning.fit_plan import one_thread_seconds, plan_fit, planned
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, ShardTable
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
 
+# Memory of each thread of a cluster that is not there.
+DEFAULT_THREAD_BYTES = 4 * 2**30
 # Largest value of the parameter `lanes`.
 MOST_LANES = 4096
 # A worker serves a value to at most this many others at once (Dask's `worker.connections.incoming`); the rest ask again
@@ -69,8 +74,8 @@ class Cluster:
         return self.workers * self.threads
 
 
-@dataclass(frozen=True)
-class ClusterPlan:
+@dataclass(frozen=True, repr=False)
+class ClusterPlan(Shown):
     """Predicted cost of a fit on a cluster."""
 
     plan: Plan  # Memory and bytes; `seconds_per_pass` is of this cluster
@@ -93,6 +98,61 @@ class ClusterPlan:
         """Return the fields of the plan and of the cluster as one JSON object."""
         values = asdict(self)
         return {**self.plan.to_json(), **{name: value for name, value in values.items() if name != "plan"}}
+
+
+def plan(
+    method: str | Place,
+    dataset: str | Place | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    passes: float | None = None,
+    seed: int = 0,
+    as_published: bool = False,
+    probe: bool = True,
+    cluster: str | None = None,
+    bandwidth: str = "10Gbit",
+    latency: str = "1ms",
+    bytes: int | str | None = None,
+    rate: float | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    memory_limit: int | str | None = None,
+) -> Plan | ClusterPlan:
+    """Return what a fit will cost in memory, bytes and seconds, as ``distls plan`` shows it.
+
+    Parameters
+    ----------
+    method, dataset
+        As of `distls.fit`: ``plan("train")`` is of the method that suits the data.
+    params, passes, seed, as_published, workers, threads, memory_limit
+        As of `distls.fit`.
+    probe : bool
+        Train on one partition in this process, to estimate the seconds of a pass.
+    cluster : str, optional
+        Plan for a cluster that is not there, ``"100x8"`` of 100 workers with 8 threads each, whose machines have links
+        of this `bandwidth` and `latency`, and as if the data set had `bytes`; `rate`, the stored bytes that a thread
+        processes in a second, takes the place of the probe.
+
+    Raises
+    ------
+    MemoryPlanError
+        It cannot fit, with numbers and remedies.
+    """
+    if dataset is None:
+        method, dataset = AUTO, method
+    named = str(method)
+    given = method_named(named).as_published(params or {})[0] if as_published else params
+    limit = parse_bytes(memory_limit) if isinstance(memory_limit, str) else memory_limit
+    asked: dict[str, Any] = {"params": given, "passes": passes, "seed": seed, "probe": probe}
+    if cluster is None:
+        options = ClusterOptions("auto", workers, threads, limit)
+        return plan_fit(named, dataset, cluster=options, **asked)
+    shape = Cluster(*parse_shape(cluster), parse_bandwidth(bandwidth), parse_seconds(latency))
+    size = parse_bytes(bytes) if isinstance(bytes, str) else bytes
+    memory = limit or DEFAULT_THREAD_BYTES * shape.threads
+    return plan_cluster(
+        named, dataset, cluster=shape, memory_limit=memory, stored_bytes=size, rate=rate, **asked
+    )
 
 
 def plan_cluster(

@@ -19,6 +19,7 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
+from distls.execution.long_calls import long_call
 from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options, sources_of
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset
@@ -39,6 +40,7 @@ Progress = Callable[[int, int, str], None]
 _REMEDY = "nothing was written under that name; make room and predict again"
 
 
+@long_call
 def predict(
     model: str | Place | LinearModel,
     dataset: Scorable,
@@ -50,7 +52,7 @@ def predict(
     overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
-    progress: Progress | None = None,
+    progress: Any = None,
     notify: Notify | None = None,
     **reading: Any,
 ) -> int:
@@ -69,7 +71,8 @@ def predict(
         instead: columns prediction, prediction_2, ..., or an array of shape (n_rows, n_outputs). ``row`` counts the
         rows in their order here. Where that is not the order of one source file, ``source_row`` is the number of the
         row in its file, from 0, without header and blank lines, and ``source_file`` the file if there are several;
-        ``id`` is there if the data have an id column. In ``.zarr`` ids are UTF-8, ``id_text`` and ``id_ends``.
+        the last column is the id, if the data have one, under the name that they have for it (``id`` if another column
+        here has that name). In ``.zarr`` ids are UTF-8, ``id_text`` and ``id_ends``.
     top : int
         Number of best classes, or labels, per row.
     proba : bool
@@ -301,19 +304,26 @@ def _write_zarr(
 # -- columns that join predictions to their source -------------------------------------------------------
 
 
+# names of our columns, and what would look like the end of the header
+_TAKEN = re.compile(
+    r"row|labels|source_(row|file)|(label|score|probability|prediction)(_\d+)?|.*[\r\n].*", re.DOTALL
+)
+
+
 @dataclass(frozen=True)
 class OriginColumns:
     """The origins of a data set's rows, as columns of its predictions."""
 
     origins: RowOrigins
     numbered: bool  # rows are not simply those of one file in its order, which their count shows
+    id_name: str = "id"
 
     @property
     def names(self) -> list[str]:
         """Return the names of the columns."""
         several = len(self.origins.facts.files) > 1
         own = (["source_file"] if several else []) + (["source_row"] if self.numbered else [])
-        return own + (["id"] if self.origins.facts.ids else [])
+        return own + ([self.id_name] if self.origins.facts.ids else [])
 
     def read(self, index: int) -> RowSources:
         """Return the origins of partition `index`, those that are shown."""
@@ -337,5 +347,6 @@ def origin_columns(data: Dataset) -> OriginColumns | None:
     origins = data.origins
     if origins is None:
         return None
-    columns = OriginColumns(origins, numbered=not origins.facts.in_order)
+    name = data.meta.source.get("recipe", {}).get("id_column") or "id"
+    columns = OriginColumns(origins, not origins.facts.in_order, "id" if _TAKEN.fullmatch(name) else name)
     return columns if columns.names else None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.scores import predictor_of
+from distls.execution import executor_of
 from distls.execution.executor import Executor
+from distls.execution.long_calls import Workers, long_call
 from distls.execution.row_reads import reduce_rows
-from distls.execution.serial import SerialExecutor
+from distls.facts import Fact, Shown
 from distls.reporting.run_record import RunRecord, read_run
 from distls.request import OPTIONS
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -22,6 +24,7 @@ from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel
+from distls.training.fit_facts import fit_facts
 from distls.workers.evaluation.agreement_task import AgreementSum, AgreementTask
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -30,8 +33,8 @@ _SHOWN_ROWS = 50  # rows in dispute
 _CHUNK = 2**20  # weights whose products are summed at a time
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Several runs of the same classes and features."""
 
     names: list[str]  # of the runs, each once
@@ -39,6 +42,11 @@ class Comparison:
     differing: dict[str, list[Any]]  # of a field of the request or a parameter, the value in each run
     weights: list[dict[str, Any]]  # of each pair: `runs`, `cosine`, `distance`
     agreement: dict[str, Any] | None  # with data: `dataset`, `n_rows`, `errors`, `disputed`, `pairs`, `rows`
+
+    def facts(self) -> list[Fact]:
+        """Return how each run ended."""
+        said = (", ".join(fact.said for fact in fit_facts(record.status)) for record in self.records)
+        return list(map(Fact, self.names, said))
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; docs/cli.md lists the fields."""
@@ -60,23 +68,38 @@ class Comparison:
         }
 
 
+@long_call
 def compare(
-    runs: Sequence[str | Place], data: str | Place | None = None, *, executor: Executor | None = None
+    runs: Sequence[str | Place],
+    data: str | Place | None = None,
+    *,
+    html: str | Place | None = None,
+    executor: Any = None,
+    **workers: Unpack[Workers],
 ) -> Comparison:
     """Compare runs of the same classes and features, with `data` also their predictions for its rows.
+
+    With `html` a page of it is written too.
 
     Raises FormatError if one of `runs` is no run, ParameterError if there are fewer than two or too many,
     MismatchError if they have other classes or features, or their models cannot score `data`.
     """
     if not 2 <= len(runs) <= _MOST_RUNS:
         raise ParameterError(f"{len(runs)} runs were named; name from 2 to {_MOST_RUNS} of them")
+    from distls.reporting.comparison_page import render_comparison
+    from distls.reporting.page import checked_page, write_page
+
+    page = None if html is None else checked_page(html)
     records = [read_run(run) for run in runs]
     names = _names(records)
     _check_alike(records)
     agreement = None
     if data is not None:
-        agreement = _agreement(records, names, open_dataset(place_of(data)), executor or SerialExecutor())
-    return Comparison(names, records, _differing(records), _weights(records, names), agreement)
+        agreement = _agreement(records, names, open_dataset(place_of(data)), executor_of(executor))
+    made = Comparison(names, records, _differing(records), _weights(records, names), agreement)
+    if page is not None:
+        write_page(page, render_comparison(made))
+    return made
 
 
 def _names(records: Sequence[RunRecord]) -> list[str]:

@@ -11,10 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from distls.reporting.markup import Markup, joined, plain, tag
-from distls.reporting.plots import Drawn
+from distls.reporting.plots import Drawn, check_bokeh
 from distls.storage.errors import MismatchError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, text_file
-from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import first_bytes
 
 _MARK = "<!-- a report of distls; it may be overwritten by another -->"
@@ -108,6 +108,13 @@ def _policy(scripts: Sequence[str]) -> Markup:
         f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; script-src {allowed}"
     )
     return Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">')
+
+
+def checked_page(out: str | Place) -> Place:
+    """Return where a page is to be; raise unless it can be drawn, and written there."""
+    check_bokeh()
+    check_target(place_of(out))
+    return place_of(out)
 
 
 def check_target(out: Place) -> None:

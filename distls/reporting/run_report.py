@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
+from distls.execution import executor_of
 from distls.execution.executor import Executor
+from distls.execution.long_calls import Workers, long_call
+from distls.facts import Fact, Shown
 from distls.reporting.costs import costs_of
 from distls.reporting.judgement import Judgement, judge
 from distls.reporting.run_record import RunRecord, fit_command, read_run
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MismatchError
 from distls.storage.filesystem.paths import Place, place_of
-from distls.training.fit_facts import RECORDED
+from distls.training.fit_facts import RECORDED, fit_facts
 from distls.training.run_config import moved_along
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
     """A run, and its model on labelled data."""
 
     record: RunRecord
     training: Dataset | None  # None unless asked for, where it is no longer there, or another one
     judged: Judgement | None
     remarks: list[str] = field(default_factory=list)
+
+    def facts(self) -> list[Fact]:
+        """Return what a reader wants to know first."""
+        return [Fact("run", self.record.path, str), *fit_facts(self.record.status)]
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; docs/cli.md lists the fields."""
@@ -109,10 +116,28 @@ def write_report(
     An older report at `out` is replaced, any other file is refused. Raises as `make_report`; BadInputError if Bokeh
     is not installed, MismatchError or StorageError if `out` cannot be written.
     """
-    from distls.reporting.page import check_target, write_page
-    from distls.reporting.plots import check_bokeh
+    report(run, data, html=out, executor=executor, own_data=own_data)
+
+
+@long_call
+def report(
+    run: str | Place,
+    data: str | Place | None = None,
+    *,
+    html: str | Place | None = None,
+    own_data: bool = False,
+    executor: Any = None,
+    **workers: Unpack[Workers],
+) -> Report:
+    """Return the report of a run, as `distls report` shows it, and with `html` write its page too.
+
+    Parameters and errors are those of `make_report` and `write_report`.
+    """
+    from distls.reporting.page import checked_page, write_page
     from distls.reporting.run_page import render_report
 
-    check_bokeh()
-    check_target(place_of(out))
-    write_page(place_of(out), render_report(make_report(run, data, executor=executor, own_data=own_data)))
+    page = None if html is None else checked_page(html)
+    made = make_report(run, data, executor=executor_of(executor), own_data=own_data)
+    if page is not None:
+        write_page(page, render_report(made))
+    return made

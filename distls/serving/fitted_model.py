@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_probabilities
 from distls.evaluation.scores import predictor_of
+from distls.facts import Fact, Shown
 from distls.ingestion.adhoc_dataset import row_type
 from distls.model_check import columns_of
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two
 from distls.storage.model.model import load_model as load_stored
+from distls.storage.rows import CsrRows
 from distls.workers.losses.loss_registry import class_scores, decision_of, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import chosen_labels, to_probabilities
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class FittedModel(LinearModel):
+class FittedModel(LinearModel, Shown):
     """A trained model. Rows go through the hashing, the categories and the transforms of its training.
 
     X, in each method, is one of
@@ -38,7 +40,8 @@ class FittedModel(LinearModel):
       columns are found by name; those of the label and of the weight may be there too;
     - a list, array or Series of strings, for a model of raw text; or a frame with its column of documents;
     - a NumPy array or SciPy sparse matrix of shape (n_rows, n_features_in): features before transforms, in the order of
-      the training data; categories of a table as indicators, text hashed.
+      the training data; categories of a table as indicators, text hashed;
+    - a Dask array or data frame of such rows; what is returned is then a Dask array, of which nothing is computed yet.
 
     Nothing is written, and several threads may use one model. The other attributes are those of `LinearModel`.
 
@@ -67,6 +70,8 @@ class FittedModel(LinearModel):
         BadInputError, MismatchError
             These are not rows of this model; the message names the row or the column.
         """
+        if hasattr(X, "__dask_graph__"):
+            return self._lazily(self.predict, X)
         scores = self._scores(X)
         if self.target == "continuous":
             scores = loss_named(self.loss).numbers(scores)
@@ -87,6 +92,8 @@ class FittedModel(LinearModel):
         """
         if self.target == "continuous":
             raise ParameterError(f"decision_function: {self.name} predicts numbers; use predict")
+        if hasattr(X, "__dask_graph__"):
+            return self._lazily(self.decision_function, X)
         scores = self._scores(X)
         return decision_of(self._scored, scores) if self._is_binary else scores
 
@@ -103,7 +110,40 @@ class FittedModel(LinearModel):
         if self.target == "continuous":
             raise ParameterError(f"predict_proba: {self.name} predicts numbers; use predict")
         check_probabilities(self, self.name, "predict_proba")
+        if hasattr(X, "__dask_graph__"):
+            return self._lazily(self.predict_proba, X)
         return to_probabilities(ProbabilityMap.of(self), self.target, self._scores(X))
+
+    def transform(self, X: Any) -> Any:
+        """Return the features of rows as they are scored, after the transforms: those that `coef_` has weights for.
+
+        An array or `scipy.sparse.csr_matrix` of shape (n_rows, n_features); times the weights it is what each feature
+        adds to the scores. Raises as `predict`.
+        """
+        from scipy.sparse import csr_matrix, vstack
+
+        blocks = [
+            csr_matrix((rows.data, rows.indices, rows.indptr), (len(rows.indptr) - 1, self.n_features))
+            if isinstance(rows, CsrRows)
+            else rows.values
+            for rows in self._encoder.blocks(X)
+        ]
+        return (
+            vstack(blocks, format="csr")
+            if blocks and isinstance(blocks[0], csr_matrix)
+            else np.concatenate(blocks)
+        )
+
+    def facts(self) -> list[Fact]:
+        """Return what a reader wants to know first."""
+        steps = ", ".join(step["name"] for step in self.transforms) or "none"
+        named = {
+            "method": f"{self.method} ({self.loss})",
+            "target": self.target,
+            "classes": self.classes[:10],
+        }
+        named |= {"features": self.n_features, "columns": self._encoder.columns[:10], "transforms": steps}
+        return [Fact(name, value, str) for name, value in named.items()]
 
     # -- attributes as scikit-learn has them ---------------------------------------------------------------
 
@@ -193,6 +233,12 @@ class FittedModel(LinearModel):
 
         return RowEncoder(self, self.name, self.row_dtype == "float64")
 
+    def _lazily(self, method: Callable[[Any], NDArray[Any]], X: Any) -> Any:
+        """Return what a method gives for a Dask collection; columns that do not fit are refused at once."""
+        if hasattr(X, "map_partitions"):
+            return X.map_partitions(method, meta=method(X._meta))
+        return by_chunks(method, X, method(np.empty((0, *X.shape[1:]), X.dtype)))
+
     def _scores(self, X: Any) -> NDArray[Any]:
         pieces = list(self._pieces(X))
         if not pieces:
@@ -204,6 +250,13 @@ class FittedModel(LinearModel):
         for rows in self._encoder.blocks(X):
             for _, values in score_pieces(self._predictor, rows):
                 yield values
+
+
+def by_chunks(method: Callable[[Any], Any], X: Any, empty: NDArray[Any]) -> Any:
+    """Apply a method of rows to each chunk of a Dask array; `empty` is what it gives for no rows."""
+    X = X.rechunk({1: -1})  # a row is scored as a whole
+    axes = {"drop_axis": 1} if empty.ndim == 1 else {"chunks": (X.chunks[0], empty.shape[1:])}
+    return X.map_blocks(method, dtype=empty.dtype, meta=empty, **axes)
 
 
 def load_model(path: str | Place, *, dtype: str | None = None) -> FittedModel:

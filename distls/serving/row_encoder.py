@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.facts import warn_caller
 from distls.ingestion.formats.documents import known_hashing
 from distls.ingestion.formats.parquet import check_like_kinds
 from distls.ingestion.formats.tables import is_table, like_columns, listed
@@ -21,7 +21,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import BadInputError, FormatError, MismatchError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.storage.rows import CsrRows, DenseRows, Rows, dense_of, index_dtype
 from distls.workers.ingestion.formats.arrays import row_ranges
 from distls.workers.ingestion.formats.data_frames import (
     column_kinds,
@@ -111,7 +111,7 @@ class RowEncoder:
     def _owned(self, rows: Rows, x: Any) -> Rows:
         """Return rows that transforms may overwrite, dense if they will be centred."""
         if not isinstance(rows, DenseRows):
-            return _filled(rows, self.width) if self._fills else rows
+            return DenseRows(dense_of(rows, self.width)) if self._fills else rows
         # kernels are compiled for arrays that can be written
         given = np.may_share_memory(rows.values, x) if isinstance(x, np.ndarray) else True
         if not rows.values.flags.writeable or (self.steps and given):
@@ -123,8 +123,6 @@ class RowEncoder:
     def _row_blocks(self, x: Any) -> Iterator[RowBlock] | Iterator[CsrRows]:
         if isinstance(x, (str, bytes)):
             raise BadInputError(f"X is one text; give {self.name} a list of rows")
-        if hasattr(x, "__dask_graph__"):
-            raise BadInputError("X is a Dask collection; compute its chunks, or map predict over them")
         if hasattr(x, "collect") and not hasattr(x, "shape"):
             raise BadInputError("X is a lazy frame; give X.collect()")
         if hasattr(x, "tocsr"):
@@ -237,11 +235,9 @@ class RowEncoder:
             yield record_batch_rows(part, table, "X", progress, first)
         if progress.unseen and progress.unseen_first:
             row, value = progress.unseen_first
-            warnings.warn(
+            warn_caller(
                 f"{progress.unseen} value{'s' * (progress.unseen > 1)} of categories not seen in training "
-                f"({self.name}), encoded as zeros; the first: X, row {row}: {value}",
-                UserWarning,
-                stacklevel=6,
+                f"({self.name}), encoded as zeros; the first: X, row {row}: {value}"
             )
 
     def _table_of(self, labels: list[Any]) -> TableOptions:
@@ -283,10 +279,3 @@ def _unnamed(frame: Any, labels: list[Any]) -> NDArray[Any]:
     if isinstance(frame, Mapping):
         return np.column_stack([frame[label] for label in labels])
     return np.asarray(frame)
-
-
-def _filled(rows: Any, width: int) -> DenseRows:
-    """Return sparse rows as dense ones."""
-    values = np.zeros((len(rows.indptr) - 1, width), rows.data.dtype)
-    values[np.repeat(np.arange(len(values)), np.diff(rows.indptr)), rows.indices] = rows.data
-    return DenseRows(values)

@@ -85,6 +85,16 @@ def n_rows_of(x: Rows) -> int:
     return len(x.indptr) - 1 if isinstance(x, CsrRows) else len(x.values)
 
 
+def dense_of(x: Rows, n_features: int, dtype: Any = None) -> NDArray[Any]:
+    """Copy rows into an array of shape (n_rows, n_features), of their own type unless told."""
+    if isinstance(x, DenseRows):
+        return x.values.astype(dtype or x.values.dtype)
+    out = np.zeros((n_rows_of(x), n_features), dtype or x.data.dtype)
+    # Assignment suffices, as each row has an index once.
+    out[np.repeat(np.arange(len(out)), np.diff(x.indptr)), x.indices] = x.data
+    return out
+
+
 def take_rows(x: Rows, order: NDArray[np.integer[Any]]) -> Rows:
     """Copy the rows `order` (any subset, any order) into a new block of the same kind."""
     if isinstance(x, DenseRows):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from distls.columns.sharding import add_columns
 from distls.execution import executor_of
 from distls.execution.executor import Executor
+from distls.execution.long_calls import Workers, long_call
 from distls.execution.memory_budget import MemoryBudget
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
@@ -18,8 +19,8 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.rows import DenseRows, Partition
-from distls.workers.synthetic.family import Kind
 from distls.workers.synthetic.kinds import KINDS, generate_rows, kind_named
+from distls.workers.synthetic.topic_documents import Kind
 
 DEFAULT_PARTITION_BYTES = 16 * 2**20
 
@@ -51,6 +52,7 @@ def _partition_rows(kind: Kind, partition_bytes: int) -> int:
     return rows // block * block if rows >= block else -(-block // -(-block // rows))
 
 
+@long_call
 def generate(
     kind: str,
     dataset: str | Place,
@@ -62,7 +64,8 @@ def generate(
     columns: bool = False,
     executor: Any = None,
     memory: MemoryBudget | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Any = None,
+    **workers: Unpack[Workers],
 ) -> tuple[Dataset, Dataset]:
     """Write a synthetic training set and its test set, DATASET and DATASET-test; see docs/synthetic.md.
 

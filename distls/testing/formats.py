@@ -15,7 +15,7 @@ from distls.execution.serial import SerialExecutor
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError
-from distls.storage.rows import CsrRows
+from distls.storage.rows import CsrRows, dense_of
 from distls.testing.solvers import opened
 
 
@@ -63,17 +63,9 @@ def read_all(path: Path | Dataset) -> tuple[NDArray[Any], Any]:
     """Return the dense features and the targets of a dataset, partitions in order."""
     data = path if isinstance(path, Dataset) else open_dataset(path)
     parts = [data.read(index) for index in range(len(data))]
-    x = [_dense(part.x, data.meta.n_features) for part in parts]
+    x = [dense_of(part.x, data.meta.n_features) for part in parts]
     targets = [part.y.indices if isinstance(part.y, CsrRows) else part.y for part in parts]
     return np.concatenate(x), None if targets[0] is None else np.concatenate(targets)
-
-
-def _dense(rows: Any, n_features: int) -> NDArray[Any]:
-    if not isinstance(rows, CsrRows):
-        return np.array(rows.values)
-    x = np.zeros((len(rows.indptr) - 1, n_features), rows.data.dtype)
-    x[np.repeat(np.arange(len(x)), np.diff(rows.indptr)), rows.indices] = rows.data
-    return x
 
 
 class FormatContract:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,14 +15,18 @@ from numpy.typing import NDArray
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
+from distls.execution.long_calls import Workers, long_call, watchers
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
+from distls.facts import warn_caller
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
+from distls.methods.method_registry import METHODS
+from distls.methods.recommendation import AUTO
 from distls.request import Options, takes_request
 from distls.solvers.events import Callback
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.dataset import Dataset, is_dataset
 from distls.storage.errors import MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.memory_folder import temporary_place
@@ -42,10 +44,15 @@ from distls.training.setting_fit import FitOptions, FitResult, finished, train_s
 _PATH_FITS = 100
 
 
+class CallOptions(Options, Workers, total=False):
+    """The keywords of `fit` that others have too, for type checkers."""
+
+
+@long_call
 @takes_request()
 def fit(
-    method: str,
-    dataset: str | Place | Dataset,
+    method: str | Place | Dataset = AUTO,
+    dataset: str | Place | Dataset | None = None,
     run: str | Place | None = None,
     *,
     params: Mapping[str, Any] | None = None,
@@ -54,14 +61,15 @@ def fit(
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
-    **asked: Unpack[Options],
+    progress: Any = None,
+    **asked: Unpack[CallOptions],
 ) -> FitResult:
     """Train a model.
 
     Parameters
     ----------
-    method : str
-        See ``distls methods``.
+    method : str, optional
+        See ``distls methods``. Default: the one that suits the data; ``fit("train", "run")`` is then enough.
     dataset : path or Dataset
     run : path, optional
         Folder to keep configuration, events, checkpoints and model in; a temporary one by default.
@@ -77,6 +85,8 @@ def fit(
         A worker's memory, refused when the job cannot fit, and the share kept for decoded partitions.
     checkpoint_seconds : float
         Seconds between checkpoints.
+    progress : bool, optional
+        Show a bar. Default: in notebooks.
 
     Returns
     -------
@@ -93,9 +103,23 @@ def fit(
     KeyboardInterrupt
         Ctrl-C, once the state is saved: `resume` continues, if `run` was given.
     """
-    options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
-    request = FitRequest.of(method, dataset, params=params, **asked)
+    options = FitOptions(
+        executor_of(executor, client), memory, watchers(callbacks, progress), checkpoint_seconds
+    )
+    method, dataset, run = _asked_for(method, dataset, run)
+    request = FitRequest.of(method, dataset, params=params, **cast("Options", asked))
     return _warned(_whole(train(request, run, options), run))
+
+
+def _asked_for(method: Any, dataset: Any, run: Any) -> tuple[str, Any, Any]:
+    """Return method, data set and run; a data set in place of the method leaves it to be chosen, as in the command."""
+    if not isinstance(method, str) or (method not in (AUTO, *METHODS) and is_dataset(place_of(method))):
+        if dataset is not None and run is not None:
+            raise ParameterError(f"{method}: a data set, where the name of a method should be")
+        method, dataset, run = AUTO, method, run if dataset is None else dataset
+    if dataset is None:
+        raise ParameterError(f"fit({method!r}): name a data set, as in fit({method!r}, 'train')")
+    return method, dataset, run
 
 
 def _whole(result: FitResult, run: str | Place | None) -> FitResult:
@@ -128,6 +152,7 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
         return replace(result, model=replace(result.model, weights=held))
 
 
+@long_call
 def resume(
     run: str | Place,
     *,
@@ -138,6 +163,8 @@ def resume(
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
+    progress: Any = None,
+    **workers: Unpack[Workers],
 ) -> FitResult:
     """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
 
@@ -145,7 +172,7 @@ def resume(
     are then those of a fit of that many passes.
 
     `data` is where the training data are now; those that were moved along with the run are found beside it. `executor`,
-    `client`, `memory` and `callbacks` are those of `fit`.
+    `client`, `memory`, `callbacks`, `progress`, `workers`, `threads` and `memory_limit` are those of `fit`.
 
     Raises
     ------
@@ -157,7 +184,9 @@ def resume(
     KeyboardInterrupt
         Ctrl-C, once the state is saved.
     """
-    options = FitOptions(executor_of(executor, client), memory, tuple(callbacks), checkpoint_seconds)
+    options = FitOptions(
+        executor_of(executor, client), memory, watchers(callbacks, progress), checkpoint_seconds
+    )
     return _warned(_whole(proceed(*resumable(run, passes, data), options), run))
 
 
@@ -166,20 +195,6 @@ def _warned(result: FitResult) -> FitResult:
     for text in result.warnings:
         warn_caller(text)
     return result
-
-
-def warn_caller(text: str) -> None:
-    """Issue a UserWarning of the code that called distls."""
-    warnings.warn(text, UserWarning, stacklevel=_callers_level())
-
-
-def _callers_level() -> int:
-    """Return the `stacklevel` at which our caller warns the first frame outside of distls."""
-    level, frame = -1, inspect.currentframe()
-    # Frames of distls do not count: a warning should point at the caller's line.
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
-        level, frame = level + 1, frame.f_back
-    return level + 1
 
 
 def resumable(

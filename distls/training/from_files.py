@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation, Evaluation
 from distls.evaluation.thresholds import worth_by
 from distls.execution.executor import Executor
+from distls.execution.long_calls import long_call, watchers
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
+from distls.facts import Shown
 from distls.ingestion.adhoc_dataset import Notify, in_memory, pass_on
 from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
@@ -44,8 +46,8 @@ _FEW_BYTES = 64 * 2**20
 _HELD, _HELD_SHARE = "held", 0.2
 
 
-@dataclass(frozen=True)
-class Trained:
+@dataclass(frozen=True, repr=False)
+class Trained(Shown):
     """The result of `train`.
 
     Attributes
@@ -62,6 +64,7 @@ class Trained:
     dataset: Place | None
 
 
+@long_call
 @takes_request(ALONE)
 def train(
     sources: Any,
@@ -77,7 +80,7 @@ def train(
     executor: Executor | None = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Any = None,
     notify: Notify | None = None,
     **options: Any,
 ) -> Trained:
@@ -111,8 +114,8 @@ def train(
         Keep it: `distls.resume` needs it, `distls.predict` does not.
     executor, memory
         As of `distls.fit`.
-    progress : callable, optional
-        Called with (bytes done, bytes in all, stage) of the ingest.
+    progress : callable or bool, optional
+        Called with (bytes done, bytes in all, stage) of the ingest. Default, in notebooks, and True: a bar.
     notify : callable, optional
         Called with each notice, one line of text. Default: they become a UserWarning each.
     **options
@@ -149,7 +152,7 @@ def train(
     try:
         request = FitRequest.of(method, data, params=params, **asked)
         options_of_fit = FitOptions(
-            executor or SerialExecutor(), memory, tuple(callbacks), 30.0,
+            executor or SerialExecutor(), memory, watchers(callbacks, progress), 30.0,
             began=command, ingest_seconds=ingested,
         )  # fmt: skip
         fitted = train_request(request, folder, options_of_fit)

@@ -1,7 +1,5 @@
 """What a process may use of its machine, with the files of control groups as kernels and containers show them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -12,14 +12,12 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from fault_helpers import Disk, disk
-from helpers import labelled_rows, write_dataset
+from helpers import Ended, distls, labelled_rows, write_dataset
 
-from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import DistlsError, StorageError
@@ -32,21 +30,6 @@ __all__ = ["disk"]
 KIB = 1024
 SERIAL = ("--executor", "serial", "--quiet")
 WIDE = 30_000
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-def distls(*arguments: object) -> Ended:
-    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 @contextlib.contextmanager

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import Ended, distls, labelled_rows, write_dataset
 from store_helpers import BUCKET, WRONG_KEY, Faults, forget_clients, object_store
 
-from distls.cli import cli
 from distls.estimators.stochastic import MCIDClassifier
 from distls.evaluation.evaluate import evaluate
 from distls.execution import ClusterOptions, open_executor
@@ -40,19 +38,6 @@ METHODS = {
     "stagewise": {"params": {"stages": 2, "block_size": 50}, "passes": 4.0},
     "bcd": {"params": {"alpha": 1e-3}, "passes": 2.0},
 }
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def distls(*arguments: object) -> Ended:
-    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture(scope="module")

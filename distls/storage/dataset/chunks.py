@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from distls.storage.errors import CorruptDataError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.retry import read_with_retries
-from distls.storage.filesystem.safe_read import open_regular, read_bytes, read_json
+from distls.storage.filesystem.safe_read import open_regular, read_bytes, read_json, read_with_retries
 
 Codec = Literal["none", "zstd", "lz4"]
 

@@ -15,26 +15,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.chunks import (
-    BufferPool,
-    decoded_by,
-    read_array,
-    read_arrays,
-    write_array,
-    write_arrays,
-    write_group,
-)
-from distls.storage.dataset.metadata import Codec, DatasetMeta, ShardTable, digest_of
+from distls.storage.dataset.chunks import BufferPool, decoded_by
+from distls.storage.dataset.metadata import Codec, DatasetMeta, ShardTable
 from distls.storage.dataset.partitions import WORTHWHILE_RATIO, are_below, are_offsets
-from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError, StorageError
-from distls.storage.filesystem.atomic import (
-    atomic_directory,
-    replace_directory,
-    sweep,
-    write_json,
+from distls.storage.dataset.parts import (
+    as_damage,
+    read_description,
+    read_part,
+    read_table,
+    write_described,
+    write_part,
 )
+from distls.storage.errors import CorruptDataError, IncompleteError, MismatchError
+from distls.storage.filesystem.atomic import replace_directory, sweep
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import convert_json, read_json
+from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.rows import (
     Columns,
     ColumnShard,
@@ -50,6 +45,7 @@ COLUMNS = "columns"
 COLUMNS_VERSION = 1
 
 _SAMPLE = 2**20
+_VALUES = ("data", "XT")  # the arrays that are compressed
 
 
 class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,14 +56,6 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shard_size: Annotated[int, msgspec.Meta(gt=0)]
     codec: Codec
     digest: str
-
-
-class _Attributes(msgspec.Struct):
-    distls_columns: dict[str, Any]
-
-
-class _Group(msgspec.Struct):
-    attributes: _Attributes
 
 
 @dataclass(frozen=True)
@@ -125,22 +113,10 @@ class ColumnShards:
             raise IndexError(f"{self.path}: column shard {index} of {len(self)}")
         where, table = f"{self.path}: column shard {index}", self.table
         layout = _layout(self.meta, int(table.columns[index]), int(table.nnz[index]))
-        pool = pool or BufferPool()
-        arrays = {
-            name: read_array(
-                shard_folder(self.path / COLUMNS, index),
-                name,
-                shape,
-                dtype,
-                self.codec if name in ("data", "XT") else "none",
-                (int(table.sizes[name][index]), int(table.checksums[name][index])),
-                pool,
-                where,
-                _remedy(self.path),
-                self.path,
-            )
-            for name, (shape, dtype) in layout.items()
-        }
+        arrays = read_part(
+            shard_folder(self.path / COLUMNS, index), layout, dict.fromkeys(_VALUES, self.codec),
+            table.reported(index), pool or BufferPool(), where, _remedy(self.path), self.path,
+        )  # fmt: skip
         if "XT" in arrays:
             return ColumnShard(int(table.first[index]), DenseColumns(arrays["XT"]))
         x = CscColumns(arrays["indptr"], arrays["indices"], arrays["data"])
@@ -190,20 +166,10 @@ def write_shard(folder: Place, index: int, x: Columns, n_rows: int, codec: str) 
             "encoding-version": "0.1.0",
             "shape": [n_rows, n_columns],
         }
-    # Synced once, when the whole group is published.
-    with atomic_directory(shard_folder(folder, index), sync=False) as group:
-        write_group(group, attributes)
-        written = {
-            name: write_array(group / name, array, codec if name in ("data", "XT") else "none")
-            for name, array in arrays.items()
-        }
-    return ShardRecord(
-        index=index,
-        columns=n_columns,
-        nnz=x.values.size if isinstance(x, DenseColumns) else len(x.data),
-        sizes={name: size for name, (size, _) in written.items()},
-        checksums={name: checksum for name, (_, checksum) in written.items()},
-    )
+    codecs = dict.fromkeys(_VALUES, codec)
+    reported = write_part(shard_folder(folder, index), arrays, codecs, attributes, {})
+    nnz = x.values.size if isinstance(x, DenseColumns) else len(x.data)
+    return ShardRecord(index, n_columns, nnz, *reported)
 
 
 def choose_codec(x: Rows, codec: str) -> str:
@@ -230,18 +196,13 @@ def publish_columns(
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: column shards are missing; run `distls columns {root}` again")
     sweep(folder)
-    arrays = ShardTable.of(ordered).to_arrays()
-    write_arrays(folder / "shards", arrays)
-    attributes = {
+    described = {
         "format_version": COLUMNS_VERSION,
         "dataset_fingerprint": dataset_fingerprint,
         "shard_size": shard_size,
         "codec": codec,
     }
-    # Of attributes and table, and added last, since it cannot be of itself.
-    attributes["digest"] = digest_of(attributes, arrays)
-    group = {"zarr_format": 3, "node_type": "group", "attributes": {"distls_columns": attributes}}
-    write_json(folder / "zarr.json", group)
+    write_described(folder, "distls_columns", described, "shards", ShardTable.of(ordered).to_arrays())
     # One rename: readers see the old shards or the new ones.
     replace_directory(folder, root / COLUMNS)
 
@@ -253,46 +214,22 @@ def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShar
     dataset with another fingerprint.
     """
     folder = root / COLUMNS
-    try:
-        attributes = read_json(folder / "zarr.json", _Group, root).attributes.distls_columns
-        own = _described(root, attributes, fingerprint)
-        table = ShardTable.from_arrays(read_arrays(folder / "shards", root))
-        # the digest is of the other attributes
-        del attributes["digest"]
-        if own.digest != digest_of(attributes, table.to_arrays()):
-            # A table that fits its digest may still be one of other data.
-            raise ValueError("their table and its digest do not match")
+    with as_damage(root, "the column shards", _remedy(root)):
+        try:
+            described = read_description(folder, "distls_columns", root, COLUMNS_VERSION, "column shards")
+        except (FileNotFoundError, NotADirectoryError):
+            return None  # unfinished shards are no error: they are written by a second command
+        own = convert_json(described, _Description)
+        if own.dataset_fingerprint != fingerprint:
+            raise MismatchError(
+                f"{root}: its column shards are those of a data set with fingerprint "
+                f"{own.dataset_fingerprint[:12]}, its own is {fingerprint[:12]}; run `distls columns {root}` to write "
+                "them again"
+            )
+        table = ShardTable.from_arrays(read_table(folder / "shards", root, described))
+        # A table that fits its digest may still be one of other data.
         _check_table(meta, table)
         return ColumnShards(root, meta, own.shard_size, own.codec, table, own.digest)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        # Unfinished shards are no error: they are written by a second command.
-        if not (folder / "zarr.json").exists():
-            return None
-        raise _unreadable(root, error) from None
-    except (FormatError, MismatchError, StorageError):
-        raise
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        raise _unreadable(root, error) from None
-
-
-def _unreadable(root: Place, error: Exception) -> CorruptDataError:
-    why = " ".join(str(error).split())
-    return CorruptDataError(f"{root}: the column shards cannot be read ({why}); {_remedy(root)}")
-
-
-def _described(root: Place, attributes: dict[str, Any], fingerprint: str) -> _Description:
-    version = attributes.get("format_version")
-    if version != COLUMNS_VERSION:
-        raise FormatError(
-            f"{root}: column shards of format version {version}, this distls reads version {COLUMNS_VERSION}"
-        )
-    own = convert_json(attributes, _Description)
-    if own.dataset_fingerprint != fingerprint:
-        raise MismatchError(
-            f"{root}: its column shards are those of a data set with fingerprint {own.dataset_fingerprint[:12]}, "
-            f"its own is {fingerprint[:12]}; run `distls columns {root}` to write them again"
-        )
-    return own
 
 
 def _check_table(meta: DatasetMeta, table: ShardTable) -> None:

@@ -20,6 +20,7 @@ from distls.storage.dataset.exchangeability import Exchangeability, label_deviat
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.dataset.partitions import PartitionRecord, check_table, decoded_bytes, read_partition
+from distls.storage.dataset.parts import as_damage
 from distls.storage.dataset.row_origins import (
     ORIGINS,
     OriginFacts,
@@ -31,8 +32,7 @@ from distls.storage.dataset.row_origins import (
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, sweep, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.storage.filesystem.retry import read_with_retries
-from distls.storage.filesystem.safe_read import convert_json, read_json
+from distls.storage.filesystem.safe_read import convert_json, read_json, read_with_retries
 from distls.storage.rows import Partition
 
 STAGING = ".ingest"
@@ -201,14 +201,9 @@ def _open(root: Place) -> Dataset:
     # The fingerprint cannot be part of what it is computed from.
     recorded = stored.pop("fingerprint", None)
     meta = DatasetMeta.from_json(stored, str(root))
-    try:
+    with as_damage(root, "the partition table", _REMEDY):
         table = PartitionTable.from_arrays(read_arrays(root / "partitions", root))
         fingerprint = fingerprint_of(meta, table)
-    except (FormatError, StorageError):
-        raise
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise CorruptDataError(f"{root}: the partition table cannot be read ({why}); {_REMEDY}") from None
     # Everything that a fit depends on is in the fingerprint.
     if fingerprint != recorded:
         raise CorruptDataError(f"{root}: metadata and fingerprint do not match; {_REMEDY}")
@@ -260,15 +255,8 @@ def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[A
     Raises CorruptDataError if an array is missing or changed, or one is there that the metadata does not list.
     """
     folder = root / "features"
-    try:
+    with as_damage(root, "features", "ingest the data set again"):
         arrays = read_arrays(folder, root) if folder.exists() else {}
-    except (FormatError, StorageError):
-        raise
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise CorruptDataError(
-            f"{root}: features cannot be read ({why}); ingest the data set again"
-        ) from None
     found = _checksums_of(arrays)
     # Sorted, so that the same array is named on every machine.
     for name in sorted(found.keys() | checksums.keys()):

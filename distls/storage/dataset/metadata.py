@@ -130,6 +130,13 @@ class _StoredTable:
         # The zeros give the shape where there are no arrays.
         return np.sum([0 * self.nnz, *self.sizes.values()], axis=0, dtype=np.int64)
 
+    def reported(self, index: int) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the encoded bytes and the checksums of a part's arrays, as its writer has reported them."""
+        sizes, checksums = (
+            {name: int(each[index]) for name, each in of.items()} for of in (self.sizes, self.checksums)
+        )
+        return sizes, checksums
+
     @classmethod
     def of(cls, records: Sequence[Any]) -> Self:
         """Return the table of records with the fields `counted`, nnz, sizes and checksums, one a part in order."""

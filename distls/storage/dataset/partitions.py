@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.chunks import BufferPool, decoded_by, read_array, write_array, write_group
+from distls.storage.dataset.chunks import BufferPool, decoded_by
 from distls.storage.dataset.exchangeability import feature_moments, moments
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable
+from distls.storage.dataset.parts import Reported, read_part, write_part
 from distls.storage.errors import BadInputError, CorruptDataError
-from distls.storage.filesystem.atomic import atomic_directory
 from distls.storage.filesystem.paths import Place
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, n_rows_of
 
@@ -24,6 +25,7 @@ _LARGEST_NORM = 1e300  # of a partition: the sum over all must be finite
 
 # Bound on rows and values of a partition, so that products of sizes cannot overflow.
 _MOST_ENTRIES = 2**40
+_REMEDY = "ingest the data set again"
 
 
 @dataclass(frozen=True)
@@ -100,30 +102,24 @@ def write_partition(
     n_rows = n_rows_of(partition.x)
     sparse = isinstance(partition.x, CsrRows)
     square_norm = _square_norm(partition.x, f"{root}: partition {index}")
-    # No sync: the partition table is written after all partitions, and ingest can be repeated.
-    with atomic_directory(partition_folder(root, index), sync=False) as folder:
-        write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
-        if isinstance(partition.y, CsrRows):
-            write_group(folder / "y", _sparse_attributes(n_rows, n_classes))
-        written = {
-            name: write_array(folder / name, array, codecs.get(name, "none"))
-            for name, array in _arrays_of(partition, n_features).items()
-        }
-    return _record(index, partition, n_classes, square_norm, written)
+    attributes = _sparse_attributes(n_rows, n_features) if sparse else {}
+    sets = {"y": _sparse_attributes(n_rows, n_classes)} if isinstance(partition.y, CsrRows) else {}
+    arrays = _arrays_of(partition, n_features)
+    reported = write_part(partition_folder(root, index), arrays, codecs, attributes, sets)
+    return _record(index, partition, n_classes, square_norm, reported)
 
 
 def _record(
-    index: int, partition: Partition, n_classes: int, square_norm: float, written: dict[str, tuple[int, int]]
+    index: int, partition: Partition, n_classes: int, square_norm: float, reported: Reported
 ) -> PartitionRecord:
     x, y, weight = partition
     n_rows = n_rows_of(x)
     counts, weights = _label_sums(y, weight, n_classes)
     return PartitionRecord(
-        index=index,
-        rows=n_rows,
-        nnz=(x.data if isinstance(x, CsrRows) else x.values).size,
-        sizes={name: size for name, (size, _) in written.items()},
-        checksums={name: checksum for name, (_, checksum) in written.items()},
+        index,
+        n_rows,
+        (x.data if isinstance(x, CsrRows) else x.values).size,
+        *reported,
         square_norm=square_norm,
         label_counts=[int(c) for c in counts],
         label_weights=[float(w) for w in weights],
@@ -169,16 +165,16 @@ def decoded_bytes(meta: DatasetMeta, table: PartitionTable) -> NDArray[np.int64]
     return sum(
         (
             (np.prod(shape, axis=0, dtype=np.int64) if len(shape) > 1 else shape[0]) * dtype.itemsize
-            for shape, dtype in _layout(meta, table.rows, table.nnz, table).values()
+            for shape, dtype in _layout(meta, table.rows, table.nnz, table.sizes).values()
         ),
         start=np.zeros(len(table), dtype=np.int64),
     )
 
 
 def _layout(
-    meta: DatasetMeta, rows: Any, nnz: Any, table: PartitionTable
+    meta: DatasetMeta, rows: Any, nnz: Any, stored: Mapping[str, Any]
 ) -> dict[str, tuple[Any, np.dtype[Any]]]:
-    """Return array name -> (shape, dtype) for given numbers of rows and non-zeros (numbers or arrays)."""
+    """Return array name -> (shape, dtype) for given numbers of rows, non-zeros and bytes (numbers or arrays)."""
     dtype = np.dtype(meta.dtype)
     layout: dict[str, tuple[Any, np.dtype[Any]]] = {}
     if meta.layout == "dense":
@@ -193,7 +189,7 @@ def _layout(
         layout["y"] = ((rows, rows * 0 + meta.n_targets), np.dtype(np.float64))
     elif meta.target == "multilabel":
         # the number of labels follows from the size of their codes, which are stored raw: uint32 and a checksum
-        n_labels = (table.sizes["y/indices"] - 4).clip(0) // 4
+        n_labels = np.maximum(stored["y/indices"] - 4, 0) // 4
         # Labels per partition are not in the table.
         layout["y/data"] = ((n_labels,), np.dtype(np.float32))
         layout["y/indices"] = ((n_labels,), np.dtype(np.uint32))
@@ -208,7 +204,7 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
     # Python integers: sums of untrusted numbers cannot overflow
     rows, nnz = ([int(n) for n in counts] for counts in (table.rows, table.nnz))
     try:
-        names = set(_layout(meta, table.rows, table.nnz, table)) if len(table) else set()
+        names = set(_layout(meta, table.rows, table.nnz, table.sizes)) if len(table) else set()
     except KeyError:
         names = set()
     sound = (
@@ -220,9 +216,7 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
         and (meta.layout == "csr" or all(n == r * meta.n_features for r, n in zip(rows, nnz, strict=True)))
     )
     if not sound:
-        raise CorruptDataError(
-            f"{where}: the partition table does not fit the metadata; ingest the data set again"
-        )
+        raise CorruptDataError(f"{where}: the partition table does not fit the metadata; {_REMEDY}")
 
 
 def read_partition(
@@ -240,25 +234,14 @@ def read_partition(
 
     Raises CorruptDataError, naming partition and array, if one is missing, truncated, changed or inconsistent.
     """
-    folder = partition_folder(root, index)
-    where = f"{root}: partition {index}"
-    one = PartitionTable(
-        table.rows[index],
-        table.nnz[index],
-        {name: size[index] for name, size in table.sizes.items()},
-        {name: checksum[index] for name, checksum in table.checksums.items()},
-    )
-    arrays = {}
+    where, reported, n_rows = f"{root}: partition {index}", table.reported(index), int(table.rows[index])
     # shapes and types come from the dataset's metadata; of the partition's folder only the chunks are read
-    for name, (shape, dtype) in _layout(meta, one.rows, one.nnz, one).items():
-        if not features and name in _FEATURES:
-            continue
-        expected = int(one.sizes[name]), int(one.checksums[name])
-        sizes = tuple(int(n) for n in shape)
-        codec = meta.codecs.get(name, "none")
-        arrays[name] = read_array(folder, name, sizes, dtype, codec, expected, pool, where, within=root)
+    layout = _layout(meta, n_rows, int(table.nnz[index]), reported[0])
+    wanted = {name: form for name, form in layout.items() if features or name not in _FEATURES}
+    folder = partition_folder(root, index)
+    arrays = read_part(folder, wanted, meta.codecs, reported, pool, where, _REMEDY, root)
     _check_structure(arrays, meta, where)
-    return Partition(_rows_from(arrays, int(one.rows)), _targets_from(arrays), arrays.get("sample_weight"))
+    return Partition(_rows_from(arrays, n_rows), _targets_from(arrays), arrays.get("sample_weight"))
 
 
 def _rows_from(arrays: dict[str, NDArray[Any]], n_rows: int) -> Rows:
@@ -298,15 +281,9 @@ def _check_structure(arrays: dict[str, NDArray[Any]], meta: DatasetMeta, where: 
         if name not in arrays:
             continue
         if not are_offsets(arrays[name], len(arrays[name.replace("indptr", "indices")]), width):
-            raise CorruptDataError(
-                f"{where}, array {name}: row offsets are inconsistent; ingest the data set again"
-            )
+            raise CorruptDataError(f"{where}, array {name}: row offsets are inconsistent; {_REMEDY}")
     if "indices" in arrays and not are_below(arrays["indices"], meta.n_features):
-        raise CorruptDataError(
-            f"{where}, array indices: column numbers out of range; ingest the data set again"
-        )
+        raise CorruptDataError(f"{where}, array indices: column numbers out of range; {_REMEDY}")
     for name in {"class": ("y",), "multilabel": ("y/indices",)}.get(meta.target, ()):
         if not are_below(arrays[name], len(meta.classes)):
-            raise CorruptDataError(
-                f"{where}, array {name}: class codes out of range; ingest the data set again"
-            )
+            raise CorruptDataError(f"{where}, array {name}: class codes out of range; {_REMEDY}")

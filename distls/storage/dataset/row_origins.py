@@ -15,20 +15,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.chunks import (
-    BufferPool,
-    read_array,
-    read_arrays,
-    write_array,
-    write_arrays,
-    write_group,
-)
-from distls.storage.dataset.metadata import digest_of
+from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.partitions import are_offsets
-from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
-from distls.storage.filesystem.atomic import atomic_directory, write_json
+from distls.storage.dataset.parts import (
+    Reported,
+    as_damage,
+    read_description,
+    read_part,
+    read_table,
+    write_described,
+    write_part,
+)
+from distls.storage.errors import CorruptDataError, IncompleteError
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import convert_json, read_json
+from distls.storage.filesystem.safe_read import convert_json
 
 ORIGINS = "origins"
 ORIGINS_VERSION = 1
@@ -89,14 +89,6 @@ class OriginRecord(msgspec.Struct, frozen=True):
     id_bytes: int = 0
 
 
-class _Attributes(msgspec.Struct):
-    distls_origins: dict[str, Any]
-
-
-class _Group(msgspec.Struct):
-    attributes: _Attributes
-
-
 @dataclass(frozen=True)
 class RowOrigins:
     """The open origins of a dataset; those of a partition are read on demand."""
@@ -113,22 +105,10 @@ class RowOrigins:
         """
         where = f"{self.path}: origins of partition {index}"
         n_rows, n_bytes = int(self.n_rows[index]), int(self.table["id_bytes"][index])
-        folder, pool = origins_folder(self.path, index), BufferPool()
-        arrays = {
-            name: read_array(
-                folder,
-                name,
-                (size,),
-                dtype,
-                "none",
-                (int(self.table[f"{name}.size"][index]), int(self.table[f"{name}.crc32c"][index])),
-                pool,
-                where,
-                _remedy(self.path),
-                self.path,
-            )
-            for name, (size, dtype) in _layout(self.facts, n_rows, n_bytes).items()
-        }
+        arrays = read_part(
+            origins_folder(self.path, index), _layout(self.facts, n_rows, n_bytes), {}, self._reported(index),
+            BufferPool(), where, _remedy(self.path), self.path,
+        )  # fmt: skip
         ids = None
         if self.facts.ids:
             ids = RowIds(arrays["id_text"], arrays["id_ends"])
@@ -142,11 +122,14 @@ class RowOrigins:
 
     def record(self, index: int) -> OriginRecord:
         """Return what the writer of partition `index` has reported."""
+        return OriginRecord(*self._reported(index), int(self.table["id_bytes"][index]))
+
+    def _reported(self, index: int) -> Reported:
         names = _layout(self.facts, 0, 0)
         sizes, checksums = (
             {name: int(self.table[f"{name}.{kind}"][index]) for name in names} for kind in ("size", "crc32c")
         )
-        return OriginRecord(sizes, checksums, int(self.table["id_bytes"][index]))
+        return sizes, checksums
 
 
 def origins_folder(root: Place, index: int) -> Place:
@@ -154,13 +137,16 @@ def origins_folder(root: Place, index: int) -> Place:
     return root / ORIGINS / f"{index:08d}"
 
 
-def _layout(facts: OriginFacts, n_rows: int, n_bytes: int) -> dict[str, tuple[int, np.dtype[Any]]]:
-    """Return array name -> (length, dtype) of a partition."""
-    layout: dict[str, tuple[int, np.dtype[Any]]] = {"row": (n_rows, np.dtype(facts.dtype))}
+def _layout(facts: OriginFacts, n_rows: int, n_bytes: int) -> dict[str, tuple[tuple[int], np.dtype[Any]]]:
+    """Return array name -> (shape, dtype) of a partition."""
+    layout: dict[str, tuple[tuple[int], np.dtype[Any]]] = {"row": ((n_rows,), np.dtype(facts.dtype))}
     if len(facts.files) > 1:
-        layout["file"] = (n_rows, np.dtype(np.uint32))
+        layout["file"] = ((n_rows,), np.dtype(np.uint32))
     if facts.ids:
-        layout |= {"id_text": (n_bytes, np.dtype(np.uint8)), "id_ends": (n_rows + 1, np.dtype(np.int64))}
+        layout |= {
+            "id_text": ((n_bytes,), np.dtype(np.uint8)),
+            "id_ends": ((n_rows + 1,), np.dtype(np.int64)),
+        }
     return layout
 
 
@@ -193,14 +179,8 @@ def write_origins(root: Place, index: int, sources: RowSources) -> OriginRecord:
         arrays["file"] = sources.files
     if sources.ids is not None:
         arrays |= {"id_text": sources.ids.text, "id_ends": sources.ids.ends}
-    with atomic_directory(origins_folder(root, index), sync=False) as folder:
-        write_group(folder, {})
-        written = {name: write_array(folder / name, array, "none") for name, array in arrays.items()}
-    return OriginRecord(
-        {name: size for name, (size, _) in written.items()},
-        {name: checksum for name, (_, checksum) in written.items()},
-        0 if sources.ids is None else len(sources.ids.text),
-    )
+    reported = write_part(origins_folder(root, index), arrays, {}, {}, {})
+    return OriginRecord(*reported, 0 if sources.ids is None else len(sources.ids.text))
 
 
 def publish_origins(
@@ -215,12 +195,8 @@ def publish_origins(
         table[f"{name}.size"] = np.array([r.sizes[name] for r in ordered], dtype=np.int64)
         table[f"{name}.crc32c"] = np.array([r.checksums[name] for r in ordered], dtype=np.uint32)
     # Sorted: the digest goes over the arrays in this order.
-    table = dict(sorted(table.items()))
-    write_arrays(root / ORIGINS / "table", table)
-    attributes = {**msgspec.to_builtins(facts), "dataset_fingerprint": dataset_fingerprint}
-    attributes["digest"] = digest_of(attributes, table)
-    group = {"zarr_format": 3, "node_type": "group", "attributes": {"distls_origins": attributes}}
-    write_json(root / ORIGINS / "zarr.json", group)
+    described = {**msgspec.to_builtins(facts), "dataset_fingerprint": dataset_fingerprint}
+    write_described(root / ORIGINS, "distls_origins", described, "table", dict(sorted(table.items())))
 
 
 def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> RowOrigins | None:
@@ -229,34 +205,19 @@ def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> Ro
     Raises FormatError or CorruptDataError for another format version, origins of another dataset, or damaged ones.
     """
     folder = root / ORIGINS
-    try:
-        attributes = read_json(folder / "zarr.json", _Group, root).attributes.distls_origins
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        if isinstance(error, (FormatError, StorageError)):
-            raise
-        raise _unreadable(root, error) from None
-    if attributes.get("format_version") != ORIGINS_VERSION:
-        raise FormatError(
-            f"{root}: origins of rows of format version {attributes.get('format_version')}, "
-            f"this distls reads version {ORIGINS_VERSION}"
-        )
-    try:
-        table = dict(sorted(read_arrays(folder / "table", root).items()))
-        digest = attributes.pop("digest")
-        if digest != digest_of(attributes, table):
-            raise ValueError("their table and its digest do not match")
+    with as_damage(root, "the origins of its rows", _remedy(root)):
+        try:
+            described = read_description(folder, "distls_origins", root, ORIGINS_VERSION, "origins of rows")
+        except FileNotFoundError:
+            return None
+        table = read_table(folder / "table", root, described)
         # Rows of another dataset would be joined wrongly without any error.
-        if attributes.pop("dataset_fingerprint") != fingerprint:
+        if described.pop("dataset_fingerprint") != fingerprint:
             raise ValueError("they are those of another data set")
-        facts = convert_json(attributes, OriginFacts)
+        del described["digest"]
+        facts = convert_json(described, OriginFacts)
         _check_table(facts, table, n_rows)
-    except (FormatError, StorageError):
-        raise
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        raise _unreadable(root, error) from None
-    return RowOrigins(root, facts, n_rows, table)
+        return RowOrigins(root, facts, n_rows, table)
 
 
 def _check_table(facts: OriginFacts, table: dict[str, NDArray[Any]], n_rows: NDArray[np.int64]) -> None:
@@ -272,8 +233,3 @@ def _check_table(facts: OriginFacts, table: dict[str, NDArray[Any]], n_rows: NDA
 
 def _remedy(root: Place) -> str:
     return f"ingest the data set again, or remove {root / ORIGINS} to do without the origins of its rows"
-
-
-def _unreadable(root: Place, error: Exception) -> CorruptDataError:
-    why = " ".join(str(error).split())
-    return CorruptDataError(f"{root}: the origins of its rows cannot be read ({why}); {_remedy(root)}")

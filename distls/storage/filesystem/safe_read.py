@@ -6,11 +6,14 @@ Other files could block, exhaust the memory, or lead elsewhere. An object store 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import logging
 import math
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -20,9 +23,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.errors import DistlsError, FormatError
+from distls.storage.errors import CorruptDataError, DistlsError, FormatError, StorageError
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.retry import read_with_retries
 
 T = TypeVar("T")
 
@@ -35,6 +37,19 @@ _DEEPEST = 64
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # Do not wait for the writer of a FIFO, nor become the owner of a terminal.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+_LOG = logging.getLogger(__name__)
+_WAITS = (0.05, 0.5)  # seconds before the second and the third attempt
+# errors that do not go away
+_LASTING = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
 
 
 # -- files -----------------------------------------------------------------------------------------------
@@ -206,6 +221,42 @@ def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
             break
         done += got
     return done
+
+
+# -- storage that fails occasionally ---------------------------------------------------------------------
+
+
+def read_with_retries(read: Callable[[], T], what: Place, *, of_store: bool = False) -> T:
+    """Return `read()`, retried if storage failed (three attempts in all) or the bytes were wrong (two).
+
+    With `of_store` wrong bytes are waited for like a failure: a store may list for a moment only some of its objects.
+    `read` must open the file itself, as a stale handle stays stale. Raises the last attempt's OSError or
+    CorruptDataError.
+    """
+    failed: Exception | None = None
+    # The last attempt has no wait after it.
+    for wait in (*_WAITS, None):
+        try:
+            result = read()
+        except (OSError, CorruptDataError) as error:
+            if wait is None or _lasts(error, None if of_store else failed):
+                raise
+            failed = error
+            if of_store or isinstance(error, OSError):
+                time.sleep(wait)
+        else:
+            if failed is not None:
+                _LOG.warning("%s: read again, and well, after: %s", what, failed)
+            return result
+    raise AssertionError("unreachable")
+
+
+def _lasts(error: Exception, before: Exception | None) -> bool:
+    # a torn read looks like damage; damage is found the second time too
+    if isinstance(error, CorruptDataError):
+        return isinstance(before, CorruptDataError)
+    # requests of object stores have retries of their own
+    return isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in _LASTING)
 
 
 # -- JSON ------------------------------------------------------------------------------------------------

@@ -115,42 +115,36 @@ def read_bundle(
     version is there; CorruptDataError if an array is missing or does not match its description, or the description
     its checksum.
     """
-    return _read(folder, kind, within or folder, None, leave)
+    within = within or folder
+    found = _read_description(folder, kind, within)
+    names = {name for name in found.arrays if not (leave and name.startswith(leave))}
+    return found.attributes, _read_described(found, folder, within, names)
 
 
 def read_arrays(folder: Place, kind: str, names: set[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a bundle as `read_bundle` does, but only these arrays of it."""
-    return _read(folder, kind, folder, names, None)
+    found = _read_description(folder, kind, folder)
+    return found.attributes, _read_described(found, folder, folder, names)
 
 
 def array_reader(folder: Place, kind: str) -> Callable[[set[str]], dict[str, NDArray[Any]]]:
     """Return what reads arrays of a bundle by their names, as `read_arrays` does; its description is read now, once."""
     found = _read_description(folder, kind, folder)
-    return lambda names: _read_described(found, folder, folder, names, None)
-
-
-def _read(
-    folder: Place, kind: str, within: Place, wanted: set[str] | None, leave: str | None
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    found = _read_description(folder, kind, within)
-    return found.attributes, _read_described(found, folder, within, wanted, leave)
+    return lambda names: _read_described(found, folder, folder, names)
 
 
 def _read_described(
-    found: _Description, folder: Place, within: Place, wanted: set[str] | None, leave: str | None
+    found: _Description, folder: Place, within: Place, names: set[str]
 ) -> dict[str, NDArray[Any]]:
     # A name from a file must not lead out of the bundle.
     if found.folder and not _FOLDER.fullmatch(found.folder):
         raise FormatError(f"{folder}: illegal folder of arrays {found.folder!r}")
     inside = folder / found.folder if found.folder else folder
-    names = found.arrays.keys() if wanted is None else wanted
     missing = names - found.arrays.keys()
     if missing:
         raise FormatError(f"{folder}: no array {min(missing)}")
     return {
-        name: _read_array(inside, name, item, within)
-        for name, item in found.arrays.items()
-        if name in names and not (leave and name.startswith(leave))
+        name: _read_array(inside, name, item, within) for name, item in found.arrays.items() if name in names
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, cast
@@ -181,20 +182,10 @@ def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDAr
 
 def save_model(folder: Place, model: LinearModel) -> None:
     """Write a model; it appears whole or not at all."""
-    attributes: dict[str, Any] = {
-        "classes": model.classes,
-        "method": model.method,
-        "loss": model.loss,
-        "params": model.params,
-        "transforms": model.transforms,
-        "transforms_digest": model.transforms_digest,
-        "dataset_fingerprint": model.dataset_fingerprint,
-        "zero_based": model.zero_based,
-        "source": model.source,
-        "recipe": model.recipe,
-        "target": model.target,
-        "weights_sha256": model.sha256,
-    }
+    # in the order of their declaration, of which those behind the digest are in some models only
+    always = itertools.takewhile(lambda name: name != "weights_sha256", _Attributes.__struct_fields__)
+    attributes: dict[str, Any] = {name: getattr(model, name) for name in always}
+    attributes["weights_sha256"] = model.sha256
     features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
     others = {f"{_RECIPE}{name}": array for name, array in model.arrays.items()}
     if model.calibration:

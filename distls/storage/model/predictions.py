@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label, TargetKind
@@ -28,10 +27,10 @@ _CHUNK_BYTES = 2**20
 
 
 _START_BYTES = 2**16  # of a CSV file that is judged
-# Columns, in their order, and line ends as only we write them.
+# Columns, in their order, and line ends as only we write them; the last has the name that the user's ids have.
 _HEADER = re.compile(
     r"row,(prediction(,prediction_\d+)*|(labels,)?label,(score|probability)(,label_\d+,(score|probability)_\d+)*)"
-    r"(,source_file)?(,source_row)?(,id)?\r\n"
+    r"(,source_file)?(,source_row)?(,[^\r\n]+)?\r\n"
 )
 _MEMBERS = {"zarr.json", "prediction", "label", "score", "labels", *_ORIGINS}
 
@@ -96,6 +95,8 @@ class PredictionArrays:
         self._row = 0
         # continuous targets have no classes
         attributes = {} if kind == "continuous" else {"classes": classes}
+        import zarr  # a tenth of a second, which predictions as text save
+
         group = zarr.create_group(str(self._temporary), attributes=attributes)
         names = {"prediction": dtype} if kind == "continuous" else {"label": np.int32, "score": dtype}
         shape, chunks = (n_rows, width), (max(1, min(n_rows, _CHUNK_ROWS)), width)

@@ -94,9 +94,7 @@ class RowState:
             array = (
                 self._whole(index, version) if self._memory is None else self._memory[index, version].copy()
             )
-        except KeyError:
-            raise StateLostError(f"{path}: missing") from None
-        except FileNotFoundError:
+        except (KeyError, FileNotFoundError):
             raise StateLostError(f"{path}: missing") from None
         if array is None:
             raise StateLostError(f"{path}: its bytes do not match its checksum")

@@ -26,6 +26,7 @@ from typing import Any
 import llvmlite
 import numba
 from numba.core import types
+from numba.core.runtime import rtsys
 
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
@@ -183,8 +184,9 @@ class KernelCache(CacheOfKernel):
         """Load a compiled variant; if another process is compiling this kernel, wait for its result."""
         if not self._enabled:
             return None
-        # Types of later modules are registered only when the context is refreshed.
-        target_context.refresh()
+        # What is loaded needs the runtime alone, none of the registries of what is compiled, which take a tenth of a
+        # second.
+        rtsys.initialize(target_context)
         found = self._loaded(sig, target_context, mend=False)
         if found is None:
             if self._lock is None:
@@ -194,6 +196,8 @@ class KernelCache(CacheOfKernel):
             if found is not None:
                 self._unlock()
             else:
+                # Types of later modules are registered only when the context is refreshed.
+                target_context.refresh()
                 _NOTICE.begin(self._cache_path)
                 _NO_COLLECTION.begin()
         return found

@@ -28,8 +28,14 @@ from numpy.typing import NDArray
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.synthetic.family import BLOCK_ROWS, Kind
-from distls.workers.synthetic.topic_documents import Documents, Labels, document_lengths, unit_log_tf
+from distls.workers.synthetic.topic_documents import (
+    BLOCK_ROWS,
+    Documents,
+    Kind,
+    Labels,
+    document_lengths,
+    unit_log_tf,
+)
 
 # -- dense rows: Gaussian classes, factors, linear models of numbers -------------------------------------
 

@@ -1,16 +1,45 @@
-"""Synthetic documents: words drawn from topics, weighted as text is, with classes of any number."""
+"""Kinds of synthetic data; and documents: words drawn from topics, weighted as text is, with classes of any number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, index_dtype
-from distls.workers.synthetic.family import BLOCK_ROWS, Kind
 from distls.workers.synthetic.sampling_kernels import alias_cells, draw_documents
+
+BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions in `KINDS`: never change them
+
+
+class Family(Protocol):
+    """Generator of the rows of a family of kinds."""
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> Any:
+        """Draw what all blocks of one seed share (topics, class means), whatever the part."""
+
+    def draw(self, kind: Kind, model: Any, generator: np.random.Generator) -> tuple[Any, NDArray[Any]]:
+        """Draw one block: `kind.block_rows` rows (Rows) and their class codes (n_rows,) or targets (n_rows, 1)."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A named stream of synthetic rows."""
+
+    name: str
+    id: int
+    n_train: int
+    n_test: int
+    n_features: int
+    n_classes: int
+    layout: Literal["csr", "dense"]
+    description: str
+    family: Family
+    block_rows: int = BLOCK_ROWS
+    row_nnz: int = 90
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,21 @@
 """The command line: exit codes, exact one-line messages, JSON fields, what goes to which stream."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import distls, labelled_rows, write_dataset
 
 from distls.cli import cli
 from distls.storage.dataset.dataset import open_dataset
 from distls.training.fitting import fit
 
 SERIAL = ("--executor", "serial")
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-def distls(*arguments: object) -> Ended:
-    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +229,6 @@ def test_columns_are_added_once_and_described(place: Path, tmp_path: Path) -> No
     assert "columns" not in _fields(distls("info", path, "--json").out)
     code, out, err = distls("columns", path, *SERIAL)
     shards = open_dataset(path).columns
-    assert shards is not None
     line = f"{path}: 8 column shards of at most {shards.decoded_bytes.max() / 1024:.0f} KiB, "
     line += f"{shards.stored_bytes.sum() / 1024:.0f} KiB stored"
     assert (code, out) == (0, line + "\n")
@@ -264,7 +245,6 @@ def test_columns_are_added_once_and_described(place: Path, tmp_path: Path) -> No
     }
     assert distls("columns", path, "--shard-size", "2KiB", "--quiet", *SERIAL).err == ""
     replaced = open_dataset(path).columns
-    assert replaced is not None
     assert (replaced.shard_size, len(replaced) > 8) == (2048, True)
 
 

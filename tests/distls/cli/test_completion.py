@@ -1,7 +1,5 @@
 """What a shell completes, and the names of the methods in the help."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The text of `distls info`: nothing is cut in the middle, and what is left out is counted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -45,6 +43,12 @@ def test_what_is_left_out_is_counted() -> None:
     lines = info_lines({"children": children})
     assert lines[:3] == ["children", "  alpha=0, error=0.25", "  alpha=0.125, error=0.25"]
     assert lines[-1] == "  and 1 more; --json has all"
+
+
+def test_what_has_a_name_alone_is_called_by_it() -> None:
+    assert info_lines({"transforms": [{"name": "log1p"}, {"name": "idf"}]}) == [
+        "transforms           log1p, idf"
+    ]
 
 
 def test_checksums_are_not_shown_as_sizes() -> None:

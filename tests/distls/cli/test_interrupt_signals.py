@@ -1,7 +1,5 @@
 """Signals to a command: one KeyboardInterrupt each, exit code 3, one line."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Commands that only read what is written load no kernels, no stores and no schedulers."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

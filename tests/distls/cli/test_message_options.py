@@ -1,7 +1,5 @@
 """Messages name options that the commands have which may print them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

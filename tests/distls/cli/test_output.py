@@ -1,7 +1,5 @@
 """What commands print: escapes for what a terminal obeys, and streams that fail."""
 
-from __future__ import annotations
-
 import errno
 import io
 import sys

@@ -1,7 +1,5 @@
 """Progress: lines for logs, a bar for terminals, nothing for --quiet."""
 
-from __future__ import annotations
-
 import io
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What people read: data sets, plans, evaluations, runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,7 +317,7 @@ def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data: Dataset, tmp
     fit("sgd", data, tmp_path / "run", passes=2)
     ended = CliRunner().invoke(cli, ["resume", str(tmp_path / "run"), "--executor", "serial"])
     assert ended.exit_code == 0, ended.output
-    assert f"{tmp_path / 'run'} has ended: nothing is to be done" in ended.output
+    assert f"{tmp_path / 'run'} has ended: nothing is to be done; --passes N trains on" in ended.output
     longer = CliRunner().invoke(
         cli, ["resume", str(tmp_path / "run"), "--executor", "serial", "--passes", "3"]
     )

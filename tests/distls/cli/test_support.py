@@ -1,7 +1,5 @@
 """What commands say about where they run."""
 
-from __future__ import annotations
-
 import pytest
 
 from distls.cli import support

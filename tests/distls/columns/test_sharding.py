@@ -1,7 +1,5 @@
 """Column shards of whole datasets: SciPy's transposition, cut by size; the same bytes however they are made."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import pairwise
 

@@ -1,6 +1,4 @@
-"""The estimators of dual ascent: scikit-learn's checks, the optima of scikit-learn's own, strengths, refusals."""
-
-from __future__ import annotations
+"""The estimators of dual ascent: the optima of scikit-learn's own, strengths, refusals."""
 
 import pickle
 from pathlib import Path
@@ -9,61 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import FEW_CHECKS, labelled_rows
+from helpers import labelled_rows
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import (
-    check_sample_weight_equivalence_on_dense_data,
-    check_sample_weight_equivalence_on_sparse_data,
-    parametrize_with_checks,
-)
 from target_helpers import rows_with_numbers
 
 from distls import DualLinearSVC, DualLogisticRegression, DualRidge, ingest
 from distls.storage.errors import ParameterError
-
-EQUIVALENCES = {
-    "dense": check_sample_weight_equivalence_on_dense_data,
-    "sparse": check_sample_weight_equivalence_on_sparse_data,
-}
-_TOLERANCE = "scores that agree to 1e-7 take a gap of 1e-15; checked below, with tol=None"
-# without a tolerance a fit goes on to the limit of rounding
-EXACT: dict[str, Any] = {"tol": None, "passes": 900}
-
-
-@pytest.mark.fast_cases(FEW_CHECKS)
-@parametrize_with_checks(
-    # sparse features with means take hundreds of passes, whose number no check is about; 200 is the fewest with which
-    # dense rows are trained in memory
-    [DualLogisticRegression(passes=200), DualLinearSVC(passes=200), DualRidge(alpha=0.1, passes=100)],
-    expected_failed_checks=lambda estimator: {
-        check.__name__: _TOLERANCE
-        for kind, check in EQUIVALENCES.items()
-        # of dense rows in memory the optimum is found far more exactly
-        if kind == "sparse" or isinstance(estimator, DualRidge)
-    },
-)
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", sorted(EQUIVALENCES))
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        DualLogisticRegression(C=0.1, **EXACT),
-        DualLogisticRegression("ovr_log", C=0.1, **EXACT),
-        DualLinearSVC(C=0.1, **EXACT),
-        DualLinearSVC("hinge", C=0.1, **EXACT),
-        DualLinearSVC("crammer_singer", C=0.1, **EXACT),
-        DualRidge(alpha=1.0, **EXACT),
-    ],
-    ids=["log", "ovr_log", "squared_hinge", "hinge", "crammer_singer", "ridge"],
-)
-def test_weights_are_repeated_rows(estimator: Any, kind: str) -> None:
-    EQUIVALENCES[kind](type(estimator).__name__, estimator)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,4 @@
-"""The scikit-learn face: its own checks, the same bits as `fit`, weights, warm starts, refusals."""
-
-from __future__ import annotations
+"""The scikit-learn face: the same bits as `fit`, weights, warm starts, refusals."""
 
 import inspect
 import pickle
@@ -10,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import FEW_CHECKS, labelled_rows, write_dataset
+from helpers import labelled_rows, write_dataset
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from distls import (
     DualLogisticRegression,
@@ -36,33 +33,6 @@ from distls.methods.method import Method, Parameter
 from distls.methods.method_registry import METHODS, method_named
 from distls.methods.parameters import integer
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, WorkerError
-
-_ITERATES = (
-    "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
-)
-_ORIGIN = "a class can win everywhere only by its intercept, which the papers do not have"
-
-
-def _expected_failures(estimator: MCIDClassifier) -> dict[str, str]:
-    weights = dict.fromkeys(
-        [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], _ITERATES
-    )
-    return weights if estimator.fit_intercept else {**weights, "check_class_weight_classifiers": _ORIGIN}
-
-
-@pytest.mark.fast_cases(FEW_CHECKS)
-@pytest.mark.slow_cases(r"MCIDClassifier\((?!alpha).+\)-")
-@parametrize_with_checks(
-    [
-        MCIDClassifier(alpha=0.1),
-        MCIDClassifier(fit_intercept=False),
-        MCIDClassifier("hinge", alpha=0.1, average="none"),
-        MCIDClassifier("perceptron", alpha=1.0),
-    ],
-    expected_failed_checks=_expected_failures,
-)
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +76,6 @@ def test_dataset_path_and_object_in_and_out(tmp_path: Path, rows: tuple[Any, np.
     for source in (data, data.path, str(data.path)):
         assert np.array_equal(fitted.predict(source), predicted)
     assert fitted.score(x, NAMES[y]) > 0.6
-    with pytest.raises(ParameterError, match="a data set has its own labels and weights"):
-        MCIDClassifier().fit(data, y)
 
 
 def test_a_dataset_that_does_not_fit_is_refused(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
@@ -153,19 +121,6 @@ def test_no_probabilities_for_other_losses(rows: tuple[Any, np.ndarray], loss: s
 def test_not_fitted(rows: tuple[Any, np.ndarray], method: str) -> None:
     with pytest.raises(NotFittedError):
         getattr(MCIDClassifier(), method)(rows[0])
-
-
-def test_class_weights_are_of_the_callers_labels(rows: tuple[Any, np.ndarray]) -> None:
-    x, y = rows
-    options: dict[str, Any] = {"passes": 3, "alpha": 1e-2}
-    plain = MCIDClassifier(**options).fit(x, NAMES[y])
-    tilted = MCIDClassifier(**options, class_weight={"bee": 50.0}).fit(x, NAMES[y])
-    by_row = np.where(y == 1, 50.0, 1.0)
-    assert (tilted.predict(x) == "bee").mean() > 1.5 * (plain.predict(x) == "bee").mean()
-    weighted = MCIDClassifier(**options).fit(x, NAMES[y], sample_weight=by_row)
-    np.testing.assert_allclose(tilted.coef_, weighted.coef_, rtol=1e-3, atol=1e-3)
-    with pytest.raises(ParameterError, match="class_weight: 'wasp' is not a class of y"):
-        MCIDClassifier(class_weight={"wasp": 2}).fit(x, NAMES[y])
 
 
 def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
@@ -250,14 +205,6 @@ def test_tol_converges(rows: tuple[Any, np.ndarray]) -> None:
     fitted = MCIDClassifier(alpha=1.0, tol=1e-2, passes=500).fit(*rows)
     assert fitted.status_ == "CONVERGED"
     assert fitted.n_iter_ < 500
-
-
-def test_nothing_is_left_in_the_temporary_folder(
-    rows: tuple[Any, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    MCIDClassifier(passes=1, warm_start=True).fit(*rows).fit(*rows)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_open_dataset_is_what_fit_takes(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:

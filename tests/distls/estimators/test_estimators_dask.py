@@ -1,7 +1,5 @@
 """The estimators on dask arrays."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask

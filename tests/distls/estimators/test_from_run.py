@@ -1,7 +1,5 @@
 """Estimators of runs: those of the method, fitted, with the parameters of the run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import clone

@@ -1,8 +1,5 @@
-"""The estimators of the least-squares methods: scikit-learn's checks, the same bits as `fit`, what each one has."""
+"""The estimators of the least-squares methods: the same bits as `fit`, what each one has."""
 
-from __future__ import annotations
-
-import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,10 +9,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import FEW_CHECKS, labelled_rows, write_dataset
+from helpers import labelled_rows
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from distls import (
     CalibratedLeastSquaresClassifier,
@@ -24,49 +20,9 @@ from distls import (
     fit,
     ingest,
 )
-from distls.methods.method_registry import METHODS
 from distls.storage.errors import ParameterError
 
 ALL = [GeneralizedLeastSquaresClassifier, CalibratedLeastSquaresClassifier, StagewiseClassifier]
-# Constructor arguments that belong to `fit`, and a parameter that an estimator fills itself.
-OF_FIT = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
-OWN = {"init"}
-
-
-_EXTRAPOLATED = (
-    "weights of 1000 and 0.0001 leave rows of one class; elsewhere cubes of the predictions go anywhere"
-)
-# 45 probabilities, one of them off by 2e-7 on some processors
-_CUBED = "five rounds of cubes magnify the rounding of a repeated row beyond 1e-7; checked below to 1e-6"
-
-
-def _expected_failures(estimator: Any) -> dict[str, str]:
-    cubic = isinstance(estimator, CalibratedLeastSquaresClassifier) and estimator.basis == 3
-    if not cubic:
-        return {}
-    return {
-        "check_class_weight_classifiers": _EXTRAPOLATED,
-        "check_sample_weight_equivalence_on_dense_data": _CUBED,
-        "check_sample_weight_equivalence_on_sparse_data": _CUBED,
-    }
-
-
-@pytest.mark.fast_cases(FEW_CHECKS)
-@pytest.mark.slow_cases(
-    r"GeneralizedLeastSquaresClassifier\(alpha", r"CalibratedLeastSquaresClassifier\(basis"
-)
-@parametrize_with_checks(
-    [
-        GeneralizedLeastSquaresClassifier(passes=20),
-        GeneralizedLeastSquaresClassifier("identity", alpha=1e-2),
-        CalibratedLeastSquaresClassifier(rounds=5),
-        CalibratedLeastSquaresClassifier(1, rounds=5),
-        StagewiseClassifier(dtype="float64"),
-    ],
-    expected_failed_checks=_expected_failures,
-)
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +31,6 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray]:
 
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
-
-
-@pytest.mark.parametrize("estimator", ALL)
-def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
-    given = inspect.signature(estimator).parameters
-    parameters = {p.name: p for p in METHODS[estimator._method].parameters}
-    assert set(given) - OF_FIT == set(parameters) - OWN
-    resolved = METHODS[estimator._method].resolve(
-        {name: value.default for name, value in given.items() if name in parameters}
-    )
-    assert resolved == {name: parameter.default for name, parameter in parameters.items()}
 
 
 @pytest.mark.fast_cases("csr")
@@ -98,7 +43,6 @@ def test_same_bits_as_fit(estimator: Any, layout: str, tmp_path: Path, rows: tup
     ingest(x, tmp_path / "d", y=y, sample_weight=weight)
     limit = {"passes": 4} if "passes" in estimator().get_params() else {}
     model = fit(estimator._method, tmp_path / "d", params={"class_weight": "balanced"}, **limit).model
-    assert model is not None
     made = estimator(class_weight="balanced", **limit)
     in_memory = clone(made).fit(x, NAMES[y], sample_weight=weight)
     stored = clone(made).fit(tmp_path / "d")
@@ -173,16 +117,6 @@ def test_ways_to_give_a_basis(basis: Any, rows: tuple[Any, np.ndarray]) -> None:
     assert fitted.get_params()["basis"] == basis
 
 
-def test_class_weights_are_of_the_callers_labels(rows: tuple[Any, np.ndarray]) -> None:
-    x, y = rows
-    tilted = CalibratedLeastSquaresClassifier(rounds=2, class_weight={"bee": 30.0}).fit(x, NAMES[y])
-    weighted = CalibratedLeastSquaresClassifier(rounds=2)
-    weighted.fit(x, NAMES[y], sample_weight=np.where(y == 1, 30.0, 1.0))
-    np.testing.assert_allclose(tilted.predict_proba(x), weighted.predict_proba(x), atol=1e-6)
-    with pytest.raises(ParameterError, match="class_weight: 'wasp' is not a class of y"):
-        CalibratedLeastSquaresClassifier(class_weight={"wasp": 2}).fit(x, NAMES[y])
-
-
 def test_a_weight_is_a_number_of_rows(rows: tuple[Any, np.ndarray]) -> None:
     x, y = rows
     times = np.random.default_rng(3).integers(0, 3, len(y))
@@ -190,12 +124,6 @@ def test_a_weight_is_a_number_of_rows(rows: tuple[Any, np.ndarray]) -> None:
     weighted = CalibratedLeastSquaresClassifier(rounds=5).fit(x, y, sample_weight=times)
     expected = CalibratedLeastSquaresClassifier(rounds=5).fit(x[repeated], y[repeated])
     np.testing.assert_allclose(weighted.predict_proba(x), expected.predict_proba(x), rtol=0, atol=1e-6)
-
-
-def test_a_dataset_has_its_own_labels(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
-    data = write_dataset(tmp_path / "d", *rows)
-    with pytest.raises(ParameterError, match="a data set has its own labels and weights"):
-        CalibratedLeastSquaresClassifier().fit(data, rows[1])
 
 
 def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
@@ -218,11 +146,3 @@ def test_parameters_out_of_range(made: Any, message: str, rows: tuple[Any, np.nd
         made.fit(*rows)
     assert str(caught.value) == message
     assert not hasattr(made, "model_")
-
-
-def test_nothing_is_left_in_the_temporary_folder(
-    rows: tuple[Any, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    CalibratedLeastSquaresClassifier(rounds=2).fit(*rows)
-    assert list(tmp_path.iterdir()) == []

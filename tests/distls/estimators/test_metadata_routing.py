@@ -1,7 +1,5 @@
 """Estimators take part in scikit-learn's routing of sample weights and in its `set_output`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

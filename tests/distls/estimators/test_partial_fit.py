@@ -1,7 +1,5 @@
 """`partial_fit`: the bits of a fit in stored order, any cut into blocks, carrying on, refusals."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Sequence

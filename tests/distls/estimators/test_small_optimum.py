@@ -1,7 +1,5 @@
 """Small dense fits in memory: the optimum of dual ascent, the gap that is said, and what is left to dual ascent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -89,7 +87,6 @@ def test_any_smooth_loss_is_solved_as_itself() -> None:
     x, y = correlated_rows(100, 4, 3)
     problem = RowsInMemory(x, y.astype(np.int32), np.ones(100), loss_named("squared"), 3, 0.1, False)
     found = find_optimum(problem, 1e-9)
-    assert found is not None
     ridge = np.linalg.solve(x.T @ x / 100 + 0.1 * np.eye(4), x.T @ np.eye(3)[y] / 100)
     np.testing.assert_allclose(found.weights, ridge, atol=1e-6)
     assert 0.0 < found.gap <= 1e-9 * found.objective

@@ -1,21 +1,13 @@
-"""SparseMulticlassClassifier: scikit-learn's checks, and agreement with `fit` and with scikit-learn."""
+"""SparseMulticlassClassifier: agreement with `fit` and with scikit-learn."""
 
-from __future__ import annotations
-
-import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import FEW_CHECKS, labelled_rows, write_dataset
+from helpers import labelled_rows, write_dataset
 from sklearn import linear_model
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import (
-    check_sample_weight_equivalence_on_dense_data,
-    check_sample_weight_equivalence_on_sparse_data,
-    parametrize_with_checks,
-)
 
 from distls import (
     ElasticNet,
@@ -28,61 +20,8 @@ from distls import (
     load_estimator,
 )
 from distls.columns.sharding import add_columns
-from distls.methods.method_registry import METHODS
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training.fitting import fit
-
-OF_FIT = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
-
-
-# The check's 15 rows can be separated, so that the optimal intercept puts some exactly on the margin. Rounding (slacks
-# of 0 and of -3e-16 were seen) then decides whether the curvature of Eq. 6 counts them, and the next step differs.
-_ON_THE_MARGIN = (
-    "rows exactly on the margin have a second derivative or none, by rounding; log is checked below"
-)
-# What scores of repeated rows differ by from those of weights, beyond the checks' 1e-7.
-_UNEQUAL = {
-    SparseMulticlassClassifier: _ON_THE_MARGIN,
-    SparseLogisticRegression: "working sets end at a gap, at which scores agree to six digits",
-}
-_WEIGHT_CHECKS = {
-    "check_sample_weight_equivalence_on_dense_data": check_sample_weight_equivalence_on_dense_data,
-    "check_sample_weight_equivalence_on_sparse_data": check_sample_weight_equivalence_on_sparse_data,
-}
-
-
-@pytest.mark.fast_cases(FEW_CHECKS)
-@parametrize_with_checks(
-    [
-        SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True),
-        Lasso(alpha=1e-2),
-        SparseLogisticRegression(),
-        SparseLinearSVC(),
-    ],
-    expected_failed_checks=lambda estimator: (
-        dict.fromkeys(_WEIGHT_CHECKS, _UNEQUAL[type(estimator)]) if type(estimator) in _UNEQUAL else {}
-    ),
-)
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", _WEIGHT_CHECKS)
-@pytest.mark.parametrize(("loss", "intercept"), [("log", True), ("multiclass_squared_hinge", False)])
-def test_repeated_rows_are_weights(name: str, loss: str, intercept: bool) -> None:
-    # to nine digits, by sweeps: working sets end at a gap, at which weights agree to six
-    estimator = SparseMulticlassClassifier(loss, alpha=1e-3, fit_intercept=intercept, algorithm="sweeps")
-    _WEIGHT_CHECKS[name](name, estimator)
-
-
-def test_constructor_has_the_parameters_of_the_method() -> None:
-    given = inspect.signature(SparseMulticlassClassifier).parameters
-    parameters = {p.name: p for p in METHODS["bcd"].parameters}
-    assert set(parameters) - set(given) == {"init"}
-    assert set(given) - OF_FIT <= set(parameters)
-    resolved = METHODS["bcd"].resolve({n: v.default for n, v in given.items() if n in parameters})
-    assert resolved == {name: p.default for name, p in parameters.items()}
 
 
 @pytest.fixture(scope="module")

@@ -1,69 +1,15 @@
-"""The estimators of the stochastic methods: scikit-learn's checks, `partial_fit` as a fit, parameters."""
+"""The estimators of the stochastic methods: `partial_fit` as a fit, parameters."""
 
-from __future__ import annotations
-
-import inspect
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import FEW_CHECKS, labelled_rows, write_dataset
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
 from distls import AdalineClassifier, CSGDRegressor, SGDQNClassifier, StochasticClassifier, fit
-from distls.methods.method_registry import METHODS
-from distls.methods.parameters import ONE_BLOCK
 from distls.storage.errors import ParameterError
-
-_ITERATES = (
-    "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
-)
-_FEW_ROWS = "fifty rows far apart and ten passes of first-order steps leave the weights away from the optimum"
-OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
-
-
-def _expected_failures(estimator: Any) -> dict[str, str]:
-    weights = dict.fromkeys(
-        [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], _ITERATES
-    )
-    # the metric of SGD-QN is capped, and of so few rows it has none
-    first_order = isinstance(estimator, (AdalineClassifier, SGDQNClassifier))
-    return {**weights, "check_class_weight_classifiers": _FEW_ROWS} if first_order else weights
-
-
-@pytest.mark.slow_cases(r"(SGDQNClassifier|CSGDRegressor)\(")
-@pytest.mark.fast_cases(FEW_CHECKS)
-@parametrize_with_checks(
-    [
-        StochasticClassifier(),
-        SGDQNClassifier(alpha=1e-2),
-        AdalineClassifier(),
-        CSGDRegressor(passes=30),
-    ],
-    expected_failed_checks=_expected_failures,
-)
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
-
-
-@pytest.mark.parametrize(
-    "estimator", [StochasticClassifier, SGDQNClassifier, AdalineClassifier, CSGDRegressor]
-)
-def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
-    given = inspect.signature(estimator).parameters
-    method = METHODS[estimator()._method]
-    parameters = {p.name: p for p in method.parameters}
-    absent = {"init", "round_bytes", "sync_bytes", "loss", "center", "switch", "class_weight"}
-    absent |= {p.name for p in ONE_BLOCK}
-    assert set(parameters) - set(given) <= absent
-    assert set(given) - OF_FIT - set(parameters) <= {"constrained", "as_published"}
-    resolved = method.resolve({n: v.default for n, v in given.items() if n in parameters and n != "loss"})
-    assert resolved == {n: p.default for n, p in parameters.items()} | (
-        {"dtype": "float64"} if estimator is CSGDRegressor else {}
-    )
-
 
 MADE = [
     (StochasticClassifier, {"eta0": 0.8}, "sgd"),

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, printed, write_dataset
 from scipy.special import expit
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -21,7 +20,6 @@ from sklearn.multiclass import OneVsRestClassifier
 from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 
 import distls.workers.prediction.predictor
-from distls.cli import cli
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import dataset_line
 from distls.evaluation.evaluate import evaluate
@@ -410,12 +408,6 @@ def test_a_dataset_on_one_line(dataset: Dataset) -> None:
     assert ", 4 labels, 5 partitions, " in dataset_line(dataset)
 
 
-def run(*args: Any) -> str:
-    result = CliRunner().invoke(cli, [str(arg) for arg in args])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_from_text_to_predictions(tmp_path: Path) -> None:
     x, y = rows_with_labels(150, 4, 3)
     text, serial = tmp_path / "train.svm", ("--executor", "serial")
@@ -423,8 +415,8 @@ def test_from_text_to_predictions(tmp_path: Path) -> None:
         for row, labels in zip(x.tolist(), y, strict=True):
             values = " ".join(f"{j + 1}:{a!r}" for j, a in enumerate(row))
             print(",".join(str(5 * c) for c in np.flatnonzero(labels)), values, file=file)
-    run("ingest", text, tmp_path / "d", "--multilabel", "--dtype", "float64", "--quiet", *serial)
-    run(
+    printed("ingest", text, tmp_path / "d", "--multilabel", "--dtype", "float64", "--quiet", *serial)
+    printed(
         "fit",
         "gls",
         tmp_path / "d",
@@ -438,22 +430,24 @@ def test_from_text_to_predictions(tmp_path: Path) -> None:
     )
     predicted = Ridge(alpha=0.01 * 150).fit(x, y).predict(x) > 0.5
     expected = 1 - metrics.accuracy_score(y, predicted)
-    assert run("evaluate", tmp_path / "run", tmp_path / "d", *serial).startswith(
+    assert printed("evaluate", tmp_path / "run", tmp_path / "d", *serial).startswith(
         f"150 rows, error {100 * expected:.2f} %, hamming loss {metrics.hamming_loss(y, predicted):.4f}\n"
     )
-    found = json.loads(run("evaluate", tmp_path / "run", text, "--json", *serial))
+    found = json.loads(printed("evaluate", tmp_path / "run", text, "--json", *serial))
     assert found["error"] == pytest.approx(expected)
     assert set(found) == {
         "n_rows", "weighted", "error", "hamming_loss", "micro_f1", "macro_f1", "weighted_f1", "precision_at",
         "log_loss", "unknown_labels", "calibration", "per_class",
     }  # fmt: skip
-    run("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--top", 2, "--quiet", *serial)
+    printed(
+        "predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--top", 2, "--quiet", *serial
+    )
     header, *table = read_csv(tmp_path / "p.csv")
     assert header == ["row", "labels", "label", "score", "label_2", "score_2"]
     assert [line[1] for line in table] == [",".join(str(5 * c) for c in np.flatnonzero(p)) for p in predicted]
     bare = tmp_path / "new.svm"
     bare.write_text("\n".join(line.split(" ", 1)[1] for line in text.read_text().splitlines()) + "\n")
-    run("predict", tmp_path / "run", bare, tmp_path / "q.csv", "--top", 2, "--quiet", *serial)
+    printed("predict", tmp_path / "run", bare, tmp_path / "q.csv", "--top", 2, "--quiet", *serial)
     assert (tmp_path / "q.csv").read_bytes() == (tmp_path / "p.csv").read_bytes()
 
 

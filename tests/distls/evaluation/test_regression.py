@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, printed, write_dataset
 from sklearn import metrics
 from sklearn.linear_model import Ridge
 from target_helpers import made_model, rows_with_numbers, write_targets
 
 import distls
-from distls.cli import cli
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import result_lines, run_lines
 from distls.evaluation.evaluate import evaluate
@@ -356,12 +354,6 @@ def test_models_say_what_they_predict(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- from text to predictions
 
 
-def run(*args: Any) -> str:
-    result = CliRunner().invoke(cli, [str(arg) for arg in args])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 @pytest.mark.slow_cases("csv")
 @pytest.mark.parametrize("kind", ["svm", "csv"])
 def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
@@ -380,8 +372,8 @@ def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
     text.write_text("\n".join(lines) + "\n")
     serial = ("--executor", "serial")
     column = ("--label-column", "price") if kind == "csv" else ()
-    run("ingest", text, tmp_path / "d", "--quiet", "--dtype", "float64", *serial, *column)
-    run(
+    printed("ingest", text, tmp_path / "d", "--quiet", "--dtype", "float64", *serial, *column)
+    printed(
         "fit",
         "gls",
         tmp_path / "d",
@@ -396,17 +388,17 @@ def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
     ridge = Ridge(alpha=0.01 * 150).fit(x, y)
     expected = metrics.mean_squared_error(y, ridge.predict(x))
     for data in (tmp_path / "d", text):
-        told = run("evaluate", tmp_path / "run", data, *serial)
+        told = printed("evaluate", tmp_path / "run", data, *serial)
         r2 = metrics.r2_score(y, ridge.predict(x))
         assert told == f"150 rows, mse {expected:.6g}, r2 {r2:.4f}\n"
-        found = json.loads(run("evaluate", tmp_path / "run", data, "--json", *serial))
+        found = json.loads(printed("evaluate", tmp_path / "run", data, "--json", *serial))
         # source files are scored as float32
         assert found["mse"] == pytest.approx(expected, rel=1e-9 if data != text else 1e-6)
-    run("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--quiet", *serial)
+    printed("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--quiet", *serial)
     header, *table = read_csv(tmp_path / "p.csv")
     assert header == ["row", "prediction"]
     np.testing.assert_allclose([float(row[1]) for row in table], ridge.predict(x).ravel(), rtol=1e-5)
-    assert json.loads(run("info", tmp_path / "run" / "model", "--json"))["target"] == "continuous"
+    assert json.loads(printed("info", tmp_path / "run" / "model", "--json"))["target"] == "continuous"
 
 
 def test_several_outputs_from_arrays(tmp_path: Path, rows: Any) -> None:

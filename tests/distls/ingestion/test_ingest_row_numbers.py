@@ -186,15 +186,15 @@ def test_predictions_of_a_held_out_part_join_the_documents(
     model, path = held
     distls.predict(model, tmp_path / "d-test", tmp_path / "p.csv")
     rows = read_csv(tmp_path / "p.csv")
-    assert [*rows[0]] == ["row", "label", "score", "source_row", "id"]
+    assert [*rows[0]] == ["row", "label", "score", "source_row", "key"]
     documents = pd.read_csv(path).set_index("key", drop=False)
     for row in rows:
-        assert row["label"] == str(documents.y[row["id"]])
-        assert documents.key.iloc[int(row["source_row"])] == row["id"]
+        assert row["label"] == str(documents.y[row["key"]])
+        assert documents.key.iloc[int(row["source_row"])] == row["key"]
     distls.predict(model, tmp_path / "d-test", tmp_path / "p.zarr")
     group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
     ends, text = group["id_ends"][:], group["id_text"][:].tobytes()
-    assert [text[a:b].decode() for a, b in itertools.pairwise(ends)] == [row["id"] for row in rows]
+    assert [text[a:b].decode() for a, b in itertools.pairwise(ends)] == [row["key"] for row in rows]
     assert group["source_row"][:].tolist() == [int(row["source_row"]) for row in rows]
 
 
@@ -202,19 +202,24 @@ def test_predictions_of_files_have_their_ids(held: tuple[LinearModel, Path], tmp
     model, path = held
     distls.predict(model, path, tmp_path / "one.csv", labelled=True)
     rows = read_csv(tmp_path / "one.csv")
-    assert [*rows[0]] == ["row", "label", "score", "id"]
-    assert [row["id"] for row in rows] == frame().key.tolist()
+    assert [*rows[0]] == ["row", "label", "score", "key"]
+    assert [row["key"] for row in rows] == frame().key.tolist()
     # a file may be given twice
     distls.predict(model, [path, path], tmp_path / "two.csv", labelled=True)
     rows = read_csv(tmp_path / "two.csv")
-    assert [*rows[0]] == ["row", "label", "score", "source_file", "source_row", "id"]
+    assert [*rows[0]] == ["row", "label", "score", "source_file", "source_row", "key"]
     assert [row["source_row"] for row in rows] == [str(i) for i in range(N)] * 2
     # without the column, and with another
     other = write(frame().drop(columns="key").assign(name="same"), tmp_path / "other.csv")
     with pytest.raises(distls.DistlsError, match='column "name" is none of'):
         distls.predict(model, other, tmp_path / "x.csv", labelled=True)
     distls.predict(model, other, tmp_path / "x.csv", labelled=True, id_column="name")
-    assert {row["id"] for row in read_csv(tmp_path / "x.csv")} == {"same"}
+    assert {row["name"] for row in read_csv(tmp_path / "x.csv")} == {"same"}
+    # its own predictions are known by whatever name, and those of a name that is a column here have another
+    distls.predict(model, other, tmp_path / "x.csv", labelled=True, id_column="name", overwrite=True)
+    taken = write(frame().drop(columns="key").assign(score="same"), tmp_path / "taken.csv")
+    distls.predict(model, taken, tmp_path / "y.csv", labelled=True, id_column="score")
+    assert {row["id"] for row in read_csv(tmp_path / "y.csv")} == {"same"}
     with pytest.raises(ParameterError, match="id_column is for source files"):
         distls.predict(model, tmp_path / "d", tmp_path / "z.csv", id_column="name")
 

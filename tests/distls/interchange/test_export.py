@@ -1,7 +1,5 @@
 """Exported models, read back by the programs they are for, predict the same on 10,000 rows."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -173,8 +171,108 @@ def test_sklearn_of_tables(tmp_path):
         expected = model.predict_proba(x)
     assert close(found.predict_proba(x), expected)
     assert same(found.predict(x), model.classes_[expected.argmax(axis=1)])
-    done = distls.export(tmp_path / "run", tmp_path / "m.onnx", to="onnx")
-    assert done.expects == "rows of 8 numbers, categories as indicators, before the transforms standardize"
+
+
+# -- raw columns of tables ------------------------------------------------------------------------------
+
+TOPICS = ("late slow parcel", "card refund bank", "lost login code")
+
+
+def raw_rows(n_rows, seed):
+    """Return a frame of raw columns, with gaps, and its labels; of whole numbers no value is missing."""
+    rng = np.random.default_rng(seed)
+    topic, plan = rng.integers(0, 3, n_rows), rng.integers(0, 4, n_rows)
+    spent = rng.exponential(30, n_rows).round(2)
+    frame = pd.DataFrame(
+        {
+            "note": [" ".join(rng.permutation([*TOPICS[t].split(), "please", "help"])[:4]) for t in topic],
+            "clicks": rng.integers(0, 9, n_rows),
+            "spent": np.where(rng.random(n_rows) < 0.1, np.nan, spent),
+            "plan": np.array(["basic", "plus, family", "Größe", "None"], dtype=object)[plan],
+            "tags": [";".join(rng.permutation(["a b", "c", "d"])[:k]) for k in rng.integers(1, 3, n_rows)],
+        }
+    )
+    y = np.where(topic + (spent > 30) + (plan == 2) + rng.normal(0, 0.5, n_rows) > 2, "stays", "goes")
+    return frame, y
+
+
+RAW = {
+    "mixed": (["note", "clicks", "spent", "plan", "tags"], ("sklearn",)),
+    "tables": (["clicks", "spent", "plan"], ("sklearn", "onnx")),
+    "numbers": (["clicks", "spent"], ("sklearn", "onnx")),
+}
+
+
+def onnx_columns(path, frame):
+    """Return the outputs for the columns of a frame."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    texts = {each.name: "string" in each.type for each in session.get_inputs()}
+    given = {
+        name: frame[name].fillna("").to_numpy(object) if text else frame[name].to_numpy(np.float32)
+        for name, text in texts.items()
+    }
+    names = [output.name for output in session.get_outputs()]
+    found = session.run(None, {name: values[:, None] for name, values in given.items()})
+    return dict(zip(names, found, strict=True)), session
+
+
+@pytest.mark.filterwarnings("ignore:.*of categories not seen")
+@pytest.mark.parametrize("how", ["impute", "na"])
+@pytest.mark.parametrize("kind", RAW)
+def test_raw_columns(tmp_path, kind, how):
+    columns, formats = RAW[kind]
+    frame, y = raw_rows(600, 0)
+    kinds = {"kind": ["tags=set:;"]} if "tags" in columns else {}
+    asked = {"impute": ["median"]} if how == "impute" else {"na": 0}
+    if how == "impute":
+        frame.loc[::20, "plan"] = None  # of no value is a category
+    options = {"label_column": "y", "transform": "auto", **kinds, **asked}
+    distls.ingest(frame[columns].assign(y=y), tmp_path / "train", **options)
+    distls.fit("newton", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3}, executor="serial")
+    model = distls.load_model(tmp_path / "run")
+    rows = raw_rows(1000, 1)[0][columns[::-1]]
+    if "plan" in columns:
+        rows.loc[0, "plan"] = "nobody"
+    expected, labels = model.predict_proba(rows), model.predict(rows)
+    assert len(set(labels)) == 2
+    for to in formats:
+        done = distls.export(model, tmp_path / f"m.{to}", to=to)
+        assert sorted(done.columns) == sorted(columns)
+        if to == "onnx":
+            found, session = onnx_columns(done.path, rows)
+            assert same(found["label"], labels)
+            assert close(found["probabilities"], expected)
+            props = session.get_modelmeta().custom_metadata_map
+            assert json.loads(props["features"]) == model.get_feature_names_out().tolist()
+        else:
+            reader = load_skops(done.path, ["numpy.dtype"])
+            assert same(reader.predict(rows), labels)
+            assert close(reader.predict_proba(rows), expected)
+
+
+def test_what_a_format_cannot_read_is_named(tmp_path):
+    frame, y = raw_rows(300, 0)
+    since = pd.Series(pd.date_range("2024-01-01", periods=300)).dt.strftime("%Y-%m-%d")
+    frame = frame.assign(since=since, y=y)
+    distls.ingest(frame.drop(columns="note"), tmp_path / "dates", label_column="y", na=0)
+    distls.fit("newton", tmp_path / "dates", tmp_path / "run", params={"alpha": 1e-2}, executor="serial")
+    with pytest.raises(ParameterError, match='column "since" holds dates, which sklearn cannot read'):
+        distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
+    distls.ingest(frame.drop(columns="since"), tmp_path / "words", label_column="y", na=0)
+    distls.fit("newton", tmp_path / "words", tmp_path / "run2", params={"alpha": 1e-2}, executor="serial")
+    with pytest.raises(ParameterError, match=r'"note" holds documents, which ONNX .*--to sklearn includes'):
+        distls.export(tmp_path / "run2", tmp_path / "m.onnx", to="onnx")
+
+
+def test_encoded_numbers_are_named(tmp_path):
+    write_rows(tmp_path / "train.csv", make_rows(), HEADER)
+    distls.ingest(tmp_path / "train.csv", tmp_path / "train", **OPTIONS)
+    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"loss": "log"}, passes=2)
+    done = distls.export(tmp_path / "run", tmp_path / "m.model", to="liblinear")
+    assert done.columns[:3] == ("age", "job=12", "job=Köhler")
+    assert (
+        "7 numbers, categories as indicators from age to size, whose names `--to csv` lists" in done.expects
+    )
 
 
 def _as_csv(rows):

@@ -1,7 +1,5 @@
 """Models that LIBLINEAR trained predict the same here, and fits start from them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Models that Vowpal Wabbit trained predict the same here, and fits start from them."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

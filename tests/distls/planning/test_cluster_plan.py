@@ -1,7 +1,5 @@
 """Plans for clusters that are not there: the bytes are those of a real fit, and the parts of a round add up."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import distls, labelled_rows, write_dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.execution.dask.dask_executor import _start_merges
 from distls.execution.dask.local_cluster import start_local
@@ -253,8 +249,6 @@ def test_a_larger_data_set_has_rows_of_the_same_kind(small: Path, factor: int) -
     assert grown.meta.label_counts == [factor * rows for rows in given.meta.label_counts]
     assert grown.stored_bytes.sum() == factor * stored
     assert grown.decoded_bytes.max() <= max(16 * 2**20, given.decoded_bytes.max())
-    assert grown.columns is not None
-    assert given.columns is not None
     assert grown.columns.table.columns.sum() == given.meta.n_features
     assert grown.columns.table.nnz.sum() == factor * given.columns.table.nnz.sum()
     assert len(grown.columns) >= len(given.columns)
@@ -397,14 +391,9 @@ def test_what_has_no_unit_is_refused(parse: Callable[[str], Any], text: str, wha
         parse(text)
 
 
-def _distls(*arguments: object) -> tuple[int, str, str]:
-    ended = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    return ended.exit_code, ended.stdout, ended.stderr
-
-
 def test_the_lines_of_a_plan(small: Path) -> None:
     command = ("plan", "mcid", small, "--cluster", "100x8", "-p", "loss=hinge")
-    code, out, err = _distls(*command, "--bytes", "1TB", "--rate", "1MB", "-p", "lanes=400")
+    code, out, err = distls(*command, "--bytes", "1TB", "--rate", "1MB", "-p", "lanes=400")
     assert (code, err) == (0, "")
     lines = {line[:19].strip(): line[19:] for line in out.splitlines()}
     assert lines["cluster"] == "100 workers of 8 threads, 10 Gbit/s, 1 ms"
@@ -412,7 +401,7 @@ def test_the_lines_of_a_plan(small: Path) -> None:
     assert lines["a round takes"].count(",") == 4
     assert lines["limited by"].startswith("lanes; 400 of 800 threads are idle: -p lanes=800 ")
     assert "seconds a pass" in lines
-    probed = _distls(*command)
+    probed = distls(*command)
     assert (probed[0], probed[2]) == (0, "")
 
 
@@ -437,7 +426,7 @@ def test_the_lines_of_a_plan(small: Path) -> None:
     ],
 )
 def test_options_that_contradict_each_other(small: Path, options: tuple[str, ...], message: str) -> None:
-    assert _distls("plan", "mcid", small, *options) == (2, "", f"distls: {message}\n")
+    assert distls("plan", "mcid", small, *options) == (2, "", f"distls: {message}\n")
 
 
 def test_random_sizes_are_cut_evenly(small: Path) -> None:

@@ -1,7 +1,5 @@
 """Sizes in words, and the plan's arithmetic: sums, limits that are kept, refusals that can be believed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -139,7 +137,6 @@ def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(
     with pytest.raises(MemoryPlanError) as caught:
         _plan(_budget(shape, MIB), **job)
     found = re.search(r"allow at least --memory-limit (\d+MiB)", str(caught.value))
-    assert found is not None
     named = parse_bytes(found[1])
     assert _plan(_budget(shape, named), **job).worker_limit == named
     with pytest.raises(MemoryPlanError):

@@ -1,7 +1,5 @@
 """`predict`: what is in the files, that they are whole or absent, and that memory does not grow with classes."""
 
-from __future__ import annotations
-
 import csv
 import tracemalloc
 from dataclasses import replace

@@ -1,33 +1,17 @@
 """`distls report` and `distls fit --report` on the command line."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
-from helpers import SECONDS, labelled_rows, write_dataset
+from helpers import SECONDS, distls, labelled_rows, write_dataset
 
-from distls.cli import cli
 from distls.reporting.run_report import make_report
 from distls.training.fitting import fit
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def distls(*arguments: object) -> Ended:
-    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +69,6 @@ def test_options_that_contradict_each_other(place: Path, options: tuple[str, ...
 def test_a_live_report_ends_with_code_0(place: Path) -> None:
     command = [sys.executable, "-m", "distls", "report", str(place / "run"), "--live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         address = process.stdout.readline().strip()
         with urllib.request.urlopen(address, timeout=SECONDS) as answer:
             assert b"<h2>Strongest features</h2>" in answer.read()

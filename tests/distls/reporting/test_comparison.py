@@ -1,7 +1,5 @@
 """Comparisons of runs: fields, weights and predictions against plain NumPy, and refusals in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -68,7 +66,6 @@ def test_three_runs_have_three_pairs(place: Path) -> None:
     fit("sgd", place / "train", again, params={"loss": "log", "alpha": 0.0}, passes=2, seed=1)
     made = compare([place / "one", place / "two", again], place / "test")
     assert len(made.weights) == 3
-    assert made.agreement is not None
     assert [pair["runs"] for pair in made.agreement["pairs"]] == [
         ["one", "two"],
         ["one", "three"],
@@ -103,7 +100,6 @@ def test_a_run_equals_its_copy(place: Path, tmp_path: Path) -> None:
     assert made.differing == {}
     assert made.weights[0]["cosine"] == pytest.approx(1.0)
     assert made.weights[0]["distance"] == 0.0
-    assert made.agreement is not None
     assert (made.agreement["disputed"], made.agreement["rows"]) == (0, [])
     assert "asked for the same" in "\n".join(comparison_lines(made))
 

@@ -1,7 +1,5 @@
 """The report that follows a run: what it answers, to whom, and that it stays up."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """HTML in which what is not markup is text."""
 
-from __future__ import annotations
-
 from distls.facts import Fact
 from distls.reporting.markup import card, joined, plain, tag
 

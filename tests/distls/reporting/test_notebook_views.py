@@ -1,7 +1,5 @@
 """How results show themselves: in one line, and in a notebook, where every name is text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The report of a run: its JSON values, its page, and that nothing from a file is more than text in it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -52,7 +50,6 @@ def test_json_has_what_the_run_and_its_model_say(place: Path) -> None:
     found = evaluate(place / "run", place / "test").to_json()
     assert {name: made["evaluation"][name] for name in found} == found
     judged = make_report(place / "run", own_data=True).judged
-    assert judged is not None
     assert sum(line["n_rows"] for line in judged.reliability) == 200
 
 
@@ -129,7 +126,6 @@ def test_several_settings_and_the_chosen_one(place: Path) -> None:
     assert [line["params"]["alpha"] for line in made.to_json()["settings"]] == [1e-4, 1e-2]
     assert made.record.events
     assert made.to_json()["versions"]
-    assert made.judged is not None
     assert made.judged.evaluation.criterion == result.record["select_error"]
     page = _page(run)
     assert page.count('class="chosen"') == 1
@@ -148,7 +144,6 @@ def test_paths_of_several_losses(tmp_path: Path) -> None:
     ]
     page = _page(tmp_path / "run")
     (chosen,) = re.findall(r'<tr class="chosen">(.*?)</tr>', page)
-    assert result.selected is not None
     assert f">{result.selected['loss']}</td>" in chosen
     assert f">{result.selected['alpha']:.6g}</td>" in chosen
     for loss in params["loss"]:

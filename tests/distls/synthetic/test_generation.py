@@ -1,7 +1,5 @@
 """`generate`: the written data sets. What the rows are is tested in tests/workers/synthetic/test_synthetic_data.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

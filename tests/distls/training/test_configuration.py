@@ -1,7 +1,5 @@
 """A fit is checked once: data sets are opened, problems made and solvers built once a setting."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

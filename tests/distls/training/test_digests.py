@@ -1,7 +1,5 @@
 """What a run depends on may not be another one when it is resumed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fits that look done and are not: lines for the user, and silence where all is well."""
 
-from __future__ import annotations
-
 import json
 import warnings
 

@@ -1,7 +1,5 @@
 """From files to a model and its error in one call; streams in place of files."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

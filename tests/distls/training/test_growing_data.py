@@ -1,7 +1,5 @@
 """Day after day: rows are appended, a fit starts from the last model, and takes its place."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Strengths that are compared in memory: the errors of fits without a fold, the choice, and the fit that follows."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any
@@ -105,6 +103,5 @@ def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = fit("newton", data, params={**PATH, "loss": "squared", "alphas": "1:1e-6"})
-    assert result.selected is not None
     assert result.selected["alpha"] == 1e-6
     assert [point["cv_loss"] for point in result.record["details"]["path"]][1] < 1e-3

@@ -1,7 +1,5 @@
 """`resume` with passes goes on with a fit that has ended, to the weights of a fit of all passes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

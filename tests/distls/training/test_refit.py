@@ -1,7 +1,5 @@
 """The last fit of a selection, to training and held-out rows: its bits, what is told, resume, refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -62,8 +60,6 @@ def test_the_model_has_the_bits_of_the_setting_fitted_to_all_rows(
     assert result.selected is not None
     own = {**result.selected, "init": None}
     alone = fit(method, everything, tmp_path / "alone", params=own, passes=3)
-    assert result.model is not None
-    assert alone.model is not None
     assert np.array_equal(result.model.weights, alone.model.weights)
     assert np.array_equal(result.model.intercept, alone.model.intercept)
     # the error is that of the choice, before the rows that judged it were learnt
@@ -96,8 +92,6 @@ def test_resume_ends_where_an_undisturbed_fit_ends(
     with interrupted():
         fit("mcid", train, tmp_path / "run", **asked, callbacks=[StopAfter(rounds)], checkpoint_seconds=0)
     result = resume(tmp_path / "run", executor=SerialExecutor())
-    assert result.model is not None
-    assert whole.model is not None
     assert np.array_equal(result.model.weights, whole.model.weights)
 
 

@@ -1,7 +1,5 @@
 """Run folders: what they refuse, what survives a crash, what is read back."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -49,9 +47,16 @@ def saved(run: Run, number: int) -> None:
     run.save_checkpoint(Standing(Small(number)))
 
 
-def newest_of(run: Run) -> Standing[Small] | None:
-    """The newest checkpoint that is sound, of a solver that keeps nothing of rows."""
+def newest_of(run: Run) -> Any:
+    """The newest checkpoint that is sound, of a solver that keeps nothing of rows; None if there is none."""
     return run.load_checkpoint(Small, lambda state: True)
+
+
+def rows_in(folder: Path, classes: int = 2) -> Path:
+    """Ingest a few rows."""
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, folder / "data", y=np.arange(60) % classes)
+    return folder / "data"
 
 
 def test_created_and_opened(tmp_path: Path) -> None:
@@ -144,11 +149,16 @@ def test_files_that_cannot_be_read_are_named(run: Run, name: str, content: str) 
     assert str(caught.value) == f"{run.path}: {name}.json cannot be read{remedy}"
 
 
-def test_a_run_of_another_version_is_refused(run: Run) -> None:
-    (run.path / "config.json").write_text('{"format_version": 2}')
+def _refused(run: Run, content: dict[str, Any]) -> str:
+    """Return what is said of a run with this configuration."""
+    (run.path / "config.json").write_text(json.dumps(content))
     with pytest.raises(FormatError) as caught:
         _ = run.config
-    assert str(caught.value) == f"{run.path}: config.json is of version 2, expected 1"
+    return str(caught.value).removeprefix(f"{run.path}: config.json ")
+
+
+def test_a_run_of_another_version_is_refused(run: Run) -> None:
+    assert _refused(run, {"format_version": 2}) == "is of version 2, expected 1"
 
 
 @pytest.mark.parametrize(
@@ -158,18 +168,14 @@ def test_a_run_of_another_version_is_refused(run: Run) -> None:
      ("eval_every", -0.5), ("patience", 2.0), ("select", "\0"), ("selected_on", {})],
 )  # fmt: skip
 def test_members_of_another_type_are_named(run: Run, name: str, value: Any) -> None:
-    (run.path / "config.json").write_text(json.dumps(CONFIG.stored() | {name: value}))
-    with pytest.raises(FormatError) as caught:
-        _ = run.config
-    assert str(caught.value).startswith(f"{run.path}: config.json was not written by distls (")
-    assert f"at `$.{name}" in str(caught.value)
+    said = _refused(run, CONFIG.stored() | {name: value})
+    assert said.startswith("was not written by distls (")
+    assert f"at `$.{name}" in said
 
 
 def test_patience_without_evaluation_data_is_refused(run: Run) -> None:
-    (run.path / "config.json").write_text(json.dumps(CONFIG.stored() | {"patience": 2}))
-    with pytest.raises(FormatError) as caught:
-        _ = run.config
-    assert "was not written by distls (patience needs held-out rows" in str(caught.value)
+    said = _refused(run, CONFIG.stored() | {"patience": 2})
+    assert said.startswith("was not written by distls (patience needs held-out rows")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +226,6 @@ def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run: Run) -> N
         run.save_checkpoint(Standing(state, Progress(float(done), bound=0.1), record))
     assert [path.name for path in run.checkpoints()] == ["round-999999", "round-1000000"]
     found = newest_of(run)
-    assert found is not None
     assert (found.state.round, found.state.passes, found.state.scale) == (1_000_000, 500_000.0, 0.1)
     assert found.state.values.tolist() == [0.0, 1e6, 2e6]
     assert found.progress == Progress(1e6, bound=0.1)
@@ -237,7 +242,6 @@ def test_a_fit_begun_before_certificates_were_counted_goes_on_without(run: Run, 
         before.setattr(checkpoint, "asdict", lambda progress: older)
         run.save_checkpoint(Standing(Small(1), Progress(1.0), {}))
     found = newest_of(run)
-    assert found is not None
     assert found.progress.certified_all is None
     run.save_checkpoint(Standing(Small(2), found.progress, {}))
     assert newest_of(run).progress.certified_all is None
@@ -248,8 +252,6 @@ def test_the_best_predictor_is_in_the_checkpoint(run: Run) -> None:
     predictor = LinearPredictor(np.ones((3, 2), np.float32), intercept, {"n_features": 3}, {"c": calibration})
     run.save_checkpoint(Standing(Small(7), Progress(best={"round": 5}), {}, Fitted(predictor, 0.5)))
     found = newest_of(run)
-    assert found is not None
-    assert found.best is not None
     kept = found.best.predictor
     assert (found.best.alpha, kept.recipe, found.progress.best) == (0.5, {"n_features": 3}, {"round": 5})
     assert kept.coefficients.dtype == np.float32
@@ -264,9 +266,7 @@ def test_the_last_round_of_a_fit_is_a_checkpoint_too(
     for number in saved_at:
         saved(run, number)
     run.keep_final(Standing(Small(5), Progress(), {"round": 5}))
-    found = newest_of(run)
-    assert found is not None
-    assert found.state.round == expected
+    assert newest_of(run).state.round == expected
 
 
 @pytest.mark.parametrize("damage", ["array", "description"])
@@ -279,9 +279,7 @@ def test_a_damaged_last_round_is_not_taken(run: Run, caplog: pytest.LogCaptureFi
     else:
         described.write_text(described.read_text().replace('"round": 5', '"round": 2'))
     with caplog.at_level("WARNING", "distls"):
-        found = newest_of(run)
-    assert found is not None
-    assert found.state.round == 3
+        assert newest_of(run).state.round == 3
     (message,) = caplog.messages
     assert message.endswith("the fit goes on from round-000003")
 
@@ -321,9 +319,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_read(
     if not missing:
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with caplog.at_level("WARNING", "distls"):
-        found = newest_of(run)
-    assert found is not None
-    assert found.state.round == 1
+        assert newest_of(run).state.round == 1
     (message,) = caplog.messages
     assert message.startswith(f"{path}: ")
     assert message.endswith(f"; the fit goes on from {older.name}")
@@ -337,7 +333,6 @@ def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(
         saved(run, done)
     with caplog.at_level("WARNING", "distls"):
         found = run.load_checkpoint(Small, lambda state: state.round in whole)
-    assert found is not None
     assert found.state.round == expected
     older, newest = run.checkpoints()
     lost = f"{newest}: what is kept of its rows was lost; the fit goes on from {older.name}"
@@ -367,9 +362,7 @@ def test_a_checkpoint_of_another_run_is_set_aside(run: Run, caplog: pytest.LogCa
     other = Run.create(run.path.with_name("other"), msgspec.structs.replace(CONFIG, seed=1))
     saved(other, 1)
     (run.path / "checkpoints" / "round-000007").rename(other.path / "checkpoints" / "round-000007")
-    found = newest_of(other)
-    assert found is not None
-    assert found.state.round == 1
+    assert newest_of(other).state.round == 1
     assert "a checkpoint of another fit" in caplog.text
     assert (other.path / "other-checkpoints" / "round-000007" / "bundle.json").exists()
     assert len(other.checkpoints()) == 1
@@ -386,6 +379,26 @@ def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
     assert str(caught.value) == f"{path}: its bytes do not match bundle.json"
 
 
+def _removed_in_mid_fit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, method: str, **options: Any
+) -> None:
+    """Fit in a run that is removed after a round, which ends in one line and leaves nothing."""
+    append, run = Run.append_event, folder / "run"
+
+    def append_and_remove(of: Run, event: dict[str, Any]) -> None:
+        append(of, event)
+        # before a checkpoint, or the model, which make the folders they need
+        if event["round"] == number:
+            shutil.rmtree(of.path)
+
+    monkeypatch.setattr(Run, "append_event", append_and_remove)
+    with pytest.raises(StorageError) as caught:
+        fit(method, folder / "data", run, **options)
+    lost = "the run was removed while it was trained; what it had learnt is lost"
+    assert str(caught.value) == f"{run}: {lost}"
+    assert not run.exists()
+
+
 @pytest.mark.parametrize("seconds", [0, 1000])
 @pytest.mark.parametrize("number", [2, 4])
 def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_again(
@@ -393,29 +406,9 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
 ) -> None:
     """Fault: The run folder removed in mid-fit | after a round, before or at the last | one line, exit code 1; it is
     not made again"""
-    append = Run.append_event
-
-    def append_and_remove(run: Run, event: dict[str, Any]) -> None:
-        append(run, event)
-        # before a checkpoint, or the model, which make the folders they need
-        if event["round"] == number:
-            shutil.rmtree(run.path)
-
-    monkeypatch.setattr(Run, "append_event", append_and_remove)
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
-    with pytest.raises(StorageError) as caught:
-        fit(
-            "sgd",
-            tmp_path / "data",
-            tmp_path / "run",
-            params={"lanes": 1},
-            passes=4,
-            checkpoint_seconds=seconds,
-        )
-    lost = "the run was removed while it was trained; what it had learnt is lost"
-    assert str(caught.value) == f"{tmp_path / 'run'}: {lost}"
-    assert not (tmp_path / "run").exists()
+    rows_in(tmp_path)
+    options: dict[str, Any] = {"params": {"lanes": 1}, "passes": 4, "checkpoint_seconds": seconds}
+    _removed_in_mid_fit(tmp_path, monkeypatch, number, "sgd", **options)
 
 
 @pytest.mark.fast_cases("sdca")
@@ -425,23 +418,9 @@ def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
 ) -> None:
     """Fault: The run folder removed in mid-fit | after the first round of methods that keep state of rows | one
     line, exit code 1; it is not made again"""
-    append = Run.append_event
-
-    def append_and_remove(run: Run, event: dict[str, Any]) -> None:
-        append(run, event)
-        if event["round"] == 1:
-            shutil.rmtree(run.path)
-
-    monkeypatch.setattr(Run, "append_event", append_and_remove)
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    ingest(x, tmp_path / "data", y=np.arange(60) % 3)
-    add_columns(tmp_path / "data")
+    add_columns(rows_in(tmp_path, 3))
     params = {"block_size": 1, "stages": 3} if method == "stagewise" else {}
-    with pytest.raises(StorageError) as caught:
-        fit(method, tmp_path / "data", tmp_path / "run", params=params)
-    lost = "the run was removed while it was trained; what it had learnt is lost"
-    assert str(caught.value) == f"{tmp_path / 'run'}: {lost}"
-    assert not (tmp_path / "run").exists()
+    _removed_in_mid_fit(tmp_path, monkeypatch, 1, method, params=params)
 
 
 def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(
@@ -451,10 +430,9 @@ def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a lock")
 
     monkeypatch.setattr(run_folder, "locked", full)
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    data = rows_in(tmp_path)
     with pytest.raises(StorageError, match="make room, or choose another place"):
-        fit("sgd", tmp_path / "data", tmp_path / "run")
+        fit("sgd", data, tmp_path / "run")
 
 
 def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(
@@ -463,18 +441,15 @@ def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(
     def full(*_given: Any) -> Any:
         raise StorageError("no room for the model")
 
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
-    fit("sgd", tmp_path / "data", tmp_path / "run", passes=2)
+    data = rows_in(tmp_path)
+    fit("sgd", data, tmp_path / "run", passes=2)
     with monkeypatch.context() as patched:
         patched.setattr(setting_fit, "store", full)
         for _ in range(2):
             with pytest.raises(StorageError, match="no room"):
                 resume(tmp_path / "run", passes=3)
-    resumed, whole = resume(tmp_path / "run", passes=3).model, fit("sgd", tmp_path / "data", passes=3).model
-    assert resumed is not None
-    assert whole is not None
-    assert resumed.sha256 == whole.sha256
+    resumed, whole = resume(tmp_path / "run", passes=3), fit("sgd", data, passes=3)
+    assert resumed.model.sha256 == whole.model.sha256
 
 
 def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,10 +458,9 @@ def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pyte
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "a file of it")
 
     monkeypatch.setattr(Run, "append_event", remove)
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    data = rows_in(tmp_path)
     with pytest.raises(StorageError, match="the run was removed while it was trained"):
-        fit("sgd", tmp_path / "data", tmp_path / "run")
+        fit("sgd", data, tmp_path / "run")
 
 
 @pytest.mark.parametrize("damage", ["no model", "a damaged model", "a damaged status"])
@@ -568,5 +542,4 @@ def test_an_end_by_the_clock_is_kept(run: Run) -> None:
     assert newest_of(run) is None
     saver.on_end(Status.MAX_SECONDS, Small(3))
     found = newest_of(run)
-    assert found is not None
     assert (found.state.round, found.progress.seconds, found.record) == (3, 9.0, {"round": 3})

@@ -1,7 +1,5 @@
 """MLflow and TensorBoard have the numbers of each round: read back from what their own packages wrote."""
 
-from __future__ import annotations
-
 import builtins
 import struct
 from pathlib import Path

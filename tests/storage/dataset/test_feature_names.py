@@ -1,7 +1,5 @@
 """Names of features as arrays: they come back, with the dataset, or are refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

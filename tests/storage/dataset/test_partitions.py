@@ -12,7 +12,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distls.storage.dataset import partitions as partition_module
+from distls.storage.dataset import parts
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.dataset.metadata import PartitionTable
@@ -305,14 +305,14 @@ def test_a_second_attempt_replaces_the_first(tmp_path):
 
 def test_a_failed_attempt_leaves_the_earlier_partition_and_nothing_else(tmp_path, monkeypatch):
     write_partition(tmp_path, 0, Partition(TWO_ROWS, None), 5, 0, {})
-    write_array = partition_module.write_array
+    write_array = parts.write_array
 
     def full_disk(folder, array, codec):
         if folder.name == "indptr":
             raise OSError(28, "No space left on device")
         return write_array(folder, array, codec)
 
-    monkeypatch.setattr(partition_module, "write_array", full_disk)
+    monkeypatch.setattr(parts, "write_array", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_partition(tmp_path, 0, Partition(TWO_ROWS, np.array([1, 1], np.int32)), 5, 2, {})
     assert [p.name for p in (tmp_path / "rows").iterdir()] == ["00000000"]

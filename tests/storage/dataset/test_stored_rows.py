@@ -1,7 +1,5 @@
 """The rows of a data set in other libraries' forms, and the data set as a zarr hierarchy."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

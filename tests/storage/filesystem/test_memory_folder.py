@@ -1,7 +1,5 @@
 """Temporary folders: in memory while they are small and there is room, gone at the end, and after a kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

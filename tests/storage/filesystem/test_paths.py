@@ -1,7 +1,5 @@
 """Places: what the formats ask of paths is the same in an object store; URLs are told from paths, or refused."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Iterator

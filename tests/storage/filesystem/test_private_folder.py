@@ -1,7 +1,5 @@
 """What is read back with trust comes from folders that nobody else can write to."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -12,9 +12,8 @@ import pytest
 from distls.storage.dataset import chunks
 from distls.storage.dataset.chunks import BufferPool, read_array, write_array
 from distls.storage.errors import CorruptDataError, StorageError
-from distls.storage.filesystem import retry as retrying
 from distls.storage.filesystem import safe_read as untrusted
-from distls.storage.filesystem.retry import read_with_retries
+from distls.storage.filesystem.safe_read import read_with_retries
 from distls.storage.temporary.row_state import RowState
 
 FILE = Path("/data/c/0")
@@ -24,7 +23,7 @@ FILE = Path("/data/c/0")
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that would have been waited."""
     seconds: list[float] = []
-    monkeypatch.setattr(retrying.time, "sleep", seconds.append)
+    monkeypatch.setattr(untrusted.time, "sleep", seconds.append)
     return seconds
 
 

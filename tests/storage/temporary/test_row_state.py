@@ -1,7 +1,5 @@
 """What is kept for every row: as it was written, or lost and said so; two versions, no more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

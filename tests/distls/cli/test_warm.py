@@ -1,0 +1,47 @@
+"""`distls warm`: what the first commands need is compiled before them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from distls.cli import cli
+
+
+@pytest.mark.fast_cases("none")
+@pytest.mark.parametrize("methods", [[], ["sgd", "bcd"]], ids=["none", "methods"])
+def test_tables_and_text_are_used(methods: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["warm", *methods])
+    assert (done.exit_code, done.stdout, done.stderr) == (
+        0,
+        "",
+        "the kernels of first commands are compiled\n",
+    )
+
+
+def test_another_name_is_refused() -> None:
+    done = CliRunner().invoke(cli, ["warm", "sgdd"])
+    assert done.exit_code == 2
+    assert "sgdd" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_first_fit_then_compiles_nothing(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+
+    def run(*words: str) -> set[Path]:
+        subprocess.run([sys.executable, "-m", "distls", *words], env=environment, check=True, cwd=tmp_path)
+        return set(cache.rglob("*.nbc"))
+
+    compiled = run("warm", "sgd", "--quiet")
+    assert compiled
+    (tmp_path / "t.csv").write_text("h,w,y\n" + "".join(f"{i},{i % 3},{'ab'[i % 2]}\n" for i in range(50)))
+    assert run("train", "t.csv", "m", "--quiet") == compiled
+    assert run("fit", "sgd", "m-data", "f", "--quiet") == compiled
+    assert run("predict", "m", "t.csv", "p.csv", "--labelled") == compiled
