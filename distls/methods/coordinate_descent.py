@@ -179,6 +179,7 @@ COORDINATE_DESCENT_METHODS = (
         targets=("class", "multilabel", "continuous"),
         continuous=_OF_NUMBERS,
         passes=200.0,
+        version=2,  # conjugate steps between the passes of working sets
         proves_with=by_working_sets,
         keeps_rows=True,
         path=True,

@@ -29,6 +29,7 @@ from distls.methods.coordinate_descent import SPARSE_PENALTY, by_working_sets, o
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import (
+    kept_row_bytes,
     near_optimum_of,
     target_bytes,
     working_row_bytes,
@@ -179,9 +180,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
         )
 
     def _kept(self) -> int:
-        """Return the bytes of the last slopes and their products with all columns, which a worker has once."""
+        """Return the bytes per row of what a worker has once: the last slopes, their products, and a Gram's rows."""
         n_features, k = self.problem.shape
-        return 8 * k * (1 + -(-n_features // self.problem.dataset.meta.n_rows)) * self.proves
+        products = 8 * k * (1 + -(-n_features // self.problem.dataset.meta.n_rows))
+        return (products + kept_row_bytes(self.problem)) * self.proves
 
     def _most_active(self) -> int:
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""

@@ -152,6 +152,11 @@ def working_row_bytes(problem: Problem) -> int:
     return 3 * 8 * problem.shape[1] + 4 * _parts(problem)
 
 
+def kept_row_bytes(problem: Problem) -> int:
+    """Return the bytes of a row that a worker keeps with a Gram: second derivatives, where these stay the same."""
+    return 4 * _parts(problem) * loss_named(problem.loss).quadratic
+
+
 def _parts(problem: Problem) -> int:
     return parts_of(loss_named(problem.loss), problem.shape[1], sets=problem.target == "multilabel")
 

@@ -42,7 +42,7 @@ _BALANCED = 1e-8
 _FIRST = 256
 # The gap of the columns that are worked on, at which a descent ends, as a part of that of all columns: the fewer of the
 # columns are new, the more of the gap is that of the columns themselves.
-_SHARE, _LEAST_SHARE = 0.1, 1e-4
+_SHARE, _LEAST_SHARE = 0.1, 1e-6
 
 
 class WorkingSetRound:
@@ -98,7 +98,7 @@ class WorkingSetRound:
         """Descend on the columns that were stored."""
         setting, used = self._setting, int(np.count_nonzero(state.weights.any(axis=1)))
         fresh = 1.0 - used / max(state.held, 1)
-        share = max(_SHARE * fresh**2, _LEAST_SHARE)
+        share = max(_SHARE * fresh**4, _LEAST_SHARE)
         task = replace(
             setting.sweeps(WorkingSetTask, setting.row_scores(RowTargets, state.round), state),
             target=share * state.gap,

@@ -7,42 +7,37 @@ blocks change, so that columns with means do not take turns with it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.coordinate_descent.all_rows import THREADS, in_threads
+from distls.workers.coordinate_descent.kept_gram import gram_of
+from distls.workers.coordinate_descent.quadratic_model import Model, minimise
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns
-from distls.workers.coordinate_descent.working_set_kernels import (
-    add_gram,
-    complete_gram,
-    count_pairs,
-    gram_descent,
-)
+from distls.workers.coordinate_descent.working_set_kernels import add_squares
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named
-from distls.workers.penalties.row_kernels import kernel_argument
+from distls.workers.rounds.block_stream import open_ref
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 
-_STEPS = 50  # of Newton's method, and passes of descent on one model
-_PASSES = 1000
+_STEPS = 50  # of Newton's method
 # Blocks may move by this part of alpha times the relative gap, once the model counts as minimised.
 _PRECISION = 1e-2
 _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 # Curvature below this part of a block's own is rounding of float32.
 _SINGLE = 1e-6
-# What is left of the gap after a step: at most, so that its Gram serves again; and so that steps have come to an end.
-_FAST, _LITTLE = 0.25, 0.9
-# What may be left of it after all steps, or of the objective, without sweeps being tried.
-_LED, _ROUNDING = 0.1, 1e-9
+# What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
+# gap by which the objective falls in steps that have not come to an end.
+_FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
+# What may be left of it after all steps, or of the objective, without sweeps being tried, whose searches see no less;
+# and of the objective, below which a gap is rounding.
+_LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
 # In units of the last place of the objective: rises are rounding.
 _RISE = 8.0 * float(np.finfo(np.float64).eps)
 # Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner; of a
@@ -59,26 +54,20 @@ def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
     return k if loss.separable else k * (k + 1) // 2
 
 
-class _Model(NamedTuple):
-    """A quadratic model of the loss, as `gram_descent` takes it; with an intercept, what its own step is made of."""
-
-    gram: Single
-    blocks: Array
-    longest: Array
-    pull: Array
-    inverse: Array | None
-    coupling: Array | None
-
-
 class ProxNewton:
     """Newton steps on columns."""
 
-    def __init__(self, columns: WorkingColumns, parts: int) -> None:
-        self._columns, self._parts = columns, parts
+    def __init__(self, columns: WorkingColumns, parts: int, most_bytes: int) -> None:
+        self._columns, self._most_bytes = columns, most_bytes
         n_rows, self._k = columns.margins.z.shape
         self._h, self._ones = np.empty((n_rows, parts), np.float32), columns.task.fit_intercept
         self._rows = _with_ones(columns.x, n_rows) if self._ones else columns.x
-        self._model: _Model | None = None
+        beside = np.full(int(self._ones), open_ref(columns.task.data).meta.n_features)
+        self._numbers = np.concatenate([columns.numbers, beside])
+        self._model: Model | None = None
+        self._is_quadratic = loss_named(columns.task.scores.loss).quadratic
+        # That of a quadratic loss stays the same, and one of unlike parts would not stay positive.
+        self._scales = parts <= self._k and not self._is_quadratic
         if isinstance(self._rows, CsrRows):
             self._rows = _by_rows(self._rows, n_rows)
 
@@ -98,26 +87,34 @@ class ProxNewton:
         """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
         columns, value, before = self._columns, self._columns.value(self._h), np.inf
         first = judged = columns.judge(value)
+        stale = False
         # Zero weights stay exact zeros where they are optimal.
         for _ in range(_STEPS if first.gap > _ROUNDING * first.value else 0):
-            # The Gram of an earlier step serves while the gap falls fast: near the optimum it hardly changes.
-            stale = self._model is not None and judged.gap <= _FAST * before
+            # The Gram of an earlier step serves while the gap falls; fast, where it cannot be scaled.
+            limit = _FAST if not self._scales else _SCALED if stale else np.inf
+            stale = self._model is not None and judged.gap <= limit * before
             before, found = judged.gap, self._stepped(judged, stale=stale)
             if found is None and stale:
-                found = self._stepped(judged, stale=False)
+                stale, found = False, self._stepped(judged, stale=False)
             if found is None:
                 break
-            judged = columns.judge(found)
-            # As near as rounding allows: a step with a Gram of its own has brought nothing.
-            if judged.gap <= target or (judged.gap > _LITTLE * before and not stale):
+            earlier, judged = judged, columns.judge(found)
+            if judged.gap <= target:
+                return True
+            # As near as rounding allows: a step with a Gram of its own has brought next to nothing.
+            if not stale and earlier.value - judged.value <= _WORTH * judged.gap:
                 break
-        return judged.gap <= max(target, _LED * first.gap, _ROUNDING * judged.value)
+        else:
+            return True
+        return judged.gap <= max(_LED * first.gap, _SWEPT * judged.value)
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
         """Do one step; return the objective, None where it would not fall."""
         columns = self._columns
         if not stale:
-            self._model = self._quadratic()
+            self._model = self._quadratic(self._gram())
+        elif self._scales and self._model is not None:
+            self._model = self._quadratic(self._scaled(self._model.gram))
         if self._model is None:
             return None
         w, shift = self._minimised(self._model, judged)
@@ -141,11 +138,30 @@ class ProxNewton:
         columns.value(self._h)
         return None
 
-    def _quadratic(self) -> _Model | None:
-        """Return the quadratic model at the last slopes; None beyond float32."""
-        columns, k, m = self._columns, self._k, len(self._columns.w)
-        with columns.task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
-            gram = self._gram()
+    def _gram(self) -> Single:
+        """Return the Gram at the last second derivatives."""
+        task = self._columns.task
+        # Of another loss the next Gram would have other second derivatives.
+        most = self._most_bytes if self._is_quadratic else 0
+        with task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
+            return gram_of(self._rows, self._h, self._numbers, task.data, most)
+
+    def _scaled(self, gram: Single) -> Single:
+        """Scale an earlier Gram in place to the diagonal of that at the last second derivatives."""
+        diagonal, earlier = np.zeros((len(gram), self._h.shape[1])), np.diagonal(gram, axis1=0, axis2=2).T
+        with self._columns.task.ledger.in_kernels():
+            add_squares(self._columns.x, self._h, diagonal[: len(self._columns.w)])
+        if self._ones:
+            diagonal[-1] = self._h.sum(axis=0, dtype=np.float64)
+        scale = np.sqrt(diagonal / np.where(earlier > 0.0, earlier, 1.0)).astype(np.float32)
+        # On both sides: a positive matrix stays one.
+        gram *= scale.T
+        gram *= scale[:, :, None]
+        return gram
+
+    def _quadratic(self, gram: Single) -> Model | None:
+        """Return the quadratic model with a Gram; None beyond float32."""
+        k, m = self._k, len(self._columns.w)
         diagonal = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=2).T, np.float64)
         # Values beyond the range of float32 are left to sweeps.
         if not np.isfinite(diagonal).all():
@@ -161,9 +177,9 @@ class ProxNewton:
             blocks = blocks[:m] - coupling[:m] @ pull
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
         longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
-        return _Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
+        return Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
 
-    def _minimised(self, model: _Model, judged: Judged) -> tuple[Array, Array]:
+    def _minimised(self, model: Model, judged: Judged) -> tuple[Array, Array]:
         """Return the weights that minimise the model, and the change of the intercept."""
         columns, step, m = self._columns, self._columns.step, len(self._columns.w)
         shift, slopes = np.zeros(self._k), np.zeros((self._k, len(model.gram)))
@@ -176,33 +192,11 @@ class ProxNewton:
         tolerance = _PRECISION * step.alpha * min(1.0, judged.gap / max(judged.value, 1e-300))
         for _ in range(_STEPS):
             with columns.task.ledger.in_kernels():
-                gram_descent(
-                    model.gram, model.blocks, model.longest, model.pull, kernel_argument(penalty), step.alpha,
-                    step.rho, w, shift, slopes, tolerance, _PASSES,
-                )  # fmt: skip
+                minimise(model, penalty, step, w, shift, slopes, tolerance)
             # a constant added to a row of weights has no curvature, where the loss ignores it
             if not columns.task.recentre or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12:
                 break
         return w, shift
-
-    def _gram(self) -> Single:
-        """Return the Gram, (m, parts, m)."""
-        if isinstance(self._rows, DenseRows):
-            x = self._rows.values.astype(np.float32, copy=False)
-            gram = np.empty((len(x), self._parts, len(x)), np.float32)
-            # A matrix product for each part: dense columns have no zeros to skip.
-            for part in range(self._parts):
-                gram[:, part] = (x * self._h[:, part]) @ x.T
-            return gram
-        m = len(self._columns.w) + self._ones
-        gram, work = np.zeros((m, m, self._parts), np.float32), np.zeros(m, np.int64)
-        count_pairs(self._rows.indptr, self._rows.indices, work)
-        # Each thread has columns of its own, so that no sum depends on their number.
-        cuts = np.searchsorted(np.cumsum(work), work.sum() * np.arange(1, THREADS) // THREADS).tolist()
-        spans = list(zip([0, *cuts], [*cuts, m], strict=True))
-        in_threads(lambda span: add_gram(*self._rows, self._h, gram, *span), spans)
-        complete_gram(gram, np.empty(m * self._parts if self._parts > 1 else 0, np.float32))
-        return gram.reshape(m, self._parts, m)
 
 
 def _expanded(parts: Array, k: int) -> Array:

@@ -22,8 +22,8 @@ from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.dual_bounds import DualFactor, conjugate_mean
 from distls.workers.coordinate_descent.row_scores_task import RowScores, with_rows
 from distls.workers.coordinate_descent.sweep_task import Shard, given_weights, transposed
+from distls.workers.coordinate_descent.working_columns import products_of
 from distls.workers.coordinate_descent.working_set_kernels import add_products
-from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream_columns
 from distls.workers.rounds.ledger import Ledger, add_sums
@@ -110,7 +110,7 @@ class ViolationTask(OnAllScores):
     def start(self) -> None:
         """See `Task.start`."""
         k = len(self.shared.intercept)
-        self._slopes, self._none = read_slopes(self.scores, k), np.zeros(k)
+        self._slopes = read_slopes(self.scores, k)
         self._products = _products_of(self.data, self._slopes)
         self.total = Violations()
         self._kept: list[tuple[Active, Array]] = []
@@ -141,9 +141,8 @@ class ViolationTask(OnAllScores):
         """Return the products of a shard's columns with the slopes, computed anew only where they are not known."""
         found = self._products.get(index)
         if found is None:
-            out = np.empty((n_rows_of(shard.x), len(self._none)))
             with self.ledger.in_kernels():
-                found = np.asarray(scores(shard.x, self._slopes, self._none, out), np.float64)
+                found = products_of(shard.x, self._slopes)
             self._products[index] = found
         return found
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Rows
+from distls.storage.rows import DenseRows, Rows, n_rows_of
+from distls.workers.coordinate_descent.active_columns import Active
 from distls.workers.coordinate_descent.all_rows import NO_PARTS, derivatives
 from distls.workers.coordinate_descent.dual_bounds import (
     DualFactor,
@@ -17,7 +18,7 @@ from distls.workers.coordinate_descent.dual_bounds import (
     intercept_slack,
 )
 from distls.workers.coordinate_descent.sweep_task import ColumnTask
-from distls.workers.coordinate_descent.working_set_kernels import add_products
+from distls.workers.coordinate_descent.working_set_kernels import add_products, dense_products
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.penalties.penalty_registry import penalty_named, penalty_value
@@ -35,13 +36,23 @@ class Judged:
     gap: float  # to the best bound of the columns' optimum so far
 
 
+def products_of(x: Rows, slopes: Array) -> Array:
+    """Return the products of columns, as rows of X^T, with the slopes (n_rows, k) of the rows."""
+    out = np.empty((n_rows_of(x), slopes.shape[1]))
+    # Dense columns are not gathered without their zeros first, which would take longer than the products.
+    if isinstance(x, DenseRows):
+        dense_products(x.values, np.ascontiguousarray(slopes.T), out)
+        return out
+    return np.asarray(scores(x, slopes, np.zeros(slopes.shape[1]), out))
+
+
 class WorkingColumns:
     """Columns as rows of X^T, whose weights `w` (m, k) and the intercept change with the scores of all rows."""
 
-    def __init__(self, task: ColumnTask, x: Rows, w: Array) -> None:
-        self.task, self.x, self.w = task, x, w
+    def __init__(self, task: ColumnTask, held: Active, w: Array) -> None:
+        self.task, self.numbers, self.x, self.w = task, held.columns, held.x, w
         self.step, self.margins = task.step, task.margins
-        self._slopes, self._none = np.empty(self.margins.z.shape), np.zeros(w.shape[1])
+        self._slopes = np.empty(self.margins.z.shape)
         self._exact = has_conjugate(
             task.scores.loss, "multilabel" if isinstance(self.margins.y, LabelSets) else "class"
         )
@@ -65,7 +76,7 @@ class WorkingColumns:
         """Return the gradient and the gap, of these columns alone, where `value` has just given the objective."""
         step, task = self.step, self.task
         with task.ledger.in_kernels():
-            gradient = np.asarray(scores(self.x, self._slopes, self._none, np.empty_like(self.w)), np.float64)
+            gradient = products_of(self.x, self._slopes)
         factor, conjugated = penalty_named(task.penalty).conjugate(-gradient, step.alpha, step.rho)
         dual = DualFactor(factor, conjugated, float(np.vdot(gradient, self.w)))
         # Where it can be computed it is better than what convexity gives.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise, elementwise_helper
+from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
 from distls.workers.losses.row_functions import (
     add_score_gradient,
@@ -29,6 +29,9 @@ from distls.workers.penalties.row_kernels import row_prox
 from distls.workers.simd.vectors import padded
 
 _REPEATS = 30  # prox steps of one block, at most
+_PIECE = (
+    1024  # values of a column that `gram_products` takes at a time: of many columns they fit in the caches
+)
 
 
 @elementwise
@@ -95,6 +98,19 @@ def add_products(x, w, z):
                 z[i, r] += factor * w[j, r]
 
 
+@kernel
+def add_squares(x, h, out):
+    """Add ``sum_i x_ij^2 h_i`` to each column j, a row of X^T, of out (m, parts)."""
+    indices, data = row_arrays(x)
+    for j in range(len(out)):
+        start, stop = row_span(x, j, indices, data)
+        for t in range(h.shape[1]):
+            total = 0.0
+            for p in range(start, stop):
+                total += np.float64(data[p]) * np.float64(data[p]) * np.float64(h[np.intp(indices[p]), t])
+            out[j, t] += total
+
+
 @elementwise
 def count_pairs(indptr, indices, work):
     """Add to each column the products that `add_gram` does for it."""
@@ -147,6 +163,68 @@ def complete_gram(gram, scratch):
                 scratch[t * m + q] = gram[j, q, t]
         for place in range(m * parts):
             flat[place] = scratch[place]
+
+
+@kernel
+def gram_products(left, right, out):
+    """Set out (a, b) to the products of rows, float32 (a, n) and (b, n), a and b multiples of four.
+
+    Every product is summed alike, wherever its rows are: its bits depend on these two rows alone.
+    """
+    n, zero = left.shape[1], np.float32(0.0)
+    out[:] = zero
+    for first in range(0, n, _PIECE):
+        stop = min(n, first + _PIECE)
+        for b in range(0, len(right), 4):
+            r0, r1, r2, r3 = right[b], right[b + 1], right[b + 2], right[b + 3]
+            for a in range(0, len(left), 4):
+                l0, l1, l2, l3 = left[a], left[a + 1], left[a + 2], left[a + 3]
+                # Sixteen sums at a time, so that each value that is loaded serves four of them.
+                s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zero
+                s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zero
+                for i in range(np.uintp(first), np.uintp(stop)):
+                    x0, x1, x2, x3 = l0[i], l1[i], l2[i], l3[i]
+                    y = r0[i]
+                    s00, s10, s20, s30 = s00 + x0 * y, s10 + x1 * y, s20 + x2 * y, s30 + x3 * y
+                    y = r1[i]
+                    s01, s11, s21, s31 = s01 + x0 * y, s11 + x1 * y, s21 + x2 * y, s31 + x3 * y
+                    y = r2[i]
+                    s02, s12, s22, s32 = s02 + x0 * y, s12 + x1 * y, s22 + x2 * y, s32 + x3 * y
+                    y = r3[i]
+                    s03, s13, s23, s33 = s03 + x0 * y, s13 + x1 * y, s23 + x2 * y, s33 + x3 * y
+                _add_four(out[a], b, s00, s01, s02, s03)
+                _add_four(out[a + 1], b, s10, s11, s12, s13)
+                _add_four(out[a + 2], b, s20, s21, s22, s23)
+                _add_four(out[a + 3], b, s30, s31, s32, s33)
+
+
+@helper
+def _add_four(row, b, s0, s1, s2, s3):
+    row[b] += s0
+    row[b + 1] += s1
+    row[b + 2] += s2
+    row[b + 3] += s3
+
+
+@kernel
+def dense_products(values, slopes, out):
+    """Set out (m, k) to the products of columns, rows of values (m, n), with slopes (k, n)."""
+    for j in range(len(values)):
+        for r in range(len(slopes)):
+            total = 0.0
+            for i in range(values.shape[1]):
+                total += np.float64(values[j, i]) * slopes[r, i]
+            out[j, r] = total
+
+
+@elementwise
+def copy_products(kept, places, gram, own):
+    """Copy the products of columns, whose places in `kept` and in `gram`, both (m, parts, m), are given."""
+    for a in range(len(own)):
+        for part in range(gram.shape[1]):
+            source, target = kept[places[a], part], gram[own[a], part]
+            for b in range(len(own)):
+                target[own[b]] = source[places[b]]
 
 
 @elementwise_helper
@@ -212,7 +290,7 @@ def _pulled(pull, d, out, shift):
 
 @elementwise
 def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slopes, tolerance, most):
-    """Minimise the model plus the penalty by blocks, in turn, until none would move by more; return the passes.
+    """Minimise the model plus the penalty by blocks, in turn; return whether none would move by more than `tolerance`.
 
     Parameters
     ----------
@@ -228,7 +306,7 @@ def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slo
     """
     k, everything = w.shape[1], True
     u, target, new, d = np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k)
-    for number in range(most):
+    for _ in range(most):
         largest = 0.0
         for j in range(len(w)):
             if longest[j] <= 0.0 or not (everything or _is_used(w[j])):
@@ -248,6 +326,18 @@ def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slo
                     _move(gram, len(gram) - 1, new, slopes)
         # After a pass over all, those over the blocks with weights alone, until these are done.
         if largest <= tolerance and everything:
-            return number + 1
+            return True
         everything = largest <= tolerance
-    return most
+    return False
+
+
+@elementwise
+def add_change(gram, pull, d, shift, slopes):
+    """Add what a change d (n, k) of all blocks does to the intercept and to the gradients of the model."""
+    change = np.zeros(d.shape[1])
+    for j in range(len(d)):
+        if _is_used(d[j]):
+            _move(gram, j, d[j], slopes)
+            if len(pull):
+                _pulled(pull[j], d[j], change, shift)
+                _move(gram, len(gram) - 1, change, slopes)

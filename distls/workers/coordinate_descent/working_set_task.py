@@ -60,7 +60,7 @@ class WorkingSetTask(ColumnTask):
         del found  # copied
         w = self.shared.dense(meta.n_features)[held.columns].astype(np.float64)
         with single_threaded_blas():
-            self._descend(WorkingColumns(self, held.x, w))
+            self._descend(WorkingColumns(self, held, w))
             # Rounded to the type of the state, of which scores are a function.
             values = w.astype(self.scores.dtype)
             intercept = self._settle(held, values.astype(np.float64))
@@ -79,7 +79,8 @@ class WorkingSetTask(ColumnTask):
         # Which columns are to be zero is known at the best intercept only.
         if not columns.w.any():
             self.optimise_intercept(counted=False)
-        if ProxNewton.fits(columns, parts, self.gram_bytes) and ProxNewton(columns, parts).run(self.target):
+        most = self.gram_bytes
+        if ProxNewton.fits(columns, parts, most) and ProxNewton(columns, parts, most).run(self.target):
             return
         sweep_until(columns, self.target)
 

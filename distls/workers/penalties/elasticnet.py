@@ -25,7 +25,7 @@ class ElasticNet(Penalty):
     __slots__ = ()
 
     name = "elasticnet"
-    mixed = True
+    mixed = signed = True
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""
@@ -43,6 +43,11 @@ class ElasticNet(Penalty):
         # What exceeds the threshold is the conjugate of the squares' share.
         over = np.maximum(np.abs(v) - alpha * rho, 0.0)
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha * (1.0 - rho))
+
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+        """Return those of both parts."""
+        squares = np.broadcast_to((1.0 - rho) * np.eye(w.shape[1]), (*w.shape, w.shape[1]))
+        return rho * np.sign(w) + (1.0 - rho) * w, squares
 
     def best_constants(self, w: Array, rho: float) -> Array | None:
         """Return the zeros of the derivative, which is piecewise linear."""

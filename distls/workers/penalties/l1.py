@@ -20,6 +20,7 @@ class L1(Penalty):
     __slots__ = ()
 
     name = "l1"
+    signed = True
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""
@@ -28,6 +29,10 @@ class L1(Penalty):
     def dual_norms(self, v: Array, rho: float) -> Array:
         """Return the largest size in each row."""
         return np.asarray(np.abs(v).max(axis=1))
+
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+        """Return the signs; a line has no curvature."""
+        return np.sign(w), np.zeros((*w.shape, w.shape[1]))
 
     def best_constants(self, w: Array, rho: float) -> Array:
         """Return the median nearest to zero."""

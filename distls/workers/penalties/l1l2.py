@@ -26,6 +26,14 @@ class L1L2(Penalty):
         """Return the lengths of the rows."""
         return np.asarray(np.sqrt(np.square(v).sum(axis=1)))
 
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+        """Return the directions of the rows, and what turns them, the less the longer a row is."""
+        length = np.sqrt(np.square(w).sum(axis=1, keepdims=True))
+        length[length == 0.0] = 1.0
+        unit = w / length
+        turning = np.eye(w.shape[1]) - unit[:, :, None] * unit[:, None, :]
+        return unit, turning / length[:, :, None]
+
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:
         """Return the norm itself."""
         return self, 1.0, 0.0

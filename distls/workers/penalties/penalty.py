@@ -30,6 +30,7 @@ class Penalty(_NoFields):
     mixed: ClassVar[bool] = False  # whether `l1_ratio` mixes it of two penalties
     # the squares of all weights alone: R is differentiable, and no weight becomes zero
     quadratic: ClassVar[bool] = False
+    signed: ClassVar[bool] = False  # not smooth where any weight is zero, and not only where all of a row are
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W), W of shape (n, m)."""
@@ -49,6 +50,13 @@ class Penalty(_NoFields):
     def zero_from(self, gradient: Array, rho: float) -> float:
         """Return the smallest alpha at which W = 0 is optimal, for the gradient of the loss there."""
         return float(self.dual_norms(gradient, rho).max(initial=0.0))
+
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Array] | None:
+        """Return the gradient (n, m) and the Hessians (n, m, m) of rows; None where these are not known.
+
+        Of a weight that is zero, where the penalty is `signed`, or of a row that is, they may be anything finite.
+        """
+        return None
 
     def best_constants(self, w: Array, rho: float) -> Array | None:
         """Return what to subtract from each row of W (n, m) for the least R, shape (n,).

@@ -28,13 +28,18 @@ class SparseGroup(Penalty):
     __slots__ = ()
 
     name = "sparse-group"
-    mixed = True
+    mixed = signed = True
 
     # no `split`: soft-thresholding changes the direction in which a row's length shrinks, so proxes do not add up
 
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""
         return rho * float(np.abs(w).sum()) + (1.0 - rho) * L1L2().value(w, rho)
+
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+        """Return those of both parts."""
+        unit, turning = L1L2().tangent(w, rho)
+        return rho * np.sign(w) + (1.0 - rho) * unit, (1.0 - rho) * turning
 
     def dual_norms(self, v: Array, rho: float) -> Array:
         """Return the t >= 0 with ``|soft(v, t rho)|_2 = t (1 - rho)`` of each row, from above, by bisection."""

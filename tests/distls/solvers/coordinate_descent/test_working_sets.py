@@ -20,7 +20,13 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
-from distls.workers.coordinate_descent import all_rows, prox_newton, violation_task
+from distls.workers.coordinate_descent import (
+    all_rows,
+    kept_gram,
+    prox_newton,
+    quadratic_model,
+    violation_task,
+)
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
 from distls.workers.runtime.buffers import job_memory
@@ -177,20 +183,21 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
     found = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(all_rows, "THREADS", threads)
-        monkeypatch.setattr(prox_newton, "THREADS", threads)
+        monkeypatch.setattr(kept_gram, "THREADS", threads)
         found.append(records_of(dataset, loss="softmax", alpha=1e-3, fit_intercept=True)[0].model.sha256)
     assert found[0] == found[1] == found[2]
 
 
 def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path, monkeypatch):
-    products, multiply = [], violation_task.scores
+    products, multiply = [], violation_task.products_of
 
-    def multiplied(x, slopes, *rest):
+    def multiplied(x, slopes):
+        found = multiply(x, slopes)
         # not of the one row on which tasks are tried
-        products.append((len(slopes) > 1) * len(rest[-1]))
-        return multiply(x, slopes, *rest)
+        products.append((len(slopes) > 1) * len(found))
+        return found
 
-    monkeypatch.setattr(violation_task, "scores", multiplied)
+    monkeypatch.setattr(violation_task, "products_of", multiplied)
     strengths = {"alpha": "path", "alphas": "1e-2:8e-3:6e-3"}
 
     def path(name: str) -> tuple[list[str], int]:
@@ -203,6 +210,89 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
     monkeypatch.setattr(violation_task, "_products_of", lambda *a: {})
     # Each strength but the first begins where the one before it has ended.
     assert path("anew") == (models, columns + 2 * small.meta.n_features)
+
+
+@pytest.mark.parametrize("kept", [[], [1, 4, 5], [0, 2, 3, 6, 9], list(range(300))])
+def test_products_of_two_columns_are_the_same_in_every_gram(kept):
+    """Whatever is known, and whatever columns are beside them; a little more than one block of them is new."""
+    rng = np.random.default_rng(0)
+    x, h = rng.standard_normal((301, 1100)), rng.random((1100, 1)).astype(np.float32)
+    whole = kept_gram._of_dense(x, h, np.arange(301), None)
+    numbers = np.sort(rng.permutation(301)[:290])
+    known = None
+    if kept:
+        known = kept_gram._Kept(None, h, np.array(kept), whole[np.ix_(kept, [0], kept)])
+    found = kept_gram._of_dense(x[numbers], h, numbers, known)
+    np.testing.assert_array_equal(found, whole[np.ix_(numbers, [0], numbers)])
+    np.testing.assert_allclose(whole[:, 0], (x * h[:, 0]) @ x.T, rtol=1e-4, atol=1e-3)
+
+
+def test_a_path_has_the_bits_of_one_that_keeps_no_products(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 80)).astype(np.float32)
+    y = x[:, :8] @ rng.standard_normal(8) + rng.standard_normal(200)
+    ingest(x, tmp_path / "train", y=y)
+    dataset = add_columns(tmp_path / "train", shard_size=8000)
+    params = {"loss": "squared", "penalty": "l1", "alpha": "path", "alphas": "1:.5:.2:.1:.03", "lanes": 2}
+    multiplied, multiply = [], kept_gram._multiply
+    monkeypatch.setattr(
+        kept_gram, "_multiply", lambda *given: (multiplied.append(given[2]), multiply(*given))
+    )
+
+    def path() -> tuple[str, int]:
+        multiplied.clear()
+        return fit("bcd", dataset, params=params, rtol=1e-6).model.sha256, sum(multiplied)
+
+    kept, few = path()
+    gram_of = prox_newton.gram_of
+    monkeypatch.setattr(prox_newton, "gram_of", lambda *given: gram_of(*given[:-1], 0))
+    anew, many = path()
+    assert kept == anew
+    assert 2 * few < many
+
+
+@pytest.mark.fast_cases("l1-False")
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("penalty", ["l1", "elasticnet", "l1l2", "sparse-group"])
+def test_steps_between_passes_lead_where_passes_go(tmp_path, monkeypatch, penalty, intercept):
+    """Features so correlated that passes alone take hundreds: both end at one optimum."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 40)) + 0.1 * rng.standard_normal((300, 40))
+    y = np.stack([x[:, :4].sum(axis=1), x[:, 4:7].sum(axis=1)], axis=1) + rng.standard_normal((300, 2))
+    ingest(x.astype(np.float32), tmp_path / "train", y=y)
+    dataset = add_columns(tmp_path / "train")
+    params = {"loss": "squared", "penalty": penalty, "alpha": 1e-2, "fit_intercept": intercept}
+    stepped, _ = records_of(dataset, 1e-8, **params)
+    calls = []
+    descend = quadratic_model.gram_descent
+    monkeypatch.setattr(quadratic_model, "gram_descent", lambda *given: calls.append(1) or descend(*given))
+    again, _ = records_of(dataset, 1e-8, **params)
+    few = len(calls)
+    calls.clear()
+    monkeypatch.setattr(quadratic_model, "_step", lambda *given: None)
+    passed, _ = records_of(dataset, 1e-8, **params)
+    assert again.model.sha256 == stepped.model.sha256
+    assert stepped.record["objective"] == pytest.approx(passed.record["objective"], rel=3e-8)
+    assert 2 * few < len(calls)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, intercept):
+    """So that it serves for most steps: weights change curvature, and hardly how columns are correlated."""
+    scaled, gram, calls = ProxNewton._scaled, ProxNewton._gram, []
+
+    def compared(self, earlier):
+        found = scaled(self, earlier)
+        fresh = np.diagonal(gram(self), axis1=0, axis2=2)
+        np.testing.assert_allclose(np.diagonal(found, axis1=0, axis2=2), fresh, rtol=1e-4, atol=1e-6)
+        calls.append("scaled")
+        return found
+
+    monkeypatch.setattr(ProxNewton, "_scaled", compared)
+    monkeypatch.setattr(ProxNewton, "_gram", lambda self: calls.append("new") or gram(self))
+    result, _ = records_of(small, loss="multitask_squared_hinge", alpha=1e-3, fit_intercept=intercept)
+    assert result.status == "CONVERGED"
+    assert calls.count("scaled") > calls.count("new") > 0
 
 
 def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):

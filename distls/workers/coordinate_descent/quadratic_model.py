@@ -1,0 +1,103 @@
+"""The minimum of a quadratic model plus the penalty: passes of descent on the Gram, and steps between them.
+
+Passes soon know which weights are zero, and then need hundreds more where columns are correlated. There the penalty is
+smooth in the weights that are not zero: a few steps of conjugate gradients in these alone lead to where the passes go.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.coordinate_descent.descent_kernels import Step
+from distls.workers.coordinate_descent.working_set_kernels import add_change, gram_descent
+from distls.workers.penalties.penalty import Penalty
+from distls.workers.penalties.row_kernels import kernel_argument
+
+Array = NDArray[np.float64]
+
+# Passes between two steps, and turns of both.
+_PASSES, _TURNS = 10, 100
+# Products with the Gram in one step, each of the price of a pass, and the residual at which it ends.
+_PRODUCTS, _RESIDUAL = 20, 0.1
+# Of that step, until the model is lower there: the whole leads too far where many weights would change their signs.
+_SIZES = (1.0, 0.25, 0.0625)
+
+
+class Model(NamedTuple):
+    """A quadratic model of the loss, as `gram_descent` takes it; with an intercept, what its own step is made of."""
+
+    gram: NDArray[np.float32]
+    blocks: Array
+    longest: Array
+    pull: Array
+    inverse: Array | None
+    coupling: Array | None
+
+    def changes(self, d: Array) -> tuple[Array, Array]:
+        """Return what a change of the weights (n, k) does to the intercept, and to the gradients (k, m)."""
+        k = d.shape[1]
+        shift, slopes = np.zeros(k), np.zeros((k, len(self.gram)))
+        add_change(self.gram, self.pull, d, shift, slopes)
+        return shift, slopes
+
+
+def minimise(
+    model: Model, penalty: Penalty, step: Step, w: Array, shift: Array, slopes: Array, tolerance: float
+) -> None:
+    """Change weights (n, k), the intercept's change and the gradients (k, m) until no block would move by more.
+
+    By more than `tolerance`, times the curvature of the block; or until the turns are over.
+    """
+    for _ in range(_TURNS):
+        if gram_descent(
+            model.gram, model.blocks, model.longest, model.pull, kernel_argument(penalty), step.alpha, step.rho,
+            w, shift, slopes, tolerance, _PASSES,
+        ):  # fmt: skip
+            return
+        _step(model, penalty, step, w, shift, slopes)
+
+
+def _step(model: Model, penalty: Penalty, step: Step, w: Array, shift: Array, slopes: Array) -> None:
+    """Move to the minimum over the weights that are not zero, if the model is lower there."""
+    tangent = penalty.tangent(w, step.rho)
+    if tangent is None:
+        return
+    gradient, curvature = tangent
+    n, free = len(w), w != 0.0
+    residual = -(slopes[:, :n].T + step.alpha * gradient) * free
+    whole = _solved(model, step.alpha * curvature, free, residual)
+    for size in _SIZES:
+        change = size * whole
+        # A weight stops at zero, where the penalty is not smooth.
+        change = np.where(w * (w + change) < 0.0, -w, change) if penalty.signed else change
+        further, slope = model.changes(change)
+        rise = float(np.vdot(slopes[:, :n].T + 0.5 * slope[:, :n].T, change))
+        rise += step.alpha * (penalty.value(w + change, step.rho) - penalty.value(w, step.rho))
+        if rise < 0.0:
+            w += change
+            shift += further
+            slopes += slope
+            return
+
+
+def _solved(model: Model, curvature: Array, free: NDArray[np.bool_], residual: Array) -> Array:
+    """Return about ``(H + curvature)^-1 residual`` in the free weights, by conjugate gradients."""
+    n, change = len(residual), np.zeros_like(residual)
+    scale = 1.0 / np.where(model.longest > 0.0, model.longest, 1.0)[:, None]
+    direction = scaled = scale * residual
+    size = first = float(np.vdot(residual, scaled))
+    for _ in range(_PRODUCTS):
+        product = model.changes(direction)[1][:, :n].T + np.einsum("jrc,jc->jr", curvature, direction)
+        bent = float(np.vdot(direction, product))
+        # Not positive by rounding alone: what has been found already is good.
+        if not bent > 0.0 or not size > _RESIDUAL**2 * first:
+            break
+        change += size / bent * direction
+        residual = residual - size / bent * (product * free)
+        scaled = scale * residual
+        size, before = float(np.vdot(residual, scaled)), size
+        direction = scaled + size / before * direction
+    return change
