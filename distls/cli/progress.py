@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from distls.execution.memory_budget import human
+from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.storage.errors import printable
 
-# the solvers are not loaded for a prediction
 if TYPE_CHECKING:
-    from distls.solvers.events import Callback, FitStart, RoundEvent
     from distls.solvers.solver import State
     from distls.solvers.status import Status
 

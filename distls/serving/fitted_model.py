@@ -137,7 +137,7 @@ class FittedModel(LinearModel, Shown):
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
         steps = ", ".join(step["name"] for step in self.transforms) or "none"
-        named = {
+        named: dict[str, object] = {
             "method": f"{self.method} ({self.loss})",
             "target": self.target,
             "classes": self.classes[:10],

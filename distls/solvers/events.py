@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distls.solvers.solver import Fitted, State
-from distls.solvers.status import Status
+# the solvers are not loaded where a prediction shows its progress
+if TYPE_CHECKING:
+    from distls.solvers.solver import Fitted, State
+    from distls.solvers.status import Status
 
 
 @dataclass(frozen=True)
