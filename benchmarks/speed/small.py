@@ -58,7 +58,8 @@ class Jobs:
         dump_svmlight_file(self.x, self.y, str(folder / "rows.svm"), zero_based=False)
         np.savez(folder / "rows.npz", x=self.x, y=self.y)
         dump_svmlight_file(self.x[:1], self.y[:1], str(folder / "row.svm"), zero_based=False)
-        np.savetxt(folder / "rows.csv", np.c_[self.x, self.y], delimiter=",")
+        names = ",".join([*(f"f{j}" for j in range(self.x.shape[1])), "label"])
+        np.savetxt(folder / "rows.csv", np.c_[self.x, self.y], delimiter=",", header=names, comments="")
         run_timed({}, "ingest", folder / "rows.svm", folder / "data", "--quiet")
         run_timed({}, "fit", "sgd", folder / "data", folder / "run", "--quiet")
 
@@ -73,7 +74,12 @@ class Jobs:
             "distls train": lambda env: self._distls(env, "train", folder / "rows.csv", self._new("run")),
             "distls info": lambda env: run_timed(env, "info", folder / "run"),
             "distls predict, a row": lambda env: self._distls(
-                env, "predict", folder / "run", folder / "row.svm", self._new("out").with_suffix(".csv")
+                env,
+                "predict",
+                folder / "run",
+                folder / "row.svm",
+                self._new("out").with_suffix(".csv"),
+                "--labelled",
             ),
             "distls evaluate": lambda env: self._distls(env, "evaluate", folder / "run", folder / "data"),
             "StochasticClassifier": lambda env: shell(env, "-c", _OURS, folder / "rows.npz"),

@@ -15,7 +15,6 @@ from distls.execution.memory_budget import human
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.storage.errors import printable
 
-# the solvers are not loaded for a prediction
 if TYPE_CHECKING:
     from distls.solvers.solver import State
     from distls.solvers.status import Status

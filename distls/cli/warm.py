@@ -36,13 +36,18 @@ def warm(methods: tuple[str, ...], quiet: bool, debug: bool) -> None:
         say("the kernels of first commands are compiled", OK)
 
 
-def _sources(folder: Path, classes: int) -> tuple[Path, Path]:
-    """Write a table with numbers and a category, and sparse rows; return their files."""
-    table, sparse = folder / f"table-{classes}.csv", folder / f"sparse-{classes}.svm"
+def _sources(folder: Path, classes: int) -> list[Path]:
+    """Write a table of numbers, one with a category too, and sparse rows; return their files."""
     rows = [(1 + i % 7, 1 + i % 5, i % classes) for i in range(60)]
-    table.write_text("a,b,c,label\n" + "".join(f"{a},{b},{'uvw'[a % 3]},{'xyz'[y]}\n" for a, b, y in rows))
-    sparse.write_text("".join(f"{y} 1:{a} {1 + b}:{b}\n" for a, b, y in rows))
-    return table, sparse
+    texts = {
+        "numbers.csv": "a,b,label\n" + "".join(f"{a},{b},{'xyz'[y]}\n" for a, b, y in rows),
+        "mixed.csv": "a,c,label\n" + "".join(f"{a},{'uvwst'[b - 1]},{'xyz'[y]}\n" for a, b, y in rows),
+        "sparse.svm": "".join(f"{y} 1:{a} {1 + b}:{b}\n" for a, b, y in rows),
+    }
+    files = [folder / f"{classes}-{name}" for name in texts]
+    for file, text in zip(files, texts.values(), strict=True):
+        file.write_text(text)
+    return files
 
 
 def _use(source: Path, methods: Sequence[str]) -> None:

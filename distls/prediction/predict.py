@@ -8,7 +8,7 @@ import functools
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,18 @@ from distls.evaluation.compatibility import check_model_scores, check_probabilit
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options, sources_of
+from distls.ingestion.adhoc_dataset import (
+    Notify,
+    Scorable,
+    are_sources,
+    opened_like,
+    pass_on,
+    source_options,
+    sources_of,
+)
 from distls.long_calls import long_call
 from distls.model_check import check_model
-from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset
+from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, open_dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
@@ -37,6 +45,10 @@ from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
 
 Progress = Callable[[int, int, str], None]
+# names of our columns, and those that a line of CSV has in quotes
+_TAKEN = re.compile(
+    r'row|labels|source_(row|file)|(label|score|probability|prediction)(_\d+)?|.*[",\r\n].*', re.DOTALL
+)
 _REMEDY = "nothing was written under that name; make room and predict again"
 
 
@@ -106,29 +118,44 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
-    with _alone(target):  # without what a process that was killed after its end has left
-        _check_new(target, overwrite, dataset)
+    ids = _id_names(fitted, dataset, reading)
+    with _alone(target, ids):  # without what a process that was killed after its end has left
+        _check_new(target, overwrite, dataset, ids)
     reading = source_options(dataset, {"labelled": labelled, **reading})
     runner = executor_of(executor, client)
     labelled = reading.pop("labelled", False) or "label_column" in reading
     own = {"unlabelled": not labelled, "row_numbers": True, "executor": runner, "progress": progress}
     options = {**own, **reading}
-    with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
+    opened = opened_like(fitted, dataset, name=name, beside=target, **options)
+    with _alone(target, ids), opened as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)
-        complete = functools.partial(_check_new, target, overwrite, dataset)
+        complete = functools.partial(_check_new, target, overwrite, dataset, ids)
         _write(fitted, data, target, top, proba, runner, progress, complete)
         return data.meta.n_rows
 
 
+def _id_names(model: LinearModel, data: Scorable, reading: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names that the column of ids may have: by the model's data, the data set, and as asked."""
+    own = [] if are_sources(data) else [place for place in sources_of(data) if is_dataset(place)]
+    known = [model.source, *(open_dataset(place).meta.source for place in own)]
+    return frozenset({"id", str(reading.get("id_column")), *map(_id_name, known)})
+
+
+def _id_name(source: Mapping[str, Any]) -> str:
+    """Return the name of the column of ids of data with this source; "id" if it has none, or that of another column."""
+    name = source.get("recipe", {}).get("id_column") or "id"
+    return "id" if _TAKEN.fullmatch(name) else name
+
+
 @contextlib.contextmanager
-def _alone(target: Place) -> Iterator[None]:
+def _alone(target: Place, ids: frozenset[str]) -> Iterator[None]:
     """Hold the lock of the predictions, without what killed processes left under their name."""
     lock = target.with_name(f".{target.name}.lock")
     with contextlib.ExitStack() as held:
         with os_errors_described(f"cannot write {target}", _REMEDY):
             held.enter_context(locked(lock, str(target)))
-            _sweep(target)
+            _sweep(target, ids)
         yield
 
 
@@ -160,21 +187,21 @@ def _write(
             _write_zarr(target, counted, fitted, data.meta.n_rows, top, shown)
 
 
-def _sweep(target: Place) -> None:
+def _sweep(target: Place, ids: frozenset[str]) -> None:
     """Remove what killed processes left of predictions under this name; the lock says that nobody writes it."""
     if isinstance(target, StorePath):
         return
     half = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{8}}\.partial")
     for path in target.parent.iterdir():
-        if half.fullmatch(path.name) and _is_left(path):
+        if half.fullmatch(path.name) and _is_left(path, ids):
             remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _is_left(path: Path) -> bool:
+def _is_left(path: Path, ids: frozenset[str]) -> bool:
     """Return whether something under a temporary name is of predictions, or of source files ingested for them."""
     if path.is_symlink():
         return False
-    return are_predictions(path, whole=False) or (path / STAGING).is_dir() or is_dataset(path)
+    return are_predictions(path, ids, whole=False) or (path / STAGING).is_dir() or is_dataset(path)
 
 
 def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:
@@ -192,18 +219,18 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
         check_probabilities(model, name, "--proba")
 
 
-def _check_new(out: Place, overwrite: bool, data: Scorable) -> None:
+def _check_new(out: Place, overwrite: bool, data: Scorable, ids: frozenset[str]) -> None:
     """Refuse a name that is taken, unless by predictions that may be replaced and are not read themselves."""
     if not out.exists():
         return
     if not overwrite:
         # of a file of anybody's nothing is proposed but to leave it alone
-        replaced = ", or give --overwrite (overwrite=True)" if are_predictions(out) else ""
+        replaced = ", or give --overwrite (overwrite=True)" if are_predictions(out, ids) else ""
         raise MismatchError(f"{out} exists already; choose another name{replaced}")
     there = [source for source in sources_of(data) if isinstance(source, Path) and source.exists()]
     if isinstance(out, Path) and any(map(out.samefile, there)):  # through links too
         raise MismatchError(f"{out}: the data that are predicted, which are only read; choose another name")
-    if not are_predictions(out):
+    if not are_predictions(out, ids):
         raise MismatchError(
             f"{out}: not predictions of distls, which alone are overwritten; choose another name"
         )
@@ -304,12 +331,6 @@ def _write_zarr(
 # -- columns that join predictions to their source -------------------------------------------------------
 
 
-# names of our columns, and what would look like the end of the header
-_TAKEN = re.compile(
-    r"row|labels|source_(row|file)|(label|score|probability|prediction)(_\d+)?|.*[\r\n].*", re.DOTALL
-)
-
-
 @dataclass(frozen=True)
 class OriginColumns:
     """The origins of a data set's rows, as columns of its predictions."""
@@ -347,6 +368,5 @@ def origin_columns(data: Dataset) -> OriginColumns | None:
     origins = data.origins
     if origins is None:
         return None
-    name = data.meta.source.get("recipe", {}).get("id_column") or "id"
-    columns = OriginColumns(origins, not origins.facts.in_order, "id" if _TAKEN.fullmatch(name) else name)
+    columns = OriginColumns(origins, not origins.facts.in_order, _id_name(data.meta.source))
     return columns if columns.names else None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distls.solvers.status import Status
-
-# who watches a fit may be loaded where nothing is fitted
+# the solvers are not loaded where a prediction shows its progress
 if TYPE_CHECKING:
     from distls.solvers.solver import Fitted, State
+    from distls.solvers.status import Status
 
 
 @dataclass(frozen=True)

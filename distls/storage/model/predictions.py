@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,21 +31,22 @@ _START_BYTES = 2**16  # of a CSV file that is judged
 # Columns, in their order, and line ends as only we write them; the last has the name that the user's ids have.
 _HEADER = re.compile(
     r"row,(prediction(,prediction_\d+)*|(labels,)?label,(score|probability)(,label_\d+,(score|probability)_\d+)*)"
-    r"(,source_file)?(,source_row)?(,[^\r\n]+)?\r\n"
+    r"(,source_file)?(,source_row)?(,(?P<id>[^,\r\n]+))?\r\n"
 )
 _MEMBERS = {"zarr.json", "prediction", "label", "score", "labels", *_ORIGINS}
 
 
-def are_predictions(path: Place, *, whole: bool = True) -> bool:
+def are_predictions(path: Place, ids: Collection[str] = ("id",), *, whole: bool = True) -> bool:
     """Return whether a file or group is one of predictions, by its content: nothing else is ever replaced or removed.
 
-    Not `whole`, it may be what a killed process has left of one.
+    A column of ids has one of the names `ids`. Not `whole`, it may be what a killed process has left of one.
     """
     if path.is_dir():
         return _is_group(path, whole)
     start = first_bytes(path, _START_BYTES)
     text = start.decode("utf-8", "replace")
-    if not _HEADER.match(text):
+    found = _HEADER.match(text)
+    if found is None or found["id"] not in (None, *ids):
         return not (whole or start)
     header, *rows = csv.reader(io.StringIO(text, newline=""))
     if len(start) == _START_BYTES or not whole:

@@ -12,8 +12,8 @@ from distls.ingestion.formats.format_registry import option_infos
 
 # What they are called where a command's name is a package, or a word of the language.
 RENAMED = {"columns": "add_columns", "import": "import_model", "methods": "list_methods"}
-# Servers until Ctrl-C, a tour, and the shell's own business.
-OF_THE_SHELL = {"cluster", "demo", "completion", "man", "warm"}
+# Servers until Ctrl-C, a tour, what prepares a machine, and the shell's own business.
+OF_THE_SHELL = {"cluster", "demo", "warm", "completion", "man"}
 COMMANDS = sorted(set(cli.commands) - OF_THE_SHELL)
 
 # Options by the names of parameters; "" of those that say how a command prints, or reaches a scheduler, which a client

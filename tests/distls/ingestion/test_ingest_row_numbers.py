@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,9 @@ def test_predictions_of_a_held_out_part_join_the_documents(
     model, path = held
     distls.predict(model, tmp_path / "d-test", tmp_path / "p.csv")
     rows = read_csv(tmp_path / "p.csv")
+    # by the name of the data set's ids, which the model need not know, they are predictions that may be replaced
+    unknown = replace(model, source={"format": "csv", "files": []})
+    distls.predict(unknown, tmp_path / "d-test", tmp_path / "p.csv", overwrite=True)
     assert [*rows[0]] == ["row", "label", "score", "source_row", "key"]
     documents = pd.read_csv(path).set_index("key", drop=False)
     for row in rows:
