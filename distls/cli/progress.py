@@ -97,7 +97,7 @@ def work_progress(quiet: bool) -> Iterator[Report | None]:
         return
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=40),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
@@ -107,7 +107,7 @@ def work_progress(quiet: bool) -> Iterator[Report | None]:
 
     def report(done: int, total: int, what: str) -> None:
         if what not in tasks:
-            tasks[what] = bar.add_task(what, total=total)
+            tasks[what] = bar.add_task(printable(what), total=total)
         bar.update(tasks[what], completed=done, total=total)
 
     with bar:

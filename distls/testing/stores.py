@@ -72,6 +72,17 @@ class StoreContract:
                 into = bytearray(length)
                 got = fill(start, memoryview(into))
                 assert bytes(into[:got]) == content.tobytes()[start : start + length]
+                # into several views as into one
+                views = (
+                    memoryview(again := bytearray(length)),
+                    memoryview(bytearray()),
+                    memoryview(bytearray(3)),
+                )
+                assert fill(start, *views) == min(length + 3, size - start)
+                assert (again, bytes(views[2])) == (
+                    into,
+                    content.tobytes()[start + length :][:3].ljust(3, b"\0"),
+                )
 
     def test_what_is_too_large_is_not_read(self, place: Place) -> None:
         write_bytes(place / "x", bytes(100))

@@ -16,14 +16,15 @@ from distls.ingestion.formats.column_kinds import Samples
 from distls.ingestion.formats.tables import LABEL_NAMES, difference, listed, named_columns, position_of
 from distls.ingestion.request.format_options import label_names
 from distls.ingestion.request.like import Like, known_dialect, missing_values
-from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
+    MOST_COLUMNS,
     Dialect,
     are_documents,
+    check_count,
     is_number,
 )
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
@@ -258,7 +259,7 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
     rows = {m: _split(lines, m) for m in marks if _count_fields(lines[0], m) <= MOST_COLUMNS}
     possible = [separator for separator in rows if len(rows[separator][0]) > 1 or given is not None]
     if not possible and len(rows) < len(marks):
-        raise too_many_columns(max(_count_fields(lines[0], mark) for mark in marks), f"{path}: ")
+        check_count(max(_count_fields(lines[0], mark) for mark in marks), path)
     # of several columns only one may be there: which are not is said where columns are matched
     if not possible and (1 in expected.widths or lines[0].strip().strip('"') in expected.features):
         unused = (separator for separator in rows if not any(separator in line for line in lines))

@@ -11,10 +11,10 @@ from typing import Any
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.metadata import Label
-from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.errors import ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_columns import TableOptions, too_many_columns
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 from distls.workers.ingestion.records.record_batch import ReadOptions
@@ -24,7 +24,6 @@ from distls.workers.ingestion.survey_task import SurveySpec
 RANGE_BYTES = 32 * 2**20
 # Bytes of a column's name, and of the feature of that name, in the metadata of a data set, without the names.
 _COLUMN_BYTES, _FEATURE_BYTES = 6, 31
-MOST_COLUMNS = LARGEST_JSON // 51  # with the shortest names that so many can have
 
 _MAX_BUCKETS = 2**17
 _BUCKETS_PER_PARTITION = 16
@@ -37,17 +36,6 @@ def check_columns(columns: Sequence[str], features: Sequence[str]) -> None:
     names = len(json.dumps(columns)) + len(json.dumps(features))
     if names + _COLUMN_BYTES * len(columns) + _FEATURE_BYTES * len(features) > LARGEST_JSON:
         raise too_many_columns(len(columns), "the table has ")
-
-
-def too_many_columns(count: int, where: str = "") -> BadInputError:
-    """Return what is raised for a table whose columns no data set can name."""
-    room, remedy = (
-        LARGEST_JSON // 2**20,
-        "write rows with few values as svmlight text, whose columns are numbers",
-    )
-    return BadInputError(
-        f"{where}{count:,} columns, whose names need more than {room} MiB of metadata; {remedy}"
-    )
 
 
 @dataclass(frozen=True)

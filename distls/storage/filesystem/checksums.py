@@ -15,7 +15,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import read_json
 
 BLOCK = 2**16  # bytes with a checksum of their own: less than what most reads ask for
-_SUM = 4
+_SUM, _LITTLE = 4, np.dtype("<u4")  # bytes of a checksum, and its type on disk
 
 
 def crc32c(*parts: bytes | NDArray[Any], after: int = 0) -> int:
@@ -85,7 +85,7 @@ def block_sums(name: str, *parts: NDArray[np.uint8], first: int = 0) -> NDArray[
             after = sums.pop() if at < 0 else base ^ (first + len(sums))
             sums.append(google_crc32c.extend(after, part[max(at, 0) : at + BLOCK]))
         done += len(part)
-    return np.array(sums, dtype="<u4")
+    return np.array(sums, dtype=_LITTLE)
 
 
 def content_bytes(n_bytes: int) -> int:
@@ -93,14 +93,12 @@ def content_bytes(n_bytes: int) -> int:
     return n_bytes - _SUM * -(-n_bytes // (BLOCK + _SUM))
 
 
-def checked_range(
-    read: Callable[[int, memoryview], int], name: str, size: int, at: int, into: NDArray[np.uint8]
-) -> bool:
+def checked_range(read: Callable[..., int], name: str, size: int, at: int, into: NDArray[np.uint8]) -> bool:
     """Fill `into` from an offset in `size` bytes of content; return whether the blocks that it is of are right."""
     first, last, end = at // BLOCK, -(-(at + len(into)) // BLOCK), at + len(into)
-    before, sums = np.empty(at - first * BLOCK, np.uint8), np.empty(last - first, dtype="<u4")
-    behind = np.empty(max(min(last * BLOCK, size) - end, 0), np.uint8)
     # The rest of the first and of the last block is read to be checked with them.
-    wanted = (first * BLOCK, before), (at, into), (end, behind), (size + _SUM * first, sums.view(np.uint8))
-    whole = all(read(place, part.data) == len(part) for place, part in wanted if len(part))
-    return whole and np.array_equal(block_sums(name, before, into, behind, first=first), sums)
+    before, behind = np.empty(at % BLOCK, np.uint8), np.empty(max(min(last * BLOCK, size) - end, 0), np.uint8)
+    parts, sums = (before, into, behind), bytearray(_SUM * (last - first))
+    whole = read(first * BLOCK, *(part.data for part in parts)) == sum(map(len, parts))
+    whole = whole and read(size + _SUM * first, memoryview(sums)) == len(sums)
+    return whole and block_sums(name, *parts, first=first).tobytes() == sums

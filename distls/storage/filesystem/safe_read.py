@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -193,34 +193,46 @@ def as_format_error(where: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened_ranges(path: Place, within: Place) -> Iterator[Callable[[int, memoryview], int]]:
-    """Yield a function that fills memory from an offset on and returns how many bytes there were.
+def opened_ranges(path: Place, within: Place) -> Iterator[Callable[..., int]]:
+    """Yield a function that fills views of memory, one after the other, from an offset on, and returns the bytes found.
 
     Raises as `open_regular`.
     """
     if isinstance(path, StorePath):
-        yield lambda at, into: _copied(path.read_range(at, at + len(into)), into)
+        yield lambda at, *into: _copied(path.read_range(at, at + sum(map(len, into))), into)
         return
     descriptor = open_regular(path, within)
     try:
-        yield lambda at, into: _read_up_to(descriptor, at, into)
+        yield lambda at, *into: _read_up_to(descriptor, at, into)
     finally:
         os.close(descriptor)
 
 
-def _copied(found: memoryview, into: memoryview) -> int:
-    into[: len(found)] = found
-    return len(found)
-
-
-def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
+def _copied(found: memoryview, into: Sequence[memoryview]) -> int:
     done = 0
-    while done < len(into):
-        got = os.preadv(descriptor, [into[done:]], at + done)
-        if not got:
-            break
-        done += got
+    for view in into:
+        some = found[done : done + len(view)]
+        view[: len(some)] = some
+        done += len(some)
     return done
+
+
+def _read_up_to(descriptor: int, at: int, into: Sequence[memoryview]) -> int:
+    done = 0
+    while into and (got := os.preadv(descriptor, into, at + done)):
+        done += got
+        into = _behind(into, got)
+    return done
+
+
+def _behind(views: Sequence[memoryview], n_bytes: int) -> list[memoryview]:
+    """Return what is left of the views behind their first bytes: a read may return less than asked for."""
+    left = list[memoryview]()
+    for view in views:
+        if len(view) > n_bytes:
+            left.append(view[n_bytes:])
+        n_bytes = max(n_bytes - len(view), 0)
+    return left
 
 
 # -- storage that fails occasionally ---------------------------------------------------------------------

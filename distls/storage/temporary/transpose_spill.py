@@ -94,7 +94,7 @@ class SpillArea:
     # -- groups of rows ----------------------------------------------------------------------------------
 
     def _group(self, number: int) -> Place:
-        return self.folder / "groups" / f"{number:08d}.bin"
+        return self.dataset / f"{_FOLDER}/groups/{number:08d}.bin"
 
     def group_bytes(self, number: int) -> int:
         """Return the bytes of the arrays of a finished group; -1 when there is none."""
@@ -113,14 +113,15 @@ class SpillArea:
     @contextlib.contextmanager
     def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
         """Yield a function that fills an array from an offset in the group's file; raises CorruptDataError."""
-        name, size = self._name(number), self.group_bytes(number)
+        name, path = self._name(number), self._group(number)
+        size = content_bytes(path.stat().st_size)
 
         def fill(at: int, into: NDArray[Any]) -> None:
             # What is short or changed would lead kernels out of bounds, or to other shards.
             if not checked_range(read, name, size, at, into.reshape(-1).view(np.uint8)):
                 raise self.damaged()
 
-        with opened_ranges(self._group(number), self.dataset) as read:
+        with opened_ranges(path, self.dataset) as read:
             yield fill
 
     def _name(self, number: int) -> str:

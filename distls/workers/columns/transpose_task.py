@@ -64,7 +64,8 @@ class Bundle:
 
 def turn_group(spec: TransposeSpec, group: RowGroup) -> None:
     """Write the rows of a group by columns, unless an earlier attempt did."""
-    # file, sparse: column offsets (int64, n_features + 1), row numbers, values; dense: values (n_features, n_rows)
+    # file, sparse: column offsets (int64, n_features + 1), row numbers in the group, values; dense: values
+    # (n_features, n_rows)
     dataset = open_ref(spec.data)
     spill = SpillArea(dataset.path, dataset.fingerprint)
     with spill.guard(), borrowed_buffers() as pool:
@@ -82,7 +83,11 @@ def _group_bytes(dataset: Dataset, group: RowGroup) -> int:
     value = np.dtype(dataset.meta.dtype).itemsize
     if dataset.meta.layout == "dense":
         return nnz * value
-    return 8 * (dataset.meta.n_features + 1) + nnz * (value + index_dtype(dataset.meta.n_rows).itemsize)
+    return 8 * (dataset.meta.n_features + 1) + nnz * (value + index_dtype(_rows_of(dataset, group)).itemsize)
+
+
+def _rows_of(dataset: Dataset, group: RowGroup) -> int:
+    return int(dataset.first_rows[group.stop] - dataset.first_rows[group.start])
 
 
 def _transposed_sparse(
@@ -95,9 +100,9 @@ def _transposed_sparse(
         # Offsets from 1 on: the running sum then gives the starts.
         count_values(x.indices, indptr[1:])
     np.cumsum(indptr, out=indptr)
-    rows, data = _pairs(dataset.meta, int(indptr[-1]), pool, "turned")
-    place = indptr[:-1].copy()
-    first = int(dataset.first_rows[group.start])
+    # A group has few rows: their numbers within it take half the bytes of those within all.
+    rows, data = _pairs(dataset.meta, _rows_of(dataset, group), int(indptr[-1]), pool, "turned")
+    place, first = indptr[:-1].copy(), 0
     for x in sparse:
         # In the order of the rows, so row numbers increase within each column.
         scatter_rows(x.indptr, x.indices, x.data, first, place, rows, data)
@@ -105,9 +110,11 @@ def _transposed_sparse(
     return indptr, rows, data
 
 
-def _pairs(meta: DatasetMeta, nnz: int, pool: BufferPool, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return buffers for row numbers and values."""
-    rows = _taken(pool, f"{name}.rows", (nnz,), index_dtype(meta.n_rows))
+def _pairs(
+    meta: DatasetMeta, n_rows: int, nnz: int, pool: BufferPool, name: str
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return buffers for numbers below `n_rows` and values."""
+    rows = _taken(pool, f"{name}.rows", (nnz,), index_dtype(n_rows))
     return rows, _taken(pool, f"{name}.data", (nnz,), np.dtype(meta.dtype))
 
 
@@ -119,7 +126,7 @@ def _transposed_dense(
     dataset: Dataset, group: RowGroup, blocks: Sequence[Rows], pool: BufferPool
 ) -> tuple[NDArray[Any], ...]:
     """Return the transpose of the rows, shape (n_features, rows of the group)."""
-    n_rows = int(dataset.table.rows[group.start : group.stop].sum())
+    n_rows = _rows_of(dataset, group)
     out = _taken(pool, "turned.data", (dataset.meta.n_features, n_rows), np.dtype(dataset.meta.dtype))
     first = 0
     for x in blocks:
@@ -192,18 +199,20 @@ def _gathered_sparse(
     spill, first = SpillArea(dataset.path, dataset.fingerprint), bundle.cuts[0]
     counts = column_counts_of(dataset, groups, first, bundle.cuts[-1])
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64, copy=False)
-    rows, data = _pairs(dataset.meta, int(indptr[-1]), pool, "whole")
+    rows, data = _pairs(dataset.meta, dataset.meta.n_rows, int(indptr[-1]), pool, "whole")
     place, starts = indptr[:-1].copy(), np.empty(len(indptr), dtype=np.int64)
     for group in groups:
         with spill.open_group(group.number) as read:
             read(8 * first, starts)
-            some_rows, some_data = _pairs(dataset.meta, int(starts[-1] - starts[0]), pool, "turned")
+            nnz, n_rows = int(starts[-1] - starts[0]), _rows_of(dataset, group)
+            some_rows, some_data = _pairs(dataset.meta, n_rows, nnz, pool, "turned")
             # Row numbers lie behind all column offsets in the file.
             rows_at = 8 * (dataset.meta.n_features + 1)
-            data_at = rows_at + int(dataset.table.nnz[group.start : group.stop].sum()) * rows.itemsize
-            read(rows_at + int(starts[0]) * rows.itemsize, some_rows)
+            data_at = rows_at + int(dataset.table.nnz[group.start : group.stop].sum()) * some_rows.itemsize
+            read(rows_at + int(starts[0]) * some_rows.itemsize, some_rows)
             read(data_at + int(starts[0]) * data.itemsize, some_data)
-        append_columns(starts, some_rows, some_data, place, rows, data)
+        first_row = int(dataset.first_rows[group.start])
+        append_columns(starts, some_rows, some_data, first_row, place, rows, data)
     return CscColumns(indptr, rows, data)
 
 
@@ -238,7 +247,7 @@ def count_values(indices, counts):  # type: ignore[no-untyped-def]
 
 @kernel
 def scatter_rows(indptr, indices, data, first, place, out_rows, out_data):  # type: ignore[no-untyped-def]
-    """Scatter the values of rows first, first + 1, ... to their columns.
+    """Scatter the values of rows first, first + 1, ... of the group to their columns.
 
     `place` (n_features,), the position in `out_rows` and `out_data` of the next value of each column, is advanced.
     """
@@ -251,8 +260,8 @@ def scatter_rows(indptr, indices, data, first, place, out_rows, out_data):  # ty
 
 
 @kernel
-def append_columns(starts, rows, data, place, out_rows, out_data):  # type: ignore[no-untyped-def]
-    """Append the values of a group of rows to their columns.
+def append_columns(starts, rows, data, first, place, out_rows, out_data):  # type: ignore[no-untyped-def]
+    """Append the values of a group of rows, whose numbers count from `first`, to their columns.
 
     `starts` (n_columns + 1,) bounds each column's values in `rows` and `data`, counted from starts[0]; `place`
     (n_columns,), the position of the next value of each column, is advanced.
@@ -263,7 +272,7 @@ def append_columns(starts, rows, data, place, out_rows, out_data):  # type: igno
         n = starts[j + 1] - starts[j]
         # element by element: numba compiles much for slices (array_copy.py)
         for p in range(n):
-            out_rows[at + p] = rows[begin + p]
+            out_rows[at + p] = first + rows[begin + p]
             out_data[at + p] = data[begin + p]
         place[j] = at + n
 

@@ -172,6 +172,14 @@ def test_work_as_a_bar(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> 
     assert last.endswith(SHOW)
 
 
+def test_names_in_a_bar_are_text(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
+    with work_progress(quiet=False) as report:
+        assert report is not None
+        report(1, 2, "writing [/x]\x1b]0;y\x07")
+    assert "writing [/x]\\x1b]0;y\\x07" in screen.getvalue()
+
+
 def test_an_error_in_the_work_gives_the_cursor_back(
     screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 
 import numpy as np
@@ -101,6 +102,17 @@ def test_a_header_of_more_columns_than_can_be_named_is_not_taken_apart(tmp_path,
         BadInputError, match="1,400,001 columns, whose names need more than 64 MiB of metadata"
     ):
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="a", **given)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_record_of_more_fields_than_can_be_named_is_refused(tmp_path, monkeypatch, name):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("distls.workers.ingestion.formats.table_columns.MOST_COLUMNS", 4)
+    fields = dict.fromkeys("abcde", 1.0)
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(fields)}\n")
+    parquet.write_table(arrow.table({key: [value] for key, value in fields.items()}), tmp_path / "a.parquet")
+    with pytest.raises(BadInputError, match=f"{name}: 5 columns, whose names need more"):
+        ingest(tmp_path / name, tmp_path / "d", format=name[2:], label_column="a")
 
 
 def test_columns_that_metadata_cannot_name_are_refused():

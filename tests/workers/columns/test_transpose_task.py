@@ -52,15 +52,15 @@ def test_groups_are_appended_column_by_column(dtypes):
     total = sum(lengths)
     out_rows, out_data = np.zeros(total.sum(), dtypes[1]), np.zeros(total.sum(), dtypes[2])
     place, truth = np.cumsum(total) - total, [[] for _ in range(20)]
-    for counts in lengths:
+    for first, counts in enumerate(lengths):
         # offsets count from the group's first value, which is in a column before these
         starts = np.concatenate([[0], np.cumsum(counts)]) + 7
         rows = np.arange(counts.sum(), dtype=dtypes[1])
         data = rng.standard_normal(counts.sum()).astype(dtypes[2])
-        append_columns(starts, rows, data, place, out_rows, out_data)
+        append_columns(starts, rows, data, first, place, out_rows, out_data)
         for column in range(20):
             part = slice(starts[column] - 7, starts[column + 1] - 7)
-            truth[column] += zip(rows[part].tolist(), data[part].tolist(), strict=True)
+            truth[column] += zip((rows[part] + first).tolist(), data[part].tolist(), strict=True)
     found = zip(out_rows.tolist(), out_data.tolist(), strict=True)
     assert [*found] == [pair for column in truth for pair in column]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_columns import TableOptions, check_count
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.row_block import FileRows
@@ -116,6 +116,7 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         return file.head
     types = load_arrow(file.path).types
     with damage_described(file.path), _open(file) as source:
+        check_count(source.metadata.num_columns, file.path)
         schema, meta = source.schema_arrow, source.metadata
         kinds = {column.name: kind_of_column(types, column.type) for column in schema}
         # A dictionary of names would drop one of the columns.

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from distls.storage.dataset.metadata import Width
+from distls.storage.errors import BadInputError
+from distls.storage.filesystem.safe_read import LARGEST_JSON
 from distls.workers.ingestion.records.record_batch import ReadOptions
 
 # Texts that stand for no value: those of pandas' read_csv, the one of SQL dumps, and a question mark.
@@ -21,6 +23,9 @@ MISSING: tuple[str, ...] = (
 )  # fmt: skip
 # One ASCII character, as `checked_separator` in the driver asks for.
 SEPARATORS = r"^[\x01-\x09\x0b\x0c\x0e-!#-*,/:-@\[-`{-\x7f]\Z"
+MOST_COLUMNS = (
+    LARGEST_JSON // 51
+)  # with the shortest names that so many can have in the metadata of a data set
 LONGEST_MARKER = 60  # characters, so that UTF-8 has at most 255 bytes
 
 _TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 and 0
@@ -31,6 +36,20 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))([T ].*)?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _COMMA_NUMBER = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]*)(,[0-9]*)?([eE][+-]?[0-9]+)?")
+
+
+def check_count(count: int, path: str) -> None:
+    """Raise BadInputError for so many columns that no data set can name them."""
+    if count > MOST_COLUMNS:
+        raise too_many_columns(count, f"{path}: ")
+
+
+def too_many_columns(count: int, where: str) -> BadInputError:
+    """Return what is raised for a table whose columns no data set can name."""
+    return BadInputError(
+        f"{where}{count:,} columns, whose names need more than {LARGEST_JSON // 2**20} MiB of metadata; write rows "
+        "with few values as svmlight text, whose columns are numbers"
+    )
 
 
 class Dialect(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from distls.workers.ingestion.formats.parquet_files import (
     parquet_batches,
 )
 from distls.workers.ingestion.formats.plain_csv import plain_batches
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_columns import TableOptions, check_count
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
 from distls.workers.ingestion.records.labels import is_encodable
@@ -186,6 +186,7 @@ def first_records(files: Sequence[SourceFile]) -> list[dict[str, Any]]:
                 elif isinstance(record, dict):
                     later |= {name: value for name, value in record.items() if name not in fields}
                 fields.update(record if isinstance(record, dict) else ())
+                check_count(len(fields), file.path)
     return [*records, later] if later else records
 
 
