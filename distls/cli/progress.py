@@ -6,16 +6,18 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from distls.execution.memory_budget import human
-from distls.solvers.events import Callback, FitStart, RoundEvent
-from distls.solvers.solver import State
-from distls.solvers.status import Status
 from distls.storage.errors import printable
-from distls.training.callbacks import LineProgress, measures_text
+
+if TYPE_CHECKING:  # commands that do not train load no solver
+    from distls.solvers.events import Callback, FitStart, RoundEvent
+    from distls.solvers.solver import State
+    from distls.solvers.status import Status
 
 Report = Callable[[int, int, str], None]
 _LONG = 3.0  # seconds of a stage before its first line
@@ -23,6 +25,8 @@ _LONG = 3.0  # seconds of a stage before its first line
 
 def fit_progress() -> Callback:
     """Return a live bar on a terminal, otherwise one line per round."""
+    from distls.training.callbacks import LineProgress
+
     return BarProgress() if sys.stderr.isatty() else LineProgress()
 
 
@@ -64,6 +68,8 @@ class BarProgress:
 
     def on_round(self, event: RoundEvent) -> None:
         """Move the bar."""
+        from distls.training.callbacks import measures_text
+
         record = event.record
         self._bytes[event.what] += record["bytes_read"]
         self._bar.update(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distls.columns.sharding import add_columns
 from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.formats.format_registry import ReadRequest
@@ -180,6 +179,9 @@ def ingest(
     runner = executor_of(executor, client)
     report = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent).result()
     if columns:
+        # plans and losses come with it, which an ingest has no use for
+        from distls.columns.sharding import add_columns
+
         add_columns(dataset, executor=runner, memory=memory, progress=progress)
     return report
 

@@ -22,8 +22,8 @@ from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 
 import distls.workers.prediction.predictor
 from distls.cli import cli
+from distls.cli.dataset_text import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
-from distls.cli.report import dataset_line
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation
