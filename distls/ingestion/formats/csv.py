@@ -105,7 +105,7 @@ class CsvFormat(Format[CsvOptions]):
         self, files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Inspect the start of each file and choose the columns."""
-        reading, notices = _reading(files, read, options, like)
+        reading, files, notices = _reading(files, read, options, like)
         if options.n_features is not None and not text_ranges(reading.features):
             raise ParameterError("n_features is not for tables of text, whose columns are the features")
         facts = partial(text_facts, files)
@@ -127,22 +127,22 @@ class CsvFormat(Format[CsvOptions]):
 
 def _reading(
     files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
-) -> tuple[TableOptions, tuple[str, ...]]:
-    """Return the options of the reader, and notices for the user."""
+) -> tuple[TableOptions, Sequence[SourceFile], tuple[str, ...]]:
+    """Return the options of the reader, the files with their columns, and notices for the user."""
     path = files[0].path
     features: list[dict[str, Any]] = description_of(like).get("features", [])
     if like is not None and any("width" in feature and "kind" not in feature for feature in features):
         raise MismatchError(f"{path} is a table of text, but {like.path} has columns of lists")
-    head, doubt = read_heads(files, _expected(read, options, like))
+    head, files, doubt = read_heads(files, _expected(read, options, like))
     read, notices = _without_index(head, read, [feature["name"] for feature in features])
     if like is None:
         names = head.columns, head.words
         reading, kinds = choose_columns(*names, path, read, options, head.samples, head.documents)
-        return reading, (*notices, *doubt, *kinds)
+        return reading, files, (*notices, *doubt, *kinds)
     reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
     reading = replace(reading, label_words=like.meta.target != "continuous")
-    return reading, (*notices, *doubt) if doubt else ()
+    return reading, files, (*notices, *doubt) if doubt else ()
 
 
 def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Expected:

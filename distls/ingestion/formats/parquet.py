@@ -171,7 +171,7 @@ def read_parquet_heads(files: Sequence[SourceFile]) -> list[ParquetHead]:
     kinds = dict(heads[0].kinds)
     for file, other in zip(files[1:], heads[1:], strict=True):
         wrong = f"{file.path}: its columns are not those of {files[0].path}: "
-        if [*other.kinds] != [*kinds]:
+        if {*other.kinds} != {*kinds}:
             raise BadInputError(f"{wrong}{difference([*other.kinds], [*kinds])}")
         for name, kind in other.kinds.items():
             # a column without a single value in a file has no type there
