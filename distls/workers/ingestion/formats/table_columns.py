@@ -70,6 +70,13 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 COMMON = Dialect()
+
+
+def in_decimals(dialect: Dialect, mark: str) -> Dialect:
+    """Return a dialect for a column with a decimal mark of its own, if it has one."""
+    return msgspec.structs.replace(dialect, decimal=mark) if mark else dialect
+
+
 # Features of a date: days since 2000 and the position in the year, the week and, of times, the day.
 DATE_PARTS = ("days", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos")
 
@@ -96,7 +103,8 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["", "text", "date", "set", "hash", "marked"] = ""
     impute: str = ""  # what missing values become, as the option has it; empty: they are refused
     words: Words | None = None  # of documents
-    style: str = ""  # of dates the order of day, month and year; of sets the mark between the values
+    # of dates the order of day, month and year, of sets the mark between values, of numbers the decimal comma
+    style: str = ""
 
     @property
     def size(self) -> int:
@@ -113,7 +121,8 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.categories is not None:
             yield from (f"{self.name}={category}" for category in self.categories)
         elif self.kind == "date":
-            yield from (f"{self.name}[{part}]" for part in DATE_PARTS[: self.width])
+            parts = DATE_PARTS[-2:] if self.style == "time" else DATE_PARTS[: self.width]
+            yield from (f"{self.name}[{part}]" for part in parts)
         elif self.width:
             yield from (f"{self.name}[{k}]" for k in range(self.width))
         else:
