@@ -13,6 +13,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats.mixed_columns import MARKED
 from distls.workers.ingestion.parsing.rounding_kernels import merge_rounded
 from distls.workers.ingestion.records.labels import check_one_name, class_values, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
@@ -287,6 +288,12 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
         named = _named(seen, words)
         if alike := _alike(named):
             notices.append(f"labels that differ in case or blanks only are different classes: {alike}")
+        marked = [word for word in words.values() if MARKED.fullmatch(word)]
+        if 2 * len(marked) > len(named):
+            notices.append(
+                f'labels look like numbers with marks, such as "{min(marked)}", and are classes: write them as plain '
+                "numbers if they are a quantity (regression)"
+            )
         return named
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +11,7 @@ from msgspec import structs
 from distls.ingestion.formats.column_kinds import id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.mixed_columns import MARKED
 from distls.workers.ingestion.formats.table_columns import (
     Feature,
     TableOptions,
@@ -29,9 +29,6 @@ _ALL_GUESSED = 2**20
 _DOCUMENT_WORDS = 3  # of documents, on average; names and addresses have fewer
 _FEW_IDS = 50  # values that all differ, from which they are ids and no category
 MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
-
-# A number with a mark that makes it a word: 1,5 or 1,234 or 12% or $5.
-_MARKED = re.compile(r"(?=.*[,%$€£¥'])[-+(]?\s*[$€£¥]?\s*\d[\d.,']*\s*[%$€£¥]?\)?")
 
 # (name, limit of each column to collect, columns to check) -> the results of all items
 SurveyRun = Callable[[str, dict[int, int], tuple[int, ...]], Iterable[dict[str, Any]]]
@@ -288,7 +285,7 @@ def _doubts(feature: Feature) -> list[str]:
         found.append(
             f'the values of column "{name}" look like documents, whose words --kind "{name}=text" would read'
         )
-    marked = [value for value in values if _MARKED.fullmatch(value)]
+    marked = [value for value in values if MARKED.fullmatch(value)]
     if 2 * len(marked) > feature.size:
         found.append(
             f'the values of column "{name}" look like numbers, such as "{marked[0]}": --decimal , '

@@ -159,7 +159,7 @@ def test_columns_without_names_are_told_of_the_header(tmp_path):
     with pytest.raises(ParameterError) as caught:
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
     assert str(caught.value).endswith(
-        'has no column "y"; it has "0", "1"; --header yes if its first line names them'
+        'has no column "y"; it has "0", "1"; --header yes if its first line names them; or remove lines before that'
     )
 
 

@@ -273,16 +273,16 @@ class _Block:
 
     def _note_unseen(self, name: str, column: Any, unseen: NDArray[np.bool_], first_row: int) -> None:
         rows = np.flatnonzero(unseen)
-        self.progress.unseen += len(rows)
-        if len(rows) and self.progress.unseen_first is None:
-            text = quoted(column[int(rows[0])].as_py().encode())
-            self.progress.unseen_first = (first_row + int(rows[0]), f"column {quoted(name.encode())}: {text}")
+        if len(rows):
+            self.progress.unseen += len(rows) - 1
+            self._unseen_member(name, first_row, int(rows[0]), column[int(rows[0])].as_py())
 
     def _unseen_member(self, name: str, first_row: int, row: int, text: str) -> None:
         self.progress.unseen += 1
         if self.progress.unseen_first is None:
             shown = f"column {quoted(name.encode())}: {quoted(text.encode())}"
-            self.progress.unseen_first = (first_row + row, shown)
+            line = first_row + row if self.lines is None else int(self.lines[row])
+            self.progress.unseen_first = (line, shown)
 
     def _ids(self) -> list[str]:
         ids = self._text(self.options.id_column).to_pylist()
