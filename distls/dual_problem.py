@@ -23,12 +23,23 @@ from numpy.typing import NDArray
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
 from distls.workers.dual_ascent.ascent_task import square_sum
-from distls.workers.losses.loss import Loss
+from distls.workers.duals.dual_domains import Balance
+from distls.workers.losses.loss import DualDomain, Loss
 from distls.workers.losses.loss_registry import loss_named
 
 # The square of the constant feature behind an unpenalised intercept: of the rows' mean square norm m, and of its
 # geometric mean with alpha.
 _FEATURE_SHARE, _FEATURE_REACH = 0.1, 10.0
+
+
+def balance_of(
+    problem: Problem, domain: DualDomain, up: NDArray[np.float64], down: NDArray[np.float64]
+) -> Balance:
+    """Return what makes the duals of a problem with an unpenalised intercept sum to zero in each output."""
+    meta, classes = problem.dataset.meta, np.zeros(len(up))
+    if meta.target == "class":
+        classes = np.asarray(meta.label_weights) * problem.row_weight_by_class
+    return Balance(domain, up, down, classes, float(meta.n_rows))
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from distls.cli import cli
 
 VALUE = 0.0123456  # an alpha that nothing else is equal to
 _DEEP = 5  # a request holds settings, which hold parameters, which hold the value
-_END = "workers/stochastic/sgd_kernels.sgd_settings"
+_END = "workers/stochastic/sgd.SgdLearner.of"
 
 
 def _holds(value: Any, deep: int = _DEEP) -> bool:

@@ -22,7 +22,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError
 from distls.training.fitting import fit
@@ -57,7 +57,7 @@ class _NearEnoughError(Exception):
     """What follows is not needed."""
 
 
-class Evaluations(SilentCallback):
+class Evaluations(Callback):
     """Keeps objective and certificate of every evaluation, until an objective is low enough."""
 
     def __init__(self, enough: float) -> None:

@@ -27,7 +27,7 @@ from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 from distls.workers.losses.loss_registry import LOSSES, binary_form, loss_named, losses_with
 from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
+from distls.workers.stochastic.sgd_kernels import SgdSettings, new_clock, sgd_block
 
 NO_WEIGHT = np.empty(0)
 NO_CLASSES = np.empty(0, np.int32)
@@ -94,7 +94,7 @@ def _order(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 def training(case: Case, block: Block, **options: Any) -> Callable[[], object]:
     """Return one pass of MCID from zero weights."""
-    settings = sgd_settings(LOSSES[case.loss], ALPHA, **options)
+    settings = SgdSettings(LOSSES[case.loss], ALPHA, **options)
     u = np.zeros((block.n_features, case.k), case.dtype)
     q = np.zeros_like(u) if np.isfinite(settings.tail_from) else u[:0]
 

@@ -30,7 +30,7 @@ from distls.storage.rows import CsrRows
 from distls.synthetic.generation import generate
 from distls.training.fitting import fit
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.stochastic.sgd_kernels import PEGASOS, new_clock, sgd_block, sgd_settings
+from distls.workers.stochastic.sgd_kernels import PEGASOS, SgdSettings, new_clock, sgd_block
 from distls.workers.stochastic.sgd_together import SideSettings, sgd_side_by_side_block
 
 _FROM_THE_STORE = MemoryBudget(cache_limit=0)
@@ -63,7 +63,7 @@ def one_model(loss: str, k: int, n_rows: int, repeats: int) -> dict[str, Any]:
     indptr = np.arange(0, n_rows * width + 1, width, dtype=np.int64)
     rows = CsrRows(indptr, columns, rng.random(len(columns)).astype(np.float32) / 8)
     y, order = rng.integers(0, k, n_rows).astype(np.int32), rng.permutation(n_rows)
-    alone = sgd_settings(loss_named(loss), 1e-4, schedule=PEGASOS, t0=100.0, fit_intercept=True)
+    alone = SgdSettings(loss_named(loss), 1e-4, schedule=PEGASOS, t0=100.0, fit_intercept=True)
     own = (np.array([getattr(alone, name)], float) for name in SideSettings._fields[:4])
     several = SideSettings(*own, *(getattr(alone, name) for name in SideSettings._fields[4:]))
     kernels = {

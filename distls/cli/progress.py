@@ -36,7 +36,7 @@ def live_console() -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-class BarProgress:
+class BarProgress(Callback):
     """A live bar: passes, running loss and error, objective, certificate, bytes read."""
 
     def __init__(self, console: Console | None = None) -> None:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from distls.dual_problem import DualProblem
 from distls.methods.method import Method
 from distls.problem import Problem, loss_of, penalty_of
-from distls.workers.duals.dual_domains import Balance
-from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualSum
 from distls.workers.evaluation.score_task import GradientSum
 from distls.workers.losses.loss_registry import lacks, loss_named
@@ -56,7 +54,7 @@ def _kind(loss: str, *, linear: bool, bounded: bool, penalty: str) -> str:
     return certificate if penalty_named(penalty).quadratic else "duality_gap"
 
 
-def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objective: float) -> dict[str, Any]:
+def dual_certificate(problem: Problem, total: DualSum, objective: float) -> dict[str, Any]:
     """Return the duality gap between weights with the objective F and a dual point.
 
     The sums are those of the point's duals; with an unpenalised intercept, balanced so that they sum to zero.
@@ -73,17 +71,6 @@ def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objecti
 def rounding_of(problem: Problem, objective: float) -> float:
     """Return what an objective may be wrong by: losses and scores are computed in the type of the weights."""
     return float(np.finfo(problem.dtype).eps) * abs(objective)
-
-
-def balance_of(problem: Problem, point: DualPoint) -> Balance | None:
-    """Return what balances a dual point of a problem with an unpenalised intercept; None without."""
-    if not problem.fit_intercept or problem.intercept_scaling is not None:
-        return None
-    meta, weights = problem.dataset.meta, problem.row_weight_by_class
-    classes = (
-        np.asarray(meta.label_weights) * weights if meta.target == "class" else np.zeros(point.n_outputs)
-    )
-    return Balance(point.form.dual_domain, point.up, point.down, classes, float(meta.n_rows))
 
 
 @single_threaded_blas()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,44 +17,29 @@ from distls.workers.losses.loss_registry import has_probabilities, losses_with
 from distls.workers.prediction.predictor import scored_as
 
 
-def check_scorable(
-    dataset: Dataset,
-    *,
-    n_features: int,
-    transforms_digest: str,
-    transforms: Sequence[dict[str, Any]],
-    features: Mapping[str, NDArray[Any]],
-    model_name: str,
-) -> None:
-    """Raise MismatchError unless rows of `dataset` mean the same as those a model was trained on.
+def check_model_scores(dataset: Dataset, model: LinearModel | Dataset, model_name: str) -> None:
+    """Raise MismatchError unless rows of `dataset` mean the same as those of a model, or of its training data.
 
     They must not be wider, or dense and narrower, and must have the same transforms and names of features.
     """
-    meta = dataset.meta
+    meta, known = dataset.meta, model.meta if isinstance(model, Dataset) else model
     # sparse rows may be narrower: features that do not occur are zero
-    if meta.n_features > n_features or (meta.layout == "dense" and meta.n_features != n_features):
+    if meta.n_features > known.n_features or (meta.layout == "dense" and meta.n_features != known.n_features):
         raise MismatchError(
-            f"{dataset.path} has {meta.n_features} features, {model_name} {n_features}; "
+            f"{dataset.path} has {meta.n_features} features, {model_name} {known.n_features}; "
             "ingest it with --like the training data"
         )
     # the digest covers fitted parameters too: the same transforms fitted on other data give other features
-    if meta.transforms_digest != transforms_digest:
-        mine, theirs = (",".join(t["name"] for t in ts) or "none" for ts in (meta.transforms, transforms))
+    if meta.transforms_digest != known.transforms_digest:
+        mine, theirs = (",".join(t["name"] for t in each.transforms) or "none" for each in (meta, known))
         why = (
             f"transforms {mine}, {model_name} {theirs}"
             if mine != theirs
             else "transforms fitted on other data"
         )
         raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
+    features = model.features() if isinstance(model, Dataset) else model.features
     _check_names(dataset, unpack_names(features, model_name), model_name)
-
-
-def check_model_scores(dataset: Dataset, model: LinearModel, model_name: str) -> None:
-    """See `check_scorable`, for a model that is published already."""
-    check_scorable(
-        dataset, n_features=model.n_features, transforms_digest=model.transforms_digest,
-        transforms=model.transforms, features=model.features, model_name=model_name,
-    )  # fmt: skip
 
 
 def check_probabilities(model: LinearModel, model_name: str, asked: str) -> None:
@@ -137,13 +121,6 @@ def class_codes(
 def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
     """Return the model's code of each class of `dataset`; raise MismatchError if the model cannot score it."""
     meta, name = problem.dataset.meta, str(problem.dataset.path)
-    check_scorable(
-        dataset,
-        n_features=meta.n_features,
-        transforms_digest=meta.transforms_digest,
-        transforms=meta.transforms,
-        features=problem.dataset.features(),
-        model_name=name,
-    )
+    check_model_scores(dataset, problem.dataset, name)
     check_targets(dataset, meta.target, problem.shape[1], name)
     return class_codes(dataset, meta.classes, name, "error")

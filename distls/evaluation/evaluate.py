@@ -134,11 +134,7 @@ def _of_arrays(data: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
 
 
 async def _measured(
-    data: Dataset,
-    model: LinearModel,
-    codes: NDArray[np.int32],
-    costs: str | Path | None,
-    weighted: bool,
+    data: Dataset, model: LinearModel, codes: NDArray[np.int32], costs: str | Path | None, weighted: bool
 ) -> AnyEvaluation:
     if weighted and not data.meta.weighted:
         raise MismatchError(f"{data.path} has no sample weights; leave out --weighted")

@@ -6,14 +6,14 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import balance_of
 from distls.evaluation.certificates import (
     BOUNDS,
-    balance_of,
     certificate_of,
     dual_certificate,
     rounding_of,
@@ -33,31 +33,17 @@ from distls.workers.evaluation.dual_task import DualStart, DualSum, DualTask
 from distls.workers.evaluation.score_task import GradientSum, GradientTask
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.prediction.threshold_task import (
-    ThresholdSums,
-    ThresholdTask,
-    fitted_threshold,
-)
+from distls.workers.prediction.threshold_task import ThresholdSums, ThresholdTask, fitted_threshold
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.process import single_threaded_blas
 
-
-class BoundSearch(Protocol):
-    """What looks for a better lower bound of the optimum than that of a fit's weights."""
-
-    reached: float | None
-
-    def bounded(
-        self,
-        fitted: Fitted,
-        objective: float,
-        bound: float,
-        executor: Executor,
-        data: DatasetRef,
-        prove: Callable[[Fitted], dict[str, Any]],
-    ) -> tuple[float, int]:
-        """Return a lower bound of the optimum, at least `bound`, and the bytes read for it."""
-        raise NotImplementedError
+# Looks for a better lower bound of the optimum than that of a fit's weights, from the fit, its objective and bound, an
+# executor and data, and what proves a dual point; returns the bound, the bytes read for it, and the lowest objective of
+# the weights that it has seen.
+BoundSearch = Callable[
+    [Fitted, float, float, Executor, DatasetRef, Callable[[Fitted], dict[str, Any]]],
+    tuple[float, int, float | None],
+]
 
 
 class Evaluator:
@@ -202,18 +188,18 @@ class Evaluator:
         bounds = certificate["kind"] in BOUNDS
         own = value - certificate["value"] if bounds else loss_named(self._problem.loss).floor
 
-        def bounded(executor: Executor) -> tuple[float, int]:
+        def bounded(executor: Executor) -> tuple[float, int, float | None]:
             def proof(near: Fitted) -> dict[str, Any]:
                 return run_alone(self._proven(near.predictor, cast("DualPoint", near.duals)), executor)
 
-            return search.bounded(fitted, value, own, executor, self._data, proof)
+            return search(fitted, value, own, executor, self._data, proof)
 
-        bound, read = await Wanted(bounded)
+        bound, read, reached = await Wanted(bounded)
         if bound > own:
             certificate = {"kind": "duality_gap", "value": max(value - bound, values["certificate_rounding"])}
         read += values["eval_bytes_read"]
         found = {"certificate": certificate, "eval_bytes_read": read}
-        return {**values, **found, "bound": bound, "reached": search.reached}
+        return {**values, **found, "bound": bound, "reached": reached}
 
     async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""
@@ -224,15 +210,17 @@ class Evaluator:
 
     async def _proven(self, predictor: LinearPredictor, point: DualPoint) -> dict[str, Any]:
         """Return F(W, b) and the gap between it and the dual; one read of the training data."""
-        problem = self._problem
-        task = DualTask(self._data, problem.row_weights, point, balance_of(problem, point))
+        problem, balance = self._problem, None
+        if problem.fit_intercept and problem.intercept_scaling is None:
+            balance = balance_of(problem, point.form.dual_domain, point.up, point.down)
+        task = DualTask(self._data, problem.row_weights, point, balance)
         total: DualSum = await rows_reduced(problem.dataset, DualStart(judged=predictor), task)
         value = total.loss_sum / total.weight_sum + problem.alpha * problem.penalty_of_model(
             predictor.coefficients, predictor.intercept
         )
         return {
             "objective": value,
-            "certificate": dual_certificate(problem, point, total, value),
+            "certificate": dual_certificate(problem, total, value),
             "eval_bytes_read": total.ledger.bytes_read,
         }
 

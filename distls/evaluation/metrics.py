@@ -24,6 +24,11 @@ class _Proven(Shown):
     objective: float | None = None
     certificate: dict[str, Any] | None = None  # "kind", "value", "relative"
 
+    @property
+    def criterion(self) -> float:
+        """What early stopping and selection minimise: the error of classes and of sets of labels."""
+        return float(vars(self)["error"])
+
     def _proof(self) -> dict[str, Any]:
         if self.objective is None:
             return {}
@@ -79,11 +84,6 @@ class Evaluation(_Proven):
     predicted_classes: list[Label]
     confusion: NDArray[Any]
     details: ClassDetails | None = None
-
-    @property
-    def criterion(self) -> float:
-        """The error, which early stopping and selection minimise."""
-        return self.error
 
     @property
     def macro_f1(self) -> float:
@@ -205,11 +205,6 @@ class LabelEvaluation(_Proven):
     precision_at: dict[int, float] = field(default_factory=dict)
     weight: float | None = None
     calibration: str | None = None
-
-    @property
-    def criterion(self) -> float:
-        """The error, which early stopping and selection minimise."""
-        return self.error
 
     @property
     def hamming_loss(self) -> float:

@@ -17,13 +17,8 @@ from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 from distls.workers.evaluation.class_metrics_task import MetricsSum, MetricsTask
-from distls.workers.evaluation.multilabel_task import (
-    PRECISION_AT,
-    LabelSum,
-    LabelTask,
-)
-from distls.workers.evaluation.regression_task import ResidualTask
 from distls.workers.evaluation.score_task import ScoreSum, ScoreTask
+from distls.workers.evaluation.target_task import PRECISION_AT, LabelSum, LabelTask, ResidualTask
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
@@ -78,11 +73,7 @@ async def score_targets(
 
 
 async def measure_labels(
-    dataset: Dataset,
-    model: LinearModel,
-    codes: NDArray[np.int32],
-    *,
-    weighted: bool = False,
+    dataset: Dataset, model: LinearModel, codes: NDArray[np.int32], *, weighted: bool = False
 ) -> LabelEvaluation:
     """Evaluate a multi-label model with its own thresholds."""
     predictor, cuts = LinearPredictor.of(model), label_cuts(model)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS, OF_SUPPORT_VECTORS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
-    ALPHAS,
     CLASS_WEIGHT,
-    FOLDS,
     INIT,
     INTERCEPT_SCALING,
     SHUFFLE,
@@ -17,7 +15,7 @@ from distls.methods.parameters import (
     integer,
     lanes,
     number,
-    number_or,
+    strengths,
 )
 from distls.methods.requirements import loss_with, penalty_with
 
@@ -36,16 +34,13 @@ DUAL_ASCENT_METHODS = (
             ),
             Parameter("penalty", "l2", penalty_with(dual=True), "l2 or elasticnet"),
             Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
-            Parameter(
-                "alpha",
+            *strengths(
                 1e-5,
-                number_or(number(above=0.0), "path"),
+                number(above=0.0),
                 "strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn; of numbers by "
-                "default at least the smaller of 2/n_rows and a fifth of the mean squared norm of a row over n_rows; "
-                "path: a fit for each of alphas, from the duals of the one before",
+                "default at least the smaller of 2/n_rows and a fifth of the mean squared norm of a row over n_rows",
+                "from the duals of the one before",
             ),
-            ALPHAS,
-            FOLDS,
             Parameter(
                 "prune",
                 None,

@@ -48,9 +48,8 @@ class Method:
     version: int = 1  # of its solver: raised where the same request gives other bits, so that no run is mixed
     passes: float | None = 10.0  # Limit where none is given; None: the method ends by itself
     rtol: float | None = None  # Relative tolerance where no limit is given
-    proves: bool = (
-        False  # Whether it keeps a dual point, so that its certificate is a duality gap in every setting
-    )
+    # Whether it keeps a dual point, so that its certificate is a duality gap in every setting
+    proves: bool = False
     # or in which settings it proves that by itself
     proves_with: Callable[[Mapping[str, Any]], bool] | None = None
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state

@@ -180,6 +180,15 @@ FOLDS = Parameter(
     "choose one of alpha=path by cross-validation with this many folds; default: no cross-validation",
 )
 
+
+def strengths(
+    default: float, parse: Parser, description: str, related: str = "all sharing the reads of the data"
+) -> tuple[Parameter, ...]:
+    """Return the strength of the penalty, and the parameters of several strengths."""
+    also = f"{description}; path: a fit for each of alphas, {related}"
+    return Parameter("alpha", default, number_or(parse, "path"), also), ALPHAS, FOLDS
+
+
 # Parameters of the feature maps; the kind of map is the method's own `features`.
 FEATURE_PARAMETERS = (
     Parameter(

@@ -81,12 +81,7 @@ def _for_shape(data: Dataset, limited: bool) -> Recommendation:
             "gls", params, f"{meta.n_features} features are few: {_found(folds)}", _TABLE_PASSES
         )
     if numbers or meta.target == "multilabel":
-        params = {
-            "loss": OF_NUMBERS,
-            "alpha": "path",
-            "alphas": _ALPHAS,
-            **_search(data, folds),
-        }
+        params = {"loss": OF_NUMBERS, "alpha": "path", "alphas": _ALPHAS, **_search(data, folds)}
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
     if _are_very_many(data, outputs) and not limited:

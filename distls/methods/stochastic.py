@@ -15,6 +15,7 @@ from distls.methods.parameters import (
     integer,
     number,
     one_of,
+    strengths,
 )
 from distls.methods.requirements import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
@@ -24,7 +25,6 @@ from distls.methods.stochastic_parameters import (
     ONE_LANE,
     averaging,
     steps_by_schedule,
-    strengths,
 )
 
 # The one solver of all stochastic methods, which differ in their steps.

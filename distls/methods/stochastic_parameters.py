@@ -6,9 +6,7 @@ from typing import Any
 
 from distls.methods.method import Parameter
 from distls.methods.parameters import (
-    ALPHAS,
     CLASS_WEIGHT,
-    FOLDS,
     INIT,
     Parser,
     boolean,
@@ -16,8 +14,8 @@ from distls.methods.parameters import (
     integer,
     lanes,
     number,
-    number_or,
     one_of,
+    strengths,
 )
 
 _DTYPE = dtype("float32", "type of the weights")
@@ -120,20 +118,6 @@ def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Paramet
             + "chosen by trial on a tenth of the rows, at least 4096",
         ),
         Parameter("switch", None, number(1.0), "rows of a lane before the second phase; default half a pass"),
-    )
-
-
-def strengths(default: float, parse: Parser, description: str) -> tuple[Parameter, ...]:
-    """Return the strength of the penalty, and the parameters of several strengths."""
-    return (
-        Parameter(
-            "alpha",
-            default,
-            number_or(parse, "path"),
-            f"{description}; path: a fit for each of alphas, all sharing the reads of the data",
-        ),
-        ALPHAS,
-        FOLDS,
     )
 
 

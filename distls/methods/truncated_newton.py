@@ -5,17 +5,15 @@ from __future__ import annotations
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
-    ALPHAS,
     CLASS_WEIGHT,
-    FOLDS,
     INIT,
     INTERCEPT_SCALING,
     LANES_READ,
     dtype,
     fit_intercept,
     number,
-    number_or,
     one_of,
+    strengths,
 )
 from distls.methods.requirements import loss_with
 
@@ -33,15 +31,12 @@ TRUNCATED_NEWTON_METHODS = (
                 "softmax (log), ovr_log, ovr_squared_hinge (squared_hinge) or squared; default: softmax for classes, "
                 "ovr_log for sets of labels, else squared. Two classes are one binary problem",
             ),
-            Parameter(
-                "alpha",
+            *strengths(
                 1e-5,
-                number_or(number(above=0.0), "path"),
-                "strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn; path: a fit "
-                "for each of alphas, from the weights of the one before",
+                number(above=0.0),
+                "strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn",
+                "from the weights of the one before",
             ),
-            ALPHAS,
-            FOLDS,
             Parameter(
                 "start",
                 None,

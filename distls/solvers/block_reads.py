@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
@@ -12,13 +12,12 @@ from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.solver import RoundReport
 from distls.storage.errors import ParameterError, StateLostError
-from distls.workers.least_squares.block_task import BlockSums
-from distls.workers.least_squares.multi_point_task import OfPoints
+from distls.workers.least_squares.block_task import BlockSums, SumsTask
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.rounds.task import Needs, Task
 
-P = TypeVar("P", bound=OfPoints)
+T = TypeVar("T", bound=SumsTask)
 
 
 def lane_count(asked: int | None, n_blocks: int) -> int:
@@ -52,27 +51,23 @@ class BlockReader:
         # of workers.
         self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset)))
         self.plan: Plan = make_plan(
-            dataset,
-            Footprint(needs, driver_bytes),
-            lanes=len(self.lanes),
-            budget=memory,
+            dataset, Footprint(needs, driver_bytes), lanes=len(self.lanes), budget=memory
         )
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes).whole
         self.class_weight = problem.row_weights
 
+    @property
+    def work(self) -> list[Lane]:
+        """The items of a read of all rows."""
+        return [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
+
     def reduce(
-        self,
-        executor: Executor,
-        task: Task,
-        shared: Any,
-        *,
-        rebuild: Callable[[], None] | None = None,
+        self, executor: Executor, task: Task, shared: Any, *, rebuild: Callable[[], None] | None = None
     ) -> BlockSums:
         """Do one read of the data; if a worker has lost kept predictions, `rebuild` them and read again."""
-        # Every lane returns its own sums, which are merged in the order of lanes: bitwise identical with any executor.
-        lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         try:
-            result: BlockSums = reduce_rows(executor, self.problem.dataset, shared, task, lanes)
+            # Every lane returns its own sums, merged in the order of lanes: bitwise identical with any executor.
+            result: BlockSums = reduce_rows(executor, self.problem.dataset, shared, task, self.work)
         except StateLostError:
             if rebuild is None:
                 raise
@@ -82,16 +77,13 @@ class BlockReader:
             return self.reduce(executor, task, shared)
         return result
 
-    def of_points(self, kind: type[P], folds: int = 1) -> P:
-        """Return a task of a read at several weights."""
-        return kind(
-            data=self.data,
-            loss=self.problem.loss,
-            n_outputs=self.problem.shape[1],
-            dtype=self.problem.dtype.name,
-            class_weight=self.class_weight,
-            folds=folds,
-        )
+    def task(self, kind: type[T], **options: Any) -> T:
+        """Return a task that sums moments of the problem's rows."""
+        problem, made = self.problem, cast("Callable[..., T]", kind)
+        own = {"loss": problem.loss, "n_outputs": problem.shape[1], "dtype": problem.dtype.name}
+        return made(data=self.data, class_weight=self.class_weight, **own, **options)
+
+    of_points = task
 
     def report(self, result: BlockSums) -> RoundReport:
         """Return the report of a round: loss and error at the weights it started from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from distls.solvers.solver import Fitted, State
 from distls.solvers.status import Status
@@ -35,8 +35,8 @@ class RoundEvent:
     best: Fitted | None = None  # With patience: the predictor of the best round so far
 
 
-class Callback(Protocol):
-    """Hooks of a fit, called on the driver, in order."""
+class Callback:
+    """Hooks of a fit, called on the driver, in order; those that a subclass leaves out do nothing."""
 
     def on_start(self, start: FitStart) -> None:
         """Before the first round."""
@@ -46,16 +46,3 @@ class Callback(Protocol):
 
     def on_end(self, status: Status, state: State) -> None:
         """After the last round, however the fit ended; RUNNING when an error ended it."""
-
-
-class SilentCallback:
-    """Base of callbacks that watch some of the events only."""
-
-    def on_start(self, start: FitStart) -> None:
-        """Ignore the start."""
-
-    def on_round(self, event: RoundEvent) -> None:
-        """Ignore the round."""
-
-    def on_end(self, status: Status, state: State) -> None:
-        """Ignore the end."""

@@ -101,9 +101,8 @@ class Progress:
     # With patience: {"error", "round", "misses"} of the best evaluation so far
     best: dict[str, Any] | None = None
     bound: float | None = None  # The highest lower bound of the optimum that any certificate has given
-    reached: float | None = (
-        None  # The lowest objective of other weights, where a search for a bound has had some
-    )
+    # The lowest objective of other weights, where a search for a bound has had some
+    reached: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +54,8 @@ class Fitted:
     duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
     # Objective and certificate as a record has them, where the method computes them itself, perhaps by a read
     known: Record | Callable[[Executor], Record] | None = None
-    improved_weights: ImproveFn | None = (
-        None  # Where the method can look for weights that have a better dual point
-    )
+    # Where the method can look for weights that have a better dual point
+    improved_weights: ImproveFn | None = None
 
 
 @dataclass
@@ -139,27 +138,48 @@ class RoundReport:
 S = TypeVar("S", bound=State)
 
 
-class Solver(Protocol[S]):
-    """One method on one problem: everything that the driver asks of it. `SolverFactory` says how it is made."""
+class Solver(ABC, Generic[S]):
+    """One method on one problem: everything that the driver asks of it.
+
+    It is made, by the class or a function that takes the same, from metadata alone; that raises ParameterError,
+    MismatchError or MemoryPlanError for what cannot be fitted. `params` are all of the method, resolved; `slots` are
+    worker threads, for the plan only; `initial` is the model to start from. `state` is the folder of what is kept for
+    each row, given to methods with ``keeps_rows`` only; without it a fit can be planned but not run.
+    """
 
     state_type: type[S]
     problem: Problem
+    params: Params
+    generates = False  # whether rows are mapped to generated features, by arrays of their own width
     plan: Plan  # Memory, traffic and, where the method has an end of its own, passes
     data: DatasetRef  # The training data with the plan's cache budget: what workers open
     lanes: list[tuple[int, ...]]  # The partitions or column shards of each lane
 
+    def __init__(
+        self,
+        problem: Problem,
+        params: Params,
+        *,
+        slots: int = 1,
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.problem, self.params, self._initial, self._folder = problem, params, initial, state
+        self._slots, self._memory = slots, memory or MemoryBudget(workers=slots)
+
     def prepare(self, executor: Executor) -> None:
         """Have kernels compiled by the driver, then loaded by every worker; not timed as training."""
-        # generated features need rows of their own width
-        width = self.problem.shape[0] if getattr(self, "generates", False) else 1
+        width = self.problem.shape[0] if self.generates else 1
         prepare(executor, self.problem, self.kernels, self.tasks(self.data.like(width)))
 
     @property
     def kernels(self) -> tuple[Any, ...]:
         """What decides which kernels a fit of a problem needs: about, as others are compiled in its first round."""
-        params: Params = getattr(self, "params", {})
         # Each strength of a path starts from another model, and needs no other kernels.
-        told = [value for name, value in params.items() if name != "init" and not isinstance(value, float)]
+        told = [
+            value for name, value in self.params.items() if name != "init" and not isinstance(value, float)
+        ]
         return type(self).__name__, *map(str, told)
 
     @abstractmethod
@@ -244,27 +264,7 @@ def evaluation_tasks(
     return calls
 
 
-class SolverFactory(Protocol):
-    """Makes a solver, and raises an error for what cannot be fitted, from metadata alone.
-
-    `state` is the folder of what is kept for each row, for methods with ``keeps_rows`` only; without it a fit can be
-    planned but not run. Raises ParameterError, MismatchError or MemoryPlanError.
-    """
-
-    def __call__(
-        self,
-        problem: Problem,
-        params: Params,  # all parameters of the method, resolved
-        *,
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,  # the model to start from
-        state: str | None = None,
-    ) -> Solver[State]:
-        """Return the solver."""
-
-
-def solver_factory(method: Method) -> SolverFactory:
+def solver_factory(method: Method) -> Callable[..., Solver[State]]:
     """Return what makes a method's solvers: the class, of a stochastic method with the method's steps bound."""
     factory: Callable[..., Solver[State]] = import_object(method.solver)
     return factory if method.steps is None else partial(factory, steps=method.load_steps())

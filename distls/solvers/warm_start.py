@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.facts import counted
 from distls.problem import Problem
-from distls.storage.errors import MismatchError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named
@@ -53,8 +53,14 @@ def with_further_classes(model: LinearModel, problem: Problem) -> LinearModel:
     return replace(model, weights=weights, intercept=intercept, classes=classes)
 
 
-def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
-    """Raise MismatchError unless a fit can start from the model."""
+def check_initial(
+    initial: LinearModel | None, problem: Problem, given: str | None, *, generated: bool = False
+) -> None:
+    """Raise MismatchError unless a fit can start from the model, ParameterError where features are generated."""
+    if initial is None:
+        return
+    if generated:
+        raise ParameterError(f"init={given}: not with generated features; leave one of them out")
     meta = problem.dataset.meta
     # Models of generated features or calibrations are not W x + b, which is all that a start can take.
     if initial.recipe:

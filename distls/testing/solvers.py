@@ -14,7 +14,7 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.ingestion.ingest import ingest
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import ParameterError
@@ -39,7 +39,7 @@ def opened(name: str) -> DaskExecutor:
     return executor
 
 
-class StopAfter(SilentCallback):
+class StopAfter(Callback):
     """Interrupts as Ctrl-C does, after so many rounds of this process."""
 
     def __init__(self, rounds: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from distls.facts import percent
-from distls.solvers.events import FitStart, RoundEvent, SilentCallback
+from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import State
 from distls.solvers.status import Record, Status
@@ -22,7 +22,7 @@ _FIRST_ROUNDS = 20  # that each have a line of progress: of all fits of a run to
 
 
 @dataclass
-class History(SilentCallback):
+class History(Callback):
     """Keeps every round's record."""
 
     records: list[Record] = field(default_factory=list)
@@ -32,7 +32,7 @@ class History(SilentCallback):
         self.records.append(event.record)
 
 
-class EventLog(SilentCallback):
+class EventLog(Callback):
     """Appends every round's record to the run's ``events.jsonl``."""
 
     def __init__(self, run: Run) -> None:
@@ -48,7 +48,7 @@ class EventLog(SilentCallback):
         self._run.flush_events()
 
 
-class Checkpointer(SilentCallback):
+class Checkpointer(Callback):
     """Saves the state every `seconds` (0: after every round), and when a fit was ended by what will not recur."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Checkpointer(SilentCallback):
         self._last = time.monotonic()
 
 
-class LineProgress(SilentCallback):
+class LineProgress(Callback):
     """Lines for logs and pipes: each of the first rounds and the last, else one a second."""
 
     def __init__(

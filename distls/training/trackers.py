@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from distls.solvers.events import FitStart, RoundEvent, SilentCallback
+from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State
 from distls.solvers.status import Record, Status
 from distls.storage.errors import ParameterError
@@ -31,7 +31,7 @@ def _numbers(values: Record, prefix: str) -> Iterator[tuple[str, float]]:
             yield f"{prefix}{name}", value
 
 
-class MLflowTracker(SilentCallback):
+class MLflowTracker(Callback):
     """Logs a fit as a run of MLflow: its setting, the numbers of each round, how it ended.
 
     A fit of several settings has a run for each. The steps are the rounds.
@@ -106,7 +106,7 @@ class MLflowTracker(SilentCallback):
         self._client.set_terminated(self._run.get(), _ENDS.get(status, "FINISHED"))
 
 
-class TensorBoardTracker(SilentCallback):
+class TensorBoardTracker(Callback):
     """Writes the numbers of each round as scalars for TensorBoard, ``tensorboard --logdir FOLDER``.
 
     A fit of several settings has a subfolder for each. The steps are the rounds.

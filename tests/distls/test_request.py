@@ -153,7 +153,7 @@ def test_the_walk_of_a_setting_is_short() -> None:
     )
     *stays, counts = ran.stdout.splitlines()
     assert stays[0] == "cli/training.fit"
-    assert stays[-1].endswith("sgd_settings")
+    assert stays[-1].endswith("SgdLearner.of")
     # what is handed on to one more function than today has to be looked at; both may fall
     n_stays, n_climbs = map(int, re.findall(r"\d+", counts))
     assert len(stays) == n_stays <= 33

@@ -16,7 +16,7 @@ PROGRAM = """
 import hashlib, sys
 import numpy as np
 from distls.storage.rows import CsrRows
-from distls.workers.stochastic.adagrad import AdagradUpdate
+from distls.workers.stochastic.sgd import AdagradUpdate
 from distls.workers.stochastic.second_order.rls import RlsUpdate
 from distls.workers.stochastic.sgd import SgdUpdate
 from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate

@@ -238,7 +238,9 @@ def local_cluster(
     processes_only = {
         "worker_class": PatientNanny,
         "host": "127.0.0.1",
-        "preload": _preloads() if log_level > logging.WARNING else None,
+        "preload": [*dask.config.get("distributed.worker.preload"), "distls.workers.dask_log_preload"]
+        if log_level > logging.WARNING
+        else None,
         # the fork server may have been started before the credentials of a store were set
         "env": {name: value for name, value in os.environ.items() if name.startswith(_OF_STORES)},
     }
@@ -276,7 +278,3 @@ def _scratch() -> str:
         return str(private_folder(temporary_home()))
     except NotPrivateError:
         return tempfile.mkdtemp(prefix="distls-")
-
-
-def _preloads() -> list[str]:
-    return [*dask.config.get("distributed.worker.preload"), "distls.workers.dask_log_preload"]

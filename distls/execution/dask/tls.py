@@ -34,7 +34,10 @@ class Certificates:
     def check(self) -> None:
         """Raise ParameterError, naming the file, for one that cannot be read or is not what it should be."""
         for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert), ("--tls-key", self.key)):
-            _check_readable(option, path)
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise ParameterError(f"{option} {path}: {(error.strerror or str(error)).lower()}") from None
         for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert)):
             if not _holds_certificate(path):
                 raise ParameterError(f"{option} {path}: no certificate in PEM form is in it")
@@ -80,13 +83,6 @@ def certificates_of(ca: Path | None, cert: Path | None, key: Path | None) -> Cer
     made = Certificates(ca, cert, key)
     made.check()
     return made
-
-
-def _check_readable(option: str, path: Path) -> None:
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise ParameterError(f"{option} {path}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _holds_certificate(path: Path) -> bool:

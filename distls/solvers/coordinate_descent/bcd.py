@@ -62,7 +62,7 @@ _DEFAULT_LANES = 2
 
 
 class BlockCoordinateDescent(Solver[BcdState]):
-    """The solver of `bcd`; parameters as of `SolverFactory`, and the data must have column shards."""
+    """The solver of `bcd`; the data must have column shards."""
 
     state_type = BcdState
 

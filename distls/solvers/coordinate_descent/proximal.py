@@ -62,7 +62,7 @@ _START_SHARE = 64.0
 
 
 class Proximal(Solver[ProximalState]):
-    """Base of FISTA and SpaRSA; parameters as of `SolverFactory`."""
+    """Base of FISTA and SpaRSA."""
 
     state_type = ProximalState
     # points of a round, the last of which has a gradient

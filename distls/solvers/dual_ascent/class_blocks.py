@@ -26,7 +26,6 @@ from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.atomic import remove_tree, subfolders
 from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import read_arrays
-from distls.storage.model.model import LinearModel
 from distls.storage.model.sparse_blocks import BlockPlace, ClassBlocks
 from distls.workers.dual_ascent.class_kernels import ClassSettings
 from distls.workers.dual_ascent.class_task import (
@@ -68,23 +67,13 @@ class ClassBlockSolver(Solver[ClassBlockState]):
 
     state_type = ClassBlockState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: Params,
-        *,
-        slots: int = 1,
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-        state: str | None = None,
-    ) -> None:
-        self.problem, self.params, self._folder = problem, params, state
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
         n = problem.dataset.meta.n_rows
         # The intercept is a constant feature of this value, so its square adds to every row's squared norm.
         intercept_square = (problem.intercept_scaling or 1.0) ** 2 if problem.fit_intercept else 0.0
         self._settings = ClassSettings(1.0 / (problem.alpha * n), intercept_square, loss_named(problem.loss))
-        self._slots = slots
-        self.width, self.plan = self._planned(memory or MemoryBudget(workers=slots))
+        self.width, self.plan = self._planned(self._memory)
         dataset = problem.dataset
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self.reads = self.plan.lanes  # of all rows in a pass
@@ -94,7 +83,6 @@ class ClassBlockSolver(Solver[ClassBlockState]):
     # ---- memory
 
     def _class_bytes(self) -> int:
-        """Return the bytes of a class in a block under training."""
         n_rows, n_features = self.problem.dataset.meta.n_rows, self.problem.shape[0]
         return ClassTask.class_bytes(n_features, n_rows, self.problem.dtype)
 
@@ -243,11 +231,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         )
 
     def _report(
-        self,
-        ledger: Ledger,
-        state: ClassBlockState,
-        sums: NDArray[np.float64],
-        spans: list[tuple[int, int]],
+        self, ledger: Ledger, state: ClassBlockState, sums: NDArray[np.float64], spans: list[tuple[int, int]]
     ) -> RoundReport:
         ledger.n_rows = max(ledger.n_rows, 1)  # none where all blocks of the round were finished before
         report = RoundReport.of(
@@ -288,6 +272,3 @@ class ClassBlockSolver(Solver[ClassBlockState]):
                 "eval_bytes_read": 0,
             },
         )
-
-    def saved(self, state: ClassBlockState) -> None:
-        """Blocks stay until the model is published."""

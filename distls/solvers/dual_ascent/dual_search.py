@@ -59,7 +59,7 @@ class DualSearch:
         self._bound = -math.inf if progress.bound is None else progress.bound
         self.reached = progress.reached  # the lowest objective of the ascent's weights, None without any
 
-    def bounded(
+    def __call__(
         self,
         fitted: Fitted,
         objective: float,
@@ -67,24 +67,23 @@ class DualSearch:
         executor: Executor,
         data: DatasetRef,
         prove: Proof,
-    ) -> tuple[float, int]:
-        """Return a lower bound of the optimum, at least `bound`, and the bytes read for it."""
+    ) -> tuple[float, int, float | None]:
+        """Return a lower bound of the optimum, at least `bound`, the bytes read for it, and what was `reached`."""
         # Bounds from any dual point of the same problem hold for every primal point, so the best one is kept.
         self._bound = max(self._bound, bound)
         goal = largest_certificate(self._limits, objective)
         # no bound helps a fit that is further from the optimum than its tolerance
         far = self.reached is not None and objective - self.reached > goal
-        if objective - self._bound <= goal or far:
-            return self._bound, 0
-        solver = self._solver(data)
+        near = objective - self._bound <= goal
+        solver = None if near or far else self._solver(data)
         if solver is None:
-            return self._bound, 0
+            return self._bound, 0, self.reached
         try:
             read = self._search(solver, fitted.predictor, objective, executor, prove)
         finally:
             # Removed on any exit: duals of a search are of no use to a later one, which starts from other weights.
             remove_tree(self._folder)
-        return self._bound, read
+        return self._bound, read, self.reached
 
     def _solver(self, data: DatasetRef) -> Sdca | None:
         """Return the solver, None where it has not the loss or penalty, or not the memory."""

@@ -20,16 +20,14 @@ from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
-from distls.solvers.dual_ascent.dual_start import DualStarter, lost_duals
-from distls.solvers.dual_ascent.kept_duals import KeptDuals
-from distls.solvers.dual_ascent.sdca_state import SdcaState
+from distls.solvers.dual_ascent.sdca_state import DualStarter, KeptDuals, SdcaState, lost_duals
 from distls.solvers.solver import Fitted, RoundReport, Solver
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, StateLostError
-from distls.storage.model.model import LinearModel
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
 from distls.workers.dual_ascent.ascent_task import (
     AscentResult,
@@ -65,23 +63,13 @@ _DRIVER_ARRAYS = 5
 
 
 class Sdca(Solver[SdcaState]):
-    """The solver of `sdca`; see `SolverFactory`."""
+    """The solver of `sdca`."""
 
     state_type = SdcaState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],  # all parameters of the method, resolved
-        *,
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-        state: str | None = None,  # folder of the duals; None: for the plan only
-    ) -> None:
-        self.problem, self.params, self._initial = problem, params, initial
-        if initial is not None:
-            check_initial(initial, problem, params["init"])
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
+        check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"] or max(1, min(_DEFAULT_LANES, len(dataset) - 1)), len(dataset))
@@ -92,12 +80,11 @@ class Sdca(Solver[SdcaState]):
         fewest = int(np.sort(dataset.table.rows)[len(dataset) // self._groups - 1])
         self._slices = max(1, min(-(-asked // self._groups), fewest))
         self._rounds = self._groups * self._slices
-        given = params["active_sweeps"]
-        self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if given is None else given
-        self.plan = self._plan(memory or MemoryBudget(workers=slots))
+        asked = params["active_sweeps"]
+        self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if asked is None else asked
+        self.plan = self._plan(self._memory)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
-        self._folder = state
-        self._kept = KeptDuals(state)
+        self._kept = KeptDuals(self._folder)
 
     def _group_count(self) -> int:
         """Return into how many groups a pass divides the partitions: lanes hold those of a group all at once."""
@@ -142,10 +129,7 @@ class Sdca(Solver[SdcaState]):
         image = PrimalImage(u, u if self._form.l1 > 0.0 else u[:0], np.zeros(k))
         dual = DualTask(data, self.problem.row_weights, self.point(state))
         judged = DualStart(judged=LinearPredictor(u, np.zeros(k)))
-        return [
-            Call(task, image, lane),
-            Call(dual, judged, lane),
-        ]
+        return [Call(task, image, lane), Call(dual, judged, lane)]
 
     def init(self) -> SdcaState:
         """Return the state in which all duals are zero."""
@@ -204,10 +188,6 @@ class Sdca(Solver[SdcaState]):
         """Return t: the sum of the weighted duals over alpha n."""
         return (state.up - state.down) / (self._form.alpha * self.problem.dataset.meta.n_rows)
 
-    def _sigma_prime(self, state: SdcaState, live: int) -> float:
-        """Return by how much lanes magnify their own changes."""
-        return float(np.clip(SAFETY * state.ratios.max(), 1.0, live))
-
     def _lanes_of(self, state: SdcaState) -> list[Lane]:
         """Return the partitions of each lane in the round after `state`."""
         n, group = len(self.problem.dataset), state.part // self._slices
@@ -223,7 +203,10 @@ class Sdca(Solver[SdcaState]):
 
     def _task(self, state: SdcaState, live: int) -> AscentTask:
         form = self._form
-        sigma_prime = self._sigma_prime(state, live)
+        # by how much lanes magnify their own changes
+        sigma_prime = float(np.clip(SAFETY * state.ratios.max(), 1.0, live))
+        # two numbers that say which rows share a part of the pass
+        mixing = rng(self.problem.seed, Purpose.ROWS, state.round // self._rounds).integers(2**30, size=2)
         step = sigma_prime / (form.alpha * self.problem.dataset.meta.n_rows)
         return AscentTask(
             data=self.data,
@@ -233,7 +216,7 @@ class Sdca(Solver[SdcaState]):
             duals=self.point(state),
             shuffle=self.params["shuffle"],
             seed=self.problem.seed,
-            mixing=self._mixing(state),
+            mixing=(int(mixing[0]), int(mixing[1])),
             round=state.round,
             # New names for new duals: a task that is run twice never overwrites what a checkpoint needs.
             version=3 * state.round + 3,  # the two before it: duals recomputed, and those that were mixed
@@ -241,12 +224,6 @@ class Sdca(Solver[SdcaState]):
             parts=self._slices,
             active_sweeps=self._active_sweeps,
         )
-
-    def _mixing(self, state: SdcaState) -> tuple[int, int]:
-        """Return the numbers that say which rows share a part of the pass."""
-        generator = rng(self.problem.seed, Purpose.ROWS, state.round // self._rounds)
-        factor, first = generator.integers(2**30, size=2)
-        return int(factor), int(first)
 
     def _ascend(self, state: SdcaState, executor: Executor) -> AscentResult:
         lanes = self._lanes_of(state)
@@ -271,7 +248,7 @@ class Sdca(Solver[SdcaState]):
         while True:  # adding 1/K of the lanes' changes cannot lower the dual, which is concave
             following = replace(
                 state,
-                u=_moved(state.u, result.change, share),
+                u=state.u + (result.change if share == 1.0 else state.u.dtype.type(share) * result.change),
                 up=state.up + share * result.up,
                 down=state.down + share * result.down,
                 conjugate=state.conjugate + share * change,
@@ -343,7 +320,7 @@ class Sdca(Solver[SdcaState]):
             float(totals[_T.loss]),
             errors,
             details={
-                "dual": None if following.dual is None else following.dual,
+                "dual": following.dual,
                 "ratio": float(following.ratios[following.part - 1]),
                 "share": share,
                 "rows_moved": int(totals[_T.moved]),
@@ -379,8 +356,3 @@ class Sdca(Solver[SdcaState]):
     def holds(self, state: SdcaState) -> bool:
         """See `Solver.holds`: recomputed duals are others."""
         return not lost_duals(self.point(state), self.problem.dataset.table.rows)
-
-
-def _moved(u: NDArray[Any], change: NDArray[Any], share: float) -> NDArray[Any]:
-    """Return ``u + share * change``."""
-    return u + change if share == 1.0 else u + u.dtype.type(share) * change

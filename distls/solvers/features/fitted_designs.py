@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
@@ -18,6 +19,8 @@ from distls.storage.errors import ParameterError
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of, recipe_of
 
+Fitting = TypeVar("Fitting", bound="DesignState")
+Staged = TypeVar("Staged", bound="StagedState")
 _PREFIX = "design_"
 
 
@@ -39,7 +42,6 @@ class DesignState(State):
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """See `State.join`."""
         own = {name: array for name, array in arrays.items() if name.startswith(_PREFIX)}
         others = {name: array for name, array in arrays.items() if name not in own}
         inside = {name.removeprefix(_PREFIX): array for name, array in own.items()}
@@ -57,6 +59,41 @@ class DesignState(State):
         """Return the state with features of this design."""
         recipe, arrays = recipe_of(design, 1)
         return replace(self, recipe=recipe, arrays=arrays)
+
+
+def _no_columns() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+@dataclass
+class StagedState(DesignState):
+    """Base of the states of methods with a block of features for each stage."""
+
+    orders: int = 0  # Orders made of the original features, one a pass over them or a block
+    # shape (n_features,), or (block,) where each block has its own: The newest of them
+    order: NDArray[np.int64] = field(default_factory=_no_columns)
+    widths: NDArray[np.int64] = field(default_factory=_no_columns)  # shape (stages begun,): Features of each
+    # shape (sum of widths,): Original features of all blocks; empty for random ones
+    columns: NDArray[np.int64] = field(default_factory=_no_columns)
+
+    def rows_of(self, stage: int) -> slice:
+        """Return where the features of a stage are among those of all."""
+        # Columns of different blocks may differ in number, so their places are sums of widths.
+        first = int(self.widths[:stage].sum())
+        return slice(first, first + int(self.widths[stage]))
+
+    def design_of(self, stage: int) -> Design:
+        """Return the features of a stage that has begun."""
+        if not len(self.columns):
+            return generators.design_at(self.design, stage, self.columns)
+        columns = self.columns[self.rows_of(stage)]
+        return replace(self.design, stage=stage, size=len(columns), columns=columns)
+
+    def with_stage(self, design: Design, width: int) -> Self:
+        """Return the state with the block of one more stage."""
+        # Kept for all stages: predictions are recomputed, and the model made, from them.
+        columns = self.columns if design.columns is None else np.append(self.columns, design.columns)
+        return replace(self, widths=np.append(self.widths, width), columns=columns)
 
 
 class OneBlock:
@@ -103,6 +140,11 @@ class OneBlock:
         """Fit the feature map: principal components, bandwidth, filters."""
         return generators.design_for(self._params, reader, executor, self._problem.seed)
 
+    def prepared(self, state: Fitting, reader: BlockReader, executor: Executor) -> Fitting:
+        """Return the state with the fitted features, and the reads that they took."""
+        design = self.fitted(reader, executor)
+        return replace(state.with_design(design), passes=state.passes + self.reads)
+
     def probe(self) -> Design:
         """Return a design of the same cost as the fitted one, without reading data."""
         if not self.generated:
@@ -120,6 +162,13 @@ class StageBlocks(OneBlock):
         self._problem, self._n_features, self._params = problem, problem.shape[0], dict(params)
         self.generated = True
         generator_parameters.check_features(self._params, self._n_features)
+        self.kind = kind = params["features"]
+        self.original = kind in generator_parameters.ORIGINAL
+        self.ranked = kind in generator_parameters.RANKED
+        self._counted = kind in generator_parameters.COUNTED
+        per_pass = generator_parameters.stages_per_pass(self._params, self._n_features)
+        # stages that take their features from one order: with block-gradient every block changes the gradient
+        self._per_order = 1 if kind == generator_parameters.BLOCK_GRADIENT else per_pass
 
     @property
     def width(self) -> int:
@@ -129,16 +178,29 @@ class StageBlocks(OneBlock):
     @property
     def order_reads(self) -> float:
         """Reads of all rows for orders of the original features."""
-        kind, stages = self._params["features"], self._params["stages"]
-        if kind not in generator_parameters.RANKED:
-            return float(kind in generator_parameters.COUNTED)
-        per_pass = generator_parameters.stages_per_pass(self._params, self._n_features)
         # The gradient of a pass or block is a read of its own before its first stage.
-        return float(-(-stages // (1 if kind == generator_parameters.BLOCK_GRADIENT else per_pass)))
+        return float(-(-self._params["stages"] // self._per_order) if self.ranked else self._counted)
 
     @property
     def preparation_bytes(self) -> int:
         """Bytes of a lane's result besides those of the rounds."""
-        ranked = self._params["features"] in generator_parameters.RANKED
-        gradient = 8 * self._n_features * self._problem.shape[1] * ranked
-        return max(super().preparation_bytes, gradient)
+        return max(super().preparation_bytes, 8 * self._n_features * self._problem.shape[1] * self.ranked)
+
+    def is_used_up(self, state: StagedState, stage: int) -> bool:
+        """Return whether a stage needs a further order: a pass is over, or each block has its own."""
+        drawn = self.kind == generator_parameters.REPLACED
+        return self.original and not drawn and state.orders * self._per_order <= stage
+
+    def ordered(self, state: Staged, reader: BlockReader, executor: Executor) -> Staged:
+        """Return the state with an order that takes no round: drawn, or by the number of rows with a feature."""
+        if self._counted and state.orders:
+            # Frequencies do not change: the next pass takes the same order.
+            return replace(state, orders=state.orders + 1)
+        order = generators.column_order(self._params, reader, executor, self._problem.seed, state.orders)
+        passes = state.passes + self._counted
+        return replace(state, order=order, orders=state.orders + 1, passes=passes)
+
+    def ranking(self, cross: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the order by a gradient; of one block alone where the stages after it have their own."""
+        order = generators.gradient_order(cross)
+        return order[: self.width] if self._per_order == 1 else order

@@ -22,10 +22,10 @@ from distls.workers.features.generator_registry import BUILT_IN, generator_names
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 
-FREQUENCY, RARENESS, _REPLACED, BLOCK_GRADIENT = "frequency", "rareness", "columns-replaced", "block-gradient"
+FREQUENCY, RARENESS, REPLACED, BLOCK_GRADIENT = "frequency", "rareness", "columns-replaced", "block-gradient"
 COUNTED = (FREQUENCY, RARENESS)  # by the number of rows that have a feature
 RANKED = ("gradient", BLOCK_GRADIENT)  # by the gradient of a round
-ORIGINAL = ("columns", _REPLACED, *COUNTED, *RANKED)
+ORIGINAL = ("columns", REPLACED, *COUNTED, *RANKED)
 MASKS = ("random-masks", "kmeans-masks")
 
 # The features that use a parameter, and below its default.

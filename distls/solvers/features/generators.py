@@ -38,9 +38,18 @@ from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import Design, Projection, blocks
-from distls.workers.features.fit_task import CountTask, MomentsTask, RowMoments, SampleTask, shares
+from distls.workers.features.fit_task import (
+    CountTask,
+    MomentsTask,
+    RowMoments,
+    SampleTask,
+    kmeans,
+    random_filters,
+    sample_patches,
+    shares,
+    whitening_of,
+)
 from distls.workers.features.generator_registry import registered_generator
-from distls.workers.features.kmeans_filters import kmeans, random_filters, sample_patches, whitening_of
 from distls.workers.linear_algebra.packed_triangle import diagonal, unpacked
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
@@ -182,7 +191,6 @@ def _inner_products(x: Rows, design: Design) -> Floats:
 
 
 def _dense_chunks(design: Design, x: Rows) -> Iterator[Floats]:
-    """Yield dense features of rows."""
     for _, chunk in blocks(design, x, np.dtype(np.float64)):
         assert isinstance(chunk, DenseRows)
         yield chunk.values
@@ -195,7 +203,7 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
     shape, side = image_shape(params, n_features), given_or_default(params, "mask_side")
     patches, floor = sample_patches(images, shape, side, seed, contrast=given_or_default(params, "contrast"))
     # Whitening is folded into the filters (masks and offsets), so that images are convolved once.
-    white = whitening_of(patches, floor)
+    white = whitening_of(patches)
     if params["features"] == "kmeans-masks":
         chosen = kmeans((patches - white.mean) @ white.matrix, n_filters, seed)
     else:
@@ -239,14 +247,9 @@ def column_order(
     if params["features"] in COUNTED:
         task = CountTask(reader.data)
         counts = executor.reduce(task, _lanes(reader), merge=task.merge)
-        return frequency_order(-counts if params["features"] == RARENESS else counts)
+        # A stable sort breaks ties by column, so the order does not depend on the sorting algorithm.
+        return np.argsort(counts if params["features"] == RARENESS else -counts, kind="stable")
     return np.empty(0, np.int64)
-
-
-def frequency_order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return columns by the number of rows in which they are not zero, descending; ties by column."""
-    # A stable sort breaks ties by column, so the order does not depend on the sorting algorithm.
-    return np.argsort(-counts, kind="stable")
 
 
 def gradient_order(cross: Floats) -> NDArray[np.int64]:
@@ -255,19 +258,14 @@ def gradient_order(cross: Floats) -> NDArray[np.int64]:
     return np.argsort(-np.square(cross).sum(axis=1), kind="stable")
 
 
-def stage_columns(order: NDArray[np.int64], stage: int, block_size: int) -> NDArray[np.int64]:
-    """Return the columns of a stage: the slice number ``stage % ceil(n / block_size)`` of an order, ascending."""
-    # Passes repeat the slices of one order; ascending columns make the access to sparse rows sequential.
-    place = stage % -(-len(order) // block_size) * block_size
-    return np.sort(order[place : place + block_size])
-
-
 def design_at(design: Design, stage: int, order: NDArray[np.int64]) -> Design:
     """Return the design of a stage from that of stage 0; `order` is from `column_order` or `gradient_order`."""
     if design.kind != "columns":
         return design.at(stage)
     if len(order):
-        columns = stage_columns(order, stage, design.size)
+        # Passes repeat the slices of one order; ascending columns make the access to sparse rows sequential.
+        place = stage % -(-len(order) // design.size) * design.size
+        columns = np.sort(order[place : place + design.size])
     else:
         # with replacement between stages, not within a block, where a second copy would add nothing
         generator = rng(design.seed, Purpose.COLUMNS, stage)

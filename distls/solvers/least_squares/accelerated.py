@@ -17,16 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.problem import Problem
-from distls.solvers.block_reads import BlockReader
-from distls.solvers.least_squares.alpha_grid import total_of
+from distls.solvers.least_squares.alpha_grid import grid_size
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.solver import Fitted, RoundReport, Solver
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
-from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import PointTask
 from distls.workers.losses.loss_registry import loss_named
@@ -58,25 +55,18 @@ class Accelerated(GlsPasses, Solver[GlsState]):
 
     state_type = GlsState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        reader: BlockReader,
-        initial: LinearModel | None = None,  # starts from its weights instead of zero
-    ) -> None:
-        super().__init__(problem, params, reader)
-        self._initial = initial
-        self._accelerated = params["accelerate"] != "none"
-        self._start, self._safe = lipschitz_bounds(problem.loss, params["lipschitz"])
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._accelerated = self.params["accelerate"] != "none"
+        self._start, self._safe = lipschitz_bounds(self.problem.loss, self.params["lipschitz"])
         self._metric_now: Metric | None = None
 
     def init(self) -> GlsState:
         """Return zero weights, or those of the initial model."""
         # float64 throughout: a step is a solve in Sigma, which amplifies rounding by its condition number.
         theta = np.zeros(self._shape)
+        check_initial(self._initial, self.problem, self.params["init"])
         if self._initial is not None:
-            check_initial(self._initial, self.problem, self.params["init"])
             theta[self._first :] = self._initial.weights
             theta[: self._first] = self._initial.intercept
         alpha = 0.0 if self._follows_path else self.problem.alpha
@@ -95,7 +85,8 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         elif not len(state.gram):
             sums = self._read_in_basis(executor, state.iterates[0].best.theta, state.basis)
             with single_threaded_blas():
-                following = self._define_in_basis(following, sums.folds[0])
+                metric = self._metric_in_basis(state.basis, sums.folds[0], state.alpha)
+                following = self._begin(replace(following, notes=[*state.notes, BASIS_NOTE]), metric)
         else:
             # "repeat": judge what Eq. 14 has led to, and take the next step
             sums = self._read_points(executor, points_of(state.iterates))
@@ -104,25 +95,20 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         details = {"lipschitz": following.iterates[0].lipschitz, **details}
         report = self._report(sums, details, following.path, following.notes)
         best = following.iterates[0].best
-        if (
-            not self._follows_path
-            and not self._first
-            and self.problem.alpha > 0.0
-            and np.isfinite(best.value)
-        ):
+        proven = not self._follows_path and not self._first and self.problem.alpha > 0.0
+        if proven and np.isfinite(best.value):
             report.objective_estimate = best.value
             # Strong convexity with an l2 penalty on all weights: F - F* <= |gradient|^2 / (2 alpha).
             report.gap_estimate = float(np.square(best.gradient).sum()) / (2.0 * self.problem.alpha)
         return following, report
 
     def _read_start(self, state: GlsState, executor: Executor) -> BlockSums:
-        """Read Sigma, and loss and gradient at the start."""
         start = None if self._initial is None else state.iterates[0].best.theta
         return self._read_sigma(executor, start)
 
     def _define(self, state: GlsState, sums: Moments) -> GlsState:
         """Set up the metric and take the first step from the gradient at the start."""
-        sigma, (iterate,) = self._sigma(total_of([sums])), state.iterates
+        sigma, (iterate,) = self._sigma(sums), state.iterates
         start = self._evaluated(iterate.best.theta, sums, sums.weight_sum, state.alpha)
         iterate = iterate.accept(start, None, accelerated=self._accelerated)
         return self._enter(replace(state, iterates=[iterate]), sigma)
@@ -134,11 +120,6 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         if self._needs_basis(metric, state.alpha):
             return replace(state, basis=metric.next_basis(), gram=np.empty((0, 0)))
         return self._begin(state, metric)
-
-    def _define_in_basis(self, state: GlsState, sums: Moments) -> GlsState:
-        """Set up the metric in the new basis."""
-        metric = self._metric_in_basis(state.basis, sums, state.alpha)
-        return self._begin(replace(state, notes=[*state.notes, BASIS_NOTE]), metric)
 
     def _begin(self, state: GlsState, metric: Metric) -> GlsState:
         """Take the first step in a metric, which serves all that follow."""
@@ -234,14 +215,11 @@ class Accelerated(GlsPasses, Solver[GlsState]):
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: all points of a round at one read."""
         shape = (data.one_row or self.problem.shape[0]) + self._first, self.problem.shape[1]
-        points = self._stacked([np.zeros(shape)] * (self._fit_count * (1 + self._accelerated)))
-        task = replace(self._reader.of_points(PointTask, self._folds), data=data)
+        # Fits that share a read, each with its candidate and the point ahead.
+        fits = grid_size(self.params["alphas"]) * self._folds if self._follows_path else 1
+        points = self._stacked([np.zeros(shape)] * (fits * (1 + self._accelerated)))
+        task = replace(self._reader.task(PointTask, folds=self._folds), data=data)
         return [Call(task, points, Lane(0, (block,))), *super().tasks(data, block)]
-
-    @property
-    def _fit_count(self) -> int:
-        """Fits that share a read."""
-        return 1
 
 
 def points_of(iterates: Sequence[Iterate]) -> list[Array]:

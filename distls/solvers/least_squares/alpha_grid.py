@@ -43,16 +43,6 @@ def alpha_grid(given: str | None, total: Moments) -> Array:
     return (mean_square or 1.0) * np.logspace(*_GRID_DECADES, _GRID_SIZE)
 
 
-def total_of(folds: Sequence[Moments]) -> Moments:
-    """Return the sums over all folds."""
-    first = folds[0]
-    total = Moments.zero(*first.cross.shape, with_gram=first.gram.size > 0)
-    # Added in the order of folds, so that the rounding is always the same.
-    for fold in folds:
-        total.add(fold)
-    return total
-
-
 def check_folds(weights: Sequence[float]) -> None:
     """Raise ParameterError for folds, given the weight of their rows, that leave nothing to fit or to validate on."""
     # A fold with all the weight leaves nothing to fit, one without any nothing to judge by.

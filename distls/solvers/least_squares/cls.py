@@ -21,6 +21,7 @@ from scipy import linalg
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
@@ -28,17 +29,11 @@ from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
-from distls.storage.errors import DistlsError, ParameterError
-from distls.storage.model.model import LinearModel
+from distls.storage.errors import DistlsError
 from distls.storage.temporary.row_state import IN_MEMORY
 from distls.workers.features.design import PIECE_ROWS, Design
 from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments, moment_bytes
-from distls.workers.least_squares.calibrated_task import (
-    CalibrationFit,
-    FittedRound,
-    Rebuild,
-    ResidualFit,
-)
+from distls.workers.least_squares.calibrated_task import CalibrationFit, FittedRound, Rebuild, ResidualFit
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.basis_functions import Basis
@@ -82,7 +77,7 @@ class ClsState(DesignState):
 
 
 class Cls(Solver[ClsState]):
-    """The solver of `cls`; see `SolverFactory`.
+    """The solver of `cls`.
 
     The problem's `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2. The
     weights of an initial model are the first round's fit; the rounds that follow calibrate and correct them.
@@ -91,30 +86,18 @@ class Cls(Solver[ClsState]):
     state_type = ClsState
     method = "cls"
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],  # all parameters of the method, resolved
-        *,
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-        state: str | None = None,  # folder of the predictions; None: for the plan only
-    ) -> None:
-        self.problem, self.params = problem, params
-        self._initial = initial
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
         self.basis = Basis.parsed(params["basis"])
         # G has a column for each output and basis function; its width does not depend on the data.
         self._columns = self.basis.width(problem.shape[1])
         # The simplex of two classes is a segment, on which the second's probability says all.
         one = loss_named(problem.loss).one_output
         self.onto = "cube" if problem.target == "multilabel" or one else "simplex"
-        self._folder = state
         self._block = self._features()
         self.generates = self._block.generated
-        if initial is not None:
-            self._check_initial(initial)
-        self._reader = self._planned(memory or MemoryBudget(workers=slots))
+        check_initial(self._initial, problem, params["init"], generated=self.generates)
+        self._reader = self._planned(self._memory)
         # Two reads a round: the residual fit, then the calibration.
         reads = 2.0 * params["rounds"] + self._block.reads
         self.plan = replace(self._reader.plan, passes=reads)
@@ -123,13 +106,6 @@ class Cls(Solver[ClsState]):
 
     def _features(self) -> OneBlock:
         return OneBlock(self.params, self.problem)
-
-    def _check_initial(self, initial: LinearModel) -> None:
-        if self._block.generated:
-            raise ParameterError(
-                f"init={self.params['init']}: not with generated features; leave one of them out"
-            )
-        check_initial(initial, self.problem, self.params["init"])
 
     def _planned(self, memory: MemoryBudget) -> BlockReader:
         d, k = self._block.width, self.problem.shape[1]
@@ -152,7 +128,6 @@ class Cls(Solver[ClsState]):
         )
 
     def _work_bytes(self) -> int:
-        """Return what a task needs besides sums and weights."""
         d, k = self._block.width, self.problem.shape[1]
         dtype, most_rows = self.problem.dtype, int(self.problem.dataset.table.rows.max(initial=0))
         # the predictions of a partition, and its scores when it is evaluated
@@ -191,7 +166,7 @@ class Cls(Solver[ClsState]):
     def step(self, state: ClsState, executor: Executor) -> tuple[ClsState, RoundReport]:
         """Do one round of Algorithm 2."""
         if self._block.generated and not state.recipe:
-            state = self._prepared(state, executor)
+            state = self._block.prepared(state, self._reader, executor)
         design = self._design(state, state.fitted)
         # The Gram matrix of fixed features is the same in all rounds, so it is summed once in the life of a process.
         own = self._summed(design, state.fitted, with_gram=self._metric is None), self.basis, self.onto
@@ -210,11 +185,12 @@ class Cls(Solver[ClsState]):
         if not given:
             # The initial model is no minimiser of the residuals, and may well raise the error.
             self._check_fall(state.fitted + 1, "residual fit", loss, _mean_loss(fitted), first)
+        missing = self._block.width - len(fit.weights)  # of a block that is not full
         following = replace(
             state,
             round=state.round + 1,
             passes=state.passes + 2.0,
-            fits=np.concatenate([state.fits, self._full(fit.weights)[None]]),
+            fits=np.concatenate([state.fits, np.pad(fit.weights, ((0, missing), (0, 0)))[None]]),
             intercepts=np.concatenate([state.intercepts, fit.intercept[None]]),
             calibrations=np.concatenate([state.calibrations, self._calibrate(fitted.folds[0])[None]]),
             first=first,
@@ -225,37 +201,18 @@ class Cls(Solver[ClsState]):
         )
         return following, self._report(residuals, fitted)
 
-    def _prepared(self, state: ClsState, executor: Executor) -> ClsState:
-        """Fit the feature map: principal components, bandwidth, filters."""
-        design = self._block.fitted(self._reader, executor)
-        return replace(state.with_design(design), passes=state.passes + self._block.reads)
-
     @property
     def _rounding(self) -> float:
         return _ROUNDING[self.problem.dtype.name]
 
     def _summed(self, design: Design, version: int, *, with_gram: bool) -> BlockTask:
-        return BlockTask(
-            data=self.data,
-            loss=self.problem.loss,
-            design=design,
-            n_outputs=self.problem.shape[1],
-            dtype=self.problem.dtype.name,
-            class_weight=self._reader.class_weight,
-            with_gram=with_gram,
-            state=self._folder,
-            version=version,
+        return self._reader.task(
+            BlockTask, design=design, with_gram=with_gram, state=self._folder, version=version
         )
 
     def _design(self, state: ClsState, number: int) -> Design:
-        """Return the features of the round of that number."""
         # The features do not change between the rounds of one block.
         return state.design
-
-    def _full(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """Return weights with rows of zeros up to the width of a full block."""
-        missing = self._block.width - len(weights)
-        return np.pad(weights, ((0, missing), (0, 0))) if missing else weights
 
     def _starts_from_model(self, state: ClsState) -> bool:
         return self._initial is not None and not state.fitted
@@ -307,12 +264,10 @@ class Cls(Solver[ClsState]):
         )
 
     def _rebuild(self, state: ClsState, executor: Executor) -> None:
-        """Recompute predictions that are lost."""
-        lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         # The predictions are a function of all rounds in turn, since each projects onto the simplex.
         # each round has the features of its own fit
         task = Rebuild(self._summed(Design(), state.fitted, with_gram=False), self.basis, self.onto)
-        executor.reduce(task, lanes, merge=task.merge, shared=self._rounds(state))
+        executor.reduce(task, self._reader.work, merge=task.merge, shared=self._rounds(state))
 
     def _rounds(self, state: ClsState) -> list[FittedRound]:
         """Return all rounds, each with the calibration of the one before it."""
@@ -341,10 +296,7 @@ class Cls(Solver[ClsState]):
     def weights(self, state: ClsState) -> Fitted:
         """Return the predictor of all rounds: their residual fits as columns, and the calibrations."""
         d, k = self.problem.shape
-        recipe: dict[str, Any] = {
-            "n_features": d,
-            "calibration": {**self.basis.recipe(), "onto": self.onto},
-        }
+        recipe: dict[str, Any] = {"n_features": d, "calibration": {**self.basis.recipe(), "onto": self.onto}}
         arrays: dict[str, NDArray[Any]] = {"calibration": state.calibrations}
         if state.recipe:
             recipe["features"] = state.recipe

@@ -1,11 +1,12 @@
 """The passes over the data that the solvers of `gls` make, and what else they share.
 
-They give Sigma and the gradients of Algorithm 1 of least squares revisited.
+They give Sigma and the gradients of Algorithm 1 of least squares revisited; and the intercept that is optimal for given
+weights, from reads of the gradient alone (Anderson 1965).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,37 +15,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.least_squares.optimal_intercept import optimal_intercept
 from distls.solvers.solver import Fitted, ImproveFn, RoundReport, evaluation_tasks
+from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
-from distls.workers.least_squares.block_task import (
-    Block,
-    BlockSums,
-    BlockTask,
-    Moments,
-)
-from distls.workers.least_squares.multi_point_task import (
-    BasisTask,
-    PointMoments,
-    PointTask,
-    StackedWeights,
-)
+from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments
+from distls.workers.least_squares.multi_point_task import BasisTask, PointMoments, PointTask, StackedWeights
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call
+from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
 
 # With alpha above this share of the mean square norm of the rows another basis is never needed.
 _WELL_CONDITIONED = 1e-6
+# Reads at most; changes that are combined where outputs depend on each other.
+_READS, _KEPT = 40, 20
+# From so many times the least gradient on, what is combined leads away.
+_WORSE = 4.0
+# The sum of the gradient's absolute values that is as good as zero: certificates count what is left of it.
+_ENDED = 1e-9
 BASIS_NOTE = "the second-moment matrix is ill-conditioned: it was read again in a nearly orthonormal basis"
 
 
@@ -56,9 +55,11 @@ def may_need_basis(mean_square_norm: float, alpha: float) -> bool:
 class GlsPasses:
     """Base of the solvers of `gls`; weights theta are of shape (m, k), with the constant column's first, if any."""
 
-    def __init__(self, problem: Problem, params: dict[str, Any], reader: BlockReader) -> None:
+    def __init__(
+        self, problem: Problem, params: Params, reader: BlockReader, initial: LinearModel | None = None
+    ) -> None:
         self.problem, self.params = problem, params
-        self._reader = reader
+        self._reader, self._initial = reader, initial
         self.plan, self.lanes, self.data = reader.plan, reader.lanes, reader.data
         # where the weights begin: behind the constant column, which alpha does not penalise
         self._first = int(problem.fit_intercept)
@@ -70,19 +71,14 @@ class GlsPasses:
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: the second moments."""
         sigma = replace(self._sigma_task(self._folds), data=data)
-        return [
-            Call(sigma, (None, None), Lane(0, (block,))),
-            *evaluation_tasks(self.problem, self.data),
-        ]
+        return [Call(sigma, (None, None), Lane(0, (block,))), *evaluation_tasks(self.problem, self.data)]
 
     @property
     def _shape(self) -> tuple[int, int]:
-        """Shape of theta."""
         n_features, k = self.problem.shape
         return n_features + self._first, k
 
     def _split(self, theta: Array) -> tuple[Array, Array]:
-        """Return weights and intercept."""
         intercept = theta[0].copy() if self._first else np.zeros(theta.shape[1])
         return np.ascontiguousarray(theta[self._first :]), intercept
 
@@ -154,27 +150,19 @@ class GlsPasses:
         return self._reader.reduce(executor, self._sigma_task(folds), (None, current))
 
     def _sigma_task(self, folds: int) -> BlockTask:
-        return BlockTask(
-            data=self.data,
-            loss=self.problem.loss,
-            design=Design(),
-            n_outputs=self.problem.shape[1],
-            dtype=self.problem.dtype.name,
-            class_weight=self._reader.class_weight,
-            folds=folds,
-        )
+        return self._reader.task(BlockTask, design=Design(), folds=folds)
 
     def _read_in_basis(self, executor: Executor, theta: Array, basis: Array) -> BlockSums:
         """Sum Sigma of the rows times the inverse of a basis."""
         # The basis is triangular, and rows times its inverse have the scores of the weights times the basis.
         sent = StackedWeights(basis @ theta, np.zeros(theta.shape[1]), basis)
-        return self._reader.reduce(executor, self._reader.of_points(BasisTask), sent)
+        return self._reader.reduce(executor, self._reader.task(BasisTask), sent)
 
     def _read_points(
         self, executor: Executor, thetas: Sequence[Array], held_out: Sequence[int] = ()
     ) -> BlockSums:
         """Sum loss and gradient at several weights, each without its fold where folds are held out."""
-        task = self._reader.of_points(PointTask, self._folds if held_out else 1)
+        task = self._reader.task(PointTask, folds=self._folds if held_out else 1)
         return self._reader.reduce(executor, task, self._stacked(thetas, held_out))
 
     def _stacked(self, thetas: Sequence[Array], held_out: Sequence[int] = ()) -> StackedWeights:
@@ -231,3 +219,67 @@ def rank_notes(metric: Metric) -> list[str]:
         f"the second-moment matrix has rank {metric.rank} of {metric.size}; its {left_out} null directions were "
         "dropped. Set alpha > 0 to regularise them instead"
     ]
+
+
+def optimal_intercept(
+    gradient_at: Callable[[Array], Array], start: Array, curvature: Array, *, separable: bool
+) -> Array:
+    """Return the intercept at which the gradient vanishes, or the best one found.
+
+    Parameters
+    ----------
+    gradient_at : callable
+        Returns the gradient of the mean loss at an intercept, shape (k,); a read.
+    start : array of shape (k,)
+        Where to begin.
+    curvature : array of shape (k,)
+        A diagonal that is above the second derivatives, for the first step.
+    separable : bool
+        Whether the loss is a sum over outputs, so that each has a secant of its own. Otherwise the changes seen are
+        combined so that the gradient is shortest (Anderson).
+    """
+    gradient = shortest = gradient_at(start)
+    best, least = start, float(np.abs(gradient).sum())
+    points, gradients = [start], [gradient]
+    for _ in range(_READS - 1):
+        # A NaN ends the search with the best intercept so far.
+        if least <= _ENDED or not np.isfinite(gradient).all():
+            break
+        step = (_secant if separable else _combined)(points[-_KEPT:], gradients[-_KEPT:], curvature)
+        point = points[-1] + step
+        gradient = gradient_at(point)
+        size = float(np.abs(gradient).sum())
+        if size < least:
+            best, shortest, least = point, gradient, size
+        # A secant over a kink, or across saturated rows, can point anywhere.
+        if size > _WORSE * least:  # the changes that were seen mislead
+            points, gradients = [best], [shortest]
+        else:
+            points.append(point)
+            gradients.append(gradient)
+    return best
+
+
+def _secant(points: list[Array], gradients: list[Array], curvature: Array) -> Array:
+    """Return the step of each output by the slope between its last two points."""
+    slope = curvature.copy()
+    if len(points) > 1:
+        moved, change = points[-1] - points[-2], gradients[-1] - gradients[-2]
+        # the gradient rises with the intercept; where rounding hides it, the first slope has to do
+        rises = moved * change > 0.0
+        slope[rises] = change[rises] / moved[rises]
+    return -gradients[-1] / slope
+
+
+def _combined(points: list[Array], gradients: list[Array], curvature: Array) -> Array:
+    """Return the step from the combination of all points whose gradient is shortest."""
+    gradient = gradients[-1]
+    if len(points) == 1:
+        return -gradient / curvature
+    moves, changes = (np.diff(np.stack(each, axis=1), axis=1) for each in (points, gradients))
+    with single_threaded_blas():
+        # The tolerance drops nearly parallel changes, whose combination would amplify rounding.
+        shares = np.linalg.lstsq(changes, gradient, rcond=1e-12)[0]
+        # Anderson: the combination's point, then a step from there by the diagonal for what the changes do
+        # not explain.
+        return np.asarray(-(moves @ shares) - (gradient - changes @ shares) / curvature)

@@ -154,7 +154,6 @@ class GlsState(State):
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """See `State.join`."""
         own = {name: array for name, array in arrays.items() if name not in _STACKED}
         return super().join(scalars | {"iterates": _unstacked(arrays)}, own)
 
@@ -184,7 +183,6 @@ def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
 
 
 def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
-    """Return the iterates of `_stacked`."""
     p = len(arrays["running"])
     best, base = _evaluated_points(arrays, "best", p), _evaluated_points(arrays, "base", p)
     candidates = _columns(arrays["candidate"], p)

@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.solvers.least_squares.accelerated import Accelerated, points_of
-from distls.solvers.least_squares.alpha_grid import (
-    Grid,
-    alpha_grid,
-    check_folds,
-    choice_note,
-    grid_size,
-    total_of,
-)
+from distls.solvers.least_squares.alpha_grid import Grid, alpha_grid, check_folds, choice_note
 from distls.solvers.least_squares.iterate import GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import PathMetric
 from distls.solvers.solver import RoundReport
@@ -72,9 +65,7 @@ class Path(Accelerated):
         return Grid(state.alphas, self._folds)
 
     def _start_search(self, state: GlsState, sums: Moments) -> GlsState:
-        """Start the fits of all alphas and folds."""
-        total = total_of([sums])
-        alphas = alpha_grid(self.params["alphas"], total)
+        alphas = alpha_grid(self.params["alphas"], sums)
         start = Iterate.start(state.iterates[0].best.theta, self._start, self._safe)
         first = float(alphas[0])
         return replace(
@@ -83,7 +74,7 @@ class Path(Accelerated):
             iterates=[start] * Grid(alphas, self._folds).size,
             alphas=alphas,
             alpha=first,
-            gram=self._sigma(total),
+            gram=self._sigma(sums),
             notes=[f"alpha={first:.6g} is the first of {len(alphas)}, none of which is judged yet"],
         )
 
@@ -165,10 +156,6 @@ class Path(Accelerated):
         if not _searches(state):
             return super()._published(state)
         return _mean([state.iterates[number] for number in self._grid(state).fits_of(state.alpha)])
-
-    @property
-    def _fit_count(self) -> int:
-        return grid_size(self.params["alphas"]) * self._folds
 
 
 def _searches(state: GlsState) -> bool:

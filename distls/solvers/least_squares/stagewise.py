@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generator_parameters, generators
+from distls.solvers.features.fitted_designs import StageBlocks
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.least_squares.stagewise_parameters import takes_steps, with_defaults
 from distls.solvers.least_squares.stagewise_state import (
     StagewiseState,
     append_block,
@@ -33,18 +34,17 @@ from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
-from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import (
     Block,
     BlockSums,
     BlockTask,
     Moments,
+    ReplayTask,
     moment_bytes,
 )
-from distls.workers.least_squares.replay_task import ReplayTask
 from distls.workers.linear_algebra.gram import gram_work_bytes
-from distls.workers.losses.loss_registry import loss_named
+from distls.workers.losses.loss_registry import loss_named, losses_by
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call, Needs
@@ -52,13 +52,27 @@ from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
 
+# Orders of the original features, and what the generator of blocks calls them.
+ORDERS = {
+    "random": "columns",
+    "replacement": "columns-replaced",
+    "frequency": generator_parameters.FREQUENCY,
+    "rareness": generator_parameters.RARENESS,
+    "gradient": "gradient",
+    "block-gradient": generator_parameters.BLOCK_GRADIENT,
+}
+ALGORITHM_2 = "cls"
+_STEPS, _INNER_ROUNDS = 50, 3
+_BASIS = "1+2+3"
+_RANDOM_STAGES = 16
+
 # In the driver: the weights of all stages before and after a round and in the model, with the copy that is saved;
 # Sigma, its scaled form and its factor; what principal components are made from.
 _MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
 
 
 class Stagewise(Solver[StagewiseState]):
-    """The solver of `stagewise`; see `SolverFactory`.
+    """The solver of `stagewise`.
 
     The first stage fits the residuals of the initial model, whose weights are part of the model.
     """
@@ -66,48 +80,32 @@ class Stagewise(Solver[StagewiseState]):
     state_type = StagewiseState
     generates = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],  # all parameters of the method, resolved
-        *,
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-        state: str | None = None,  # folder of the predictions; without one there is a plan, but no training
-    ) -> None:
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
         n_features, self._k = problem.shape
-        self.problem = problem
-        self.params = with_defaults(params, n_features)
-        generator_parameters.check_features(self.params, n_features)
-        self._kept = state
-        self._initial = initial
-        if initial is not None:
-            check_initial(initial, problem, params["init"])
+        super().__init__(problem, with_defaults(params, n_features), **given)
+        self._features = StageBlocks(self.params, problem)
+        check_initial(self._initial, problem, params["init"])
         self._calibrated = params["inner"] == "calibrated"
         self._descends = takes_steps(params["inner"])
         self._lipschitz = loss_named(problem.loss).lipschitz(problem.shape[1])
         self._bounded = math.isfinite(self._lipschitz)
         if params["accelerate"] == "nesterov" and not self._bounded:
             raise ParameterError(f"accelerate=nesterov: inner={params['inner']} has steps of no known size")
-        self._per_pass = generator_parameters.stages_per_pass(self.params, n_features)
         self._stages = self.params["stages"] * self.params["models"]
-        self._ordered = params["features"] == "original" and params["order"] != "replacement"
-        self._ranked = self.params["features"] in generator_parameters.RANKED
-        # stages that take their features from one order
-        # With block-gradient an order serves one block, as every block changes the gradient.
-        by_block = self.params["features"] == generator_parameters.BLOCK_GRADIENT
-        self._per_order = 1 if by_block else self._per_pass
         self._metric: tuple[int, Metric] | None = None
-        self.reader = self._reader(memory or MemoryBudget(workers=slots))
-        self.plan = replace(self.reader.plan, passes=self._passes())
+        self.reader = self._reader(self._memory)
+        reads = self._features.reads + self._features.order_reads
+        self.plan = replace(
+            self.reader.plan, passes=float(self._stages * self.params["inner_rounds"]) + reads
+        )
         self.data, self.lanes = self.reader.data, self.reader.lanes
 
     def _reader(self, memory: MemoryBudget) -> BlockReader:
         n_features, k = self.problem.shape
         size = self.problem.dtype.itemsize
-        width = generator_parameters.block_width(self.params, n_features)
+        features, width = self._features, self._features.width
         m = width + self._calibrated * k
+        fitted = generator_parameters.preparation_bytes(self.params, n_features)
         base = n_features * k * (self._initial is not None)
         model = self._stages * width * k + base
         rows = int(self.problem.dataset.table.rows.max(initial=0))
@@ -117,13 +115,9 @@ class Stagewise(Solver[StagewiseState]):
             needs=Needs(
                 8 * ((2 * m + 2) * k + base),
                 # the Gram matrix and the block's gradient, or the gradient of all columns
-                max(
-                    moment_bytes(m, k),
-                    8 * n_features * k * self._ranked,
-                    generator_parameters.preparation_bytes(self.params, n_features),
-                ),
+                max(moment_bytes(m, k), features.preparation_bytes),
                 # products of a chunk before they are added, predictions before and after, gradients; replayed blocks
-                generator_parameters.work_bytes(self.params, self.problem)
+                features.work_bytes
                 + gram_work_bytes(m + k + 1, self.problem.dtype)
                 + rows * k * (3 * size + 16)
                 + model * size,
@@ -131,31 +125,19 @@ class Stagewise(Solver[StagewiseState]):
             # a stage of several steps keeps Sigma in its state
             driver_bytes=_MODEL_COPIES * model * size
             + (_METRIC_COPIES + self._descends) * 8 * m * m
-            + _PREPARATION_COPIES * generator_parameters.preparation_bytes(self.params, n_features)
-            + generator_parameters.work_bytes(self.params, self.problem),
+            + _PREPARATION_COPIES * fitted
+            + features.work_bytes,
             memory=memory,
         )
-
-    def _passes(self) -> float:
-        """Return the reads of the whole fit."""
-        orders = self._ranked * -(-self._stages // self._per_order)
-        once = (self.params["pca"] is not None) + (self.params["features"] == "frequency")
-        return float(self._stages * self.params["inner_rounds"] + orders + once)
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: a block is added to the predictions, and another fitted."""
         n_features, k = self.problem.shape
-        design = generator_parameters.probe_design(self.params, n_features, self.problem.seed)
+        design = self._features.probe()
         task = self._task(design, with_predictions=self._calibrated)
         weights = np.zeros((design.width(n_features) + self._calibrated * k, k))
-        task, before = (
-            replace(task, data=data, state=None),
-            Block(design, weights, np.zeros(k)),
-        )
-        return [
-            Call(task, (before, None), Lane(0, (block,))),
-            *evaluation_tasks(self.problem, self.data),
-        ]
+        task, before = (replace(task, data=data, state=None), Block(design, weights, np.zeros(k)))
+        return [Call(task, (before, None), Lane(0, (block,))), *evaluation_tasks(self.problem, self.data)]
 
     def init(self) -> StagewiseState:
         """Return the state without any block but the initial model."""
@@ -173,35 +155,18 @@ class Stagewise(Solver[StagewiseState]):
     def step(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
         """Do one round: reorder the features, or fit a block, or take one step of a block by a link."""
         if not state.recipe:
-            state = self._prepared(state, executor)
+            state = self._features.prepared(state, self.reader, executor)
         # A stage of several inner steps keeps its block: no reordering in between.
-        stage_starts = state.inner == 0
-        if stage_starts and self._ordered and state.orders * self._per_order <= state.stage:
-            if self._ranked:
+        if state.inner == 0 and self._features.is_used_up(state, state.stage):
+            if self._features.ranked:
                 return self._rank(state, executor)
-            state = self._reordered(state, executor)
+            state = self._features.ordered(state, self.reader, executor)
         return self._descend(state, executor) if self._descends else self._fit(state, executor)
-
-    def _prepared(self, state: StagewiseState, executor: Executor) -> StagewiseState:
-        """Fit the feature map: principal components, bandwidth, filters."""
-        design = generators.design_for(self.params, self.reader, executor, self.problem.seed)
-        reads = float(self.params["pca"] is not None)
-        return replace(state.with_design(design), passes=state.passes + reads)
-
-    def _reordered(self, state: StagewiseState, executor: Executor) -> StagewiseState:
-        if self.params["features"] == "frequency" and state.orders:
-            return replace(state, orders=state.orders + 1)
-        order = generators.column_order(self.params, self.reader, executor, self.problem.seed, state.orders)
-        reads = float(self.params["features"] == "frequency")
-        return replace(state, order=order, orders=state.orders + 1, passes=state.passes + reads)
 
     def _rank(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
         """Order the original features by the gradient at the predictions so far."""
         result = self._read(state, executor, Design(n_features=self.problem.shape[0]), with_gram=False)
-        order = generators.gradient_order(result.folds[0].cross)
-        if self._per_order == 1:
-            # an order of one block: the stages after it have their own
-            order = order[: generator_parameters.block_width(self.params, self.problem.shape[0])]
+        order = self._features.ranking(result.folds[0].cross)
         return self._reported(self._after(state, order=order, orders=state.orders + 1), result)
 
     def _fit(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
@@ -226,15 +191,15 @@ class Stagewise(Solver[StagewiseState]):
         sums = result.folds[0]
         gradient = self._gradient(sums)
         point = np.zeros_like(gradient) if first else state.point
+        penalised = point[int(self.problem.fit_intercept) :]
         if not self._bounded:
-            value = sums.loss_sum / sums.weight_sum + self._ridge(point)
+            ridge = 0.5 * self.problem.alpha * float(np.einsum("ik,ik->", penalised, penalised))
+            value = sums.loss_sum / sums.weight_sum + ridge
             if not (first or value <= state.value):
                 return self._reported(self._halved(state, design), result)
             state = replace(state, value=value)
         # The gradient of the ridge; the paper has no regulariser.
-        gradient[int(self.problem.fit_intercept) :] += (
-            self.problem.alpha * point[int(self.problem.fit_intercept) :]
-        )
+        gradient[int(self.problem.fit_intercept) :] += self.problem.alpha * penalised
         sigma = self._sigma(sums) if first else state.sigma
         # A resumed fit factorises Sigma again; it is part of the state.
         with single_threaded_blas():
@@ -257,11 +222,6 @@ class Stagewise(Solver[StagewiseState]):
             point=iterate + momentum * (iterate - before),
         )
         return self._reported(following, result)
-
-    def _ridge(self, point: Array) -> float:
-        """Return the penalty of weights, the intercept's in front apart."""
-        penalised = point[int(self.problem.fit_intercept) :]
-        return 0.5 * self.problem.alpha * float(np.einsum("ik,ik->", penalised, penalised))
 
     def _halved(self, state: StagewiseState, design: Design) -> StagewiseState:
         """Return the state after a step that raised the objective: half of it is tried next, and L doubled."""
@@ -304,28 +264,15 @@ class Stagewise(Solver[StagewiseState]):
         return self.reader.reduce(executor, task, (added, current), rebuild=rebuild)
 
     def _task(self, design: Design, **options: Any) -> BlockTask:
-        return BlockTask(
-            data=self.data,
-            loss=self.problem.loss,
-            design=design,
-            n_outputs=self._k,
-            dtype=self.problem.dtype.name,
-            class_weight=self.reader.class_weight,
-            state=self._kept,
-            joint=True,
-            **options,
-        )
+        return self.reader.task(BlockTask, design=design, state=self._folder, joint=True, **options)
 
     def _rebuild(self, state: StagewiseState, executor: Executor) -> None:
-        """Recompute predictions of `state.version` that are lost."""
-        assert self._kept is not None
         stages = state.version - state.has_base
         # Predictions of a model follow from its own blocks alone, so replay begins there.
         first = stages // self.params["stages"] * self.params["stages"]
         fitted = [*base_of(state), *(block_of(state, stage) for stage in range(first, stages))]
-        task = ReplayTask(self.data, self._k, self.problem.dtype.name, self._kept, state.version)
-        lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
-        executor.reduce(task, lanes, merge=task.merge, shared=fitted)
+        task = ReplayTask(self._task(Design(), version=state.version))
+        executor.reduce(task, self.reader.work, merge=task.merge, shared=fitted)
 
     def _starts_model(self, state: StagewiseState) -> bool:
         return state.stage % self.params["stages"] == 0
@@ -350,7 +297,6 @@ class Stagewise(Solver[StagewiseState]):
         return self._metric[1]
 
     def _block(self, design: Design, values: Array) -> Block:
-        """Return weights and intercept of a block of features."""
         if not self.problem.fit_intercept:
             return Block(design, values, np.zeros(self._k))
         return Block(design, values[1:], values[0])
@@ -379,3 +325,42 @@ class Stagewise(Solver[StagewiseState]):
         """Return the model of what is fitted so far."""
         with single_threaded_blas():
             return Fitted(assemble(state, self.problem.shape[0], self.params["stages"]))
+
+
+def takes_steps(inner: str) -> bool:
+    """Return whether an inner update is several steps of Algorithm 1: of any link but the identity."""
+    return not loss_named(losses_by("inner")[inner]).quadratic
+
+
+def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
+    """Return all parameters with their defaults, named as in `distls.solvers.features.generator_parameters`.
+
+    Raises ParameterError for a parameter that the setting does not use.
+    """
+    original, inner = params["features"] == "original", params["inner"]
+    # Refuse what has no effect: a typing error in an option must not go unnoticed.
+    calibrates, steps = inner == ALGORITHM_2, takes_steps(inner)
+    links = " or ".join(name for name in losses_by("inner") if takes_steps(name))
+    _refuse(params, "order", "features=original", used=original)
+    _refuse(params, "models", "random features", used=not original)
+    _refuse(params, "models", "another inner update than cls", used=not calibrates)
+    _refuse(params, "init", "another inner update than cls", used=not calibrates)
+    _refuse(params, "inner_rounds", f"inner={links} or {ALGORITHM_2}", used=steps or calibrates)
+    _refuse(params, "accelerate", f"inner={links}", used=steps)
+    _refuse(params, "basis", f"inner={ALGORITHM_2}", used=calibrates)
+    chosen = dict(params)
+    chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
+    chosen["inner_rounds"] = params["inner_rounds"] or (
+        _STEPS if steps else _INNER_ROUNDS if calibrates else 1
+    )
+    chosen["basis"] = params["basis"] or _BASIS
+    chosen["models"] = params["models"] or 1
+    per_pass = generator_parameters.stages_per_pass(chosen, n_features)
+    # By default a pass over the original features; random ones have no end.
+    chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
+    return chosen
+
+
+def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None:
+    if params[name] is not None and not used:
+        raise ParameterError(f"{name}={params[name]}: used with {only} only; leave it out")

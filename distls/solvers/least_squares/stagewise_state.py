@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.solvers.features.fitted_designs import DesignState
-from distls.solvers.features.generators import design_at
+from distls.solvers.features.fitted_designs import StagedState
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import recipe_of
 from distls.workers.least_squares.block_task import Block
@@ -25,12 +24,8 @@ def _nothing() -> Any:
     return np.empty((0, 0))
 
 
-def _no_columns() -> NDArray[np.int64]:
-    return np.empty(0, np.int64)
-
-
 @dataclass
-class StagewiseState(DesignState):
+class StagewiseState(StagedState):
     """State between two rounds; the predictions in RUN/state follow from it."""
 
     stage: int = 0  # Blocks fitted
@@ -39,12 +34,6 @@ class StagewiseState(DesignState):
     # predictions start from its own
     base: NDArray[Any] = field(default_factory=_nothing)
     base_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # shape (k,)
-    orders: int = 0  # Orders made of the original features, one a pass over them or a block
-    # shape (n_features,), or (block,) where each block has its own: The newest of them
-    order: NDArray[np.int64] = field(default_factory=_no_columns)
-    widths: NDArray[np.int64] = field(default_factory=_no_columns)  # shape (stage,): Features of each block
-    # shape (sum of widths,): Original features of all blocks; empty for random ones
-    columns: NDArray[np.int64] = field(default_factory=_no_columns)
     # shape (sum of widths, k): Weights of all blocks, in the order of their stages
     coefficients: NDArray[Any] = field(default_factory=_nothing)
     intercepts: NDArray[np.float64] = field(default_factory=_nothing)  # shape (stage, k)
@@ -82,15 +71,8 @@ def base_of(state: StagewiseState) -> list[Block]:
 
 def block_of(state: StagewiseState, stage: int) -> Block:
     """Return the block that was fitted in a stage: weights on its features, then on the predictions before it."""
-    # Columns of different blocks may differ in number, so their places are sums of widths.
-    first = int(state.widths[:stage].sum())
-    rows = slice(first, first + int(state.widths[stage]))
-    if len(state.columns):
-        design = replace(state.design, stage=stage, size=rows.stop - rows.start, columns=state.columns[rows])
-    else:
-        design = design_at(state.design, stage, _no_columns())
-    parts = [state.coefficients[rows], *state.calibrations[stage : stage + 1]]
-    return Block(design, np.concatenate(parts), state.intercepts[stage])
+    parts = [state.coefficients[state.rows_of(stage)], *state.calibrations[stage : stage + 1]]
+    return Block(state.design_of(stage), np.concatenate(parts), state.intercepts[stage])
 
 
 def append_block(
@@ -107,12 +89,9 @@ def append_block(
         # The first block of a model has no predictions before it: its calibration is zero.
         own = weights[width:] if len(weights) > width else np.zeros((k, k), weights.dtype)
         calibrations = np.concatenate([calibrations, own[None]])
-    columns = state.columns if design.columns is None else np.append(state.columns, design.columns)
     return replace(
-        state,
+        state.with_stage(design, width),
         stage=state.stage + 1,
-        widths=np.append(state.widths, width),
-        columns=columns,
         coefficients=np.concatenate([state.coefficients, weights[:width]]),
         intercepts=np.concatenate([state.intercepts, intercept[None]]),
         calibrations=calibrations,

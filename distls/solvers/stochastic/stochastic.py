@@ -17,21 +17,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.execution.batch import Wanted, reduced, run_alone
+from distls.execution.batch import Wanted, mapped, reduced, run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
 from distls.solvers.stochastic.problem_stats import stats_of_problem
-from distls.solvers.stochastic.step_trial import try_candidates
 from distls.solvers.stochastic.stochastic_state import StochasticState
 from distls.solvers.warm_start import check_initial
-from distls.storage.errors import ParameterError
-from distls.storage.model.model import LinearModel
+from distls.storage.errors import DistlsError, ParameterError
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.evaluation.score_task import joint_gradient_bytes
 from distls.workers.features.design import PIECE_ROWS
@@ -40,6 +39,7 @@ from distls.workers.rounds.averaging import add_scaled
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.rounds.task import Call, Needs, ReadTogether
+from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.lane_task import (
     DRAWS,
     LaneResult,
@@ -48,9 +48,10 @@ from distls.workers.stochastic.lane_task import (
     MeanTask,
     StochasticTask,
     TrainTask,
+    Trial,
     TrialTask,
 )
-from distls.workers.stochastic.step_choice import ChooseSteps
+from distls.workers.stochastic.step_choice import ChooseSteps, StepChoice, trial_rows
 from distls.workers.stochastic.update import Arrays, Update
 
 T = TypeVar("T", bound=StochasticTask)
@@ -61,22 +62,19 @@ _FAR, _NEAR = 0.3, 0.1
 
 
 class Stochastic(Solver[StochasticState]):
-    """The solver of all stochastic methods, which differ in `steps`; for the rest see `SolverFactory`."""
+    """The solver of all stochastic methods, which differ in `steps`."""
 
     state_type = StochasticState
 
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],  # all parameters of the method, resolved
+        params: Params,
         *,
         steps: ChooseSteps,  # chooses what lanes do: the update of the method, or candidates that are tried first
-        slots: int = 1,  # worker threads, for the plan only
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,  # starts from its weights instead of zero
+        **given: Any,
     ) -> None:
-        self.problem = problem
-        self.params = params
+        super().__init__(problem, params, **given)
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"], len(dataset))
         # Lanes are a property of the data and the parameters, not of the machine: results do not depend on workers.
@@ -90,16 +88,14 @@ class Stochastic(Solver[StochasticState]):
         self.generates = self._block is not None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         stats = stats_of_problem(problem, self._block.width if self._block else None)
-        self.steps = steps(stats, params, n_lanes, warm=initial is not None)
+        self.steps = steps(stats, params, n_lanes, warm=self._initial is not None)
         self.parts, self.longest = self._parts()
         rows = sample_size(dataset, n_lanes * self.parts)
         # A single lane is not averaged, so there is nothing to compare before and after.
         self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
-        self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._averages = params.get("average", "none")
-        self._initial = initial
         self._retired: NDArray[np.float64] | None = None
         self._class_weight = problem.row_weights
 
@@ -173,11 +169,9 @@ class Stochastic(Solver[StochasticState]):
 
     @property
     def kernels(self) -> tuple[Any, ...]:
-        """See `Solver.kernels`."""
         return *super().kernels, type(self.steps.default).__name__, self._memory.models
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
-        """See `Solver.tasks`."""
         update, state, models = self.steps.default, StochasticState(), self._memory.models
         width, k = data.one_row or self.problem.shape[0], self.problem.shape[1]
         if self._block:
@@ -196,7 +190,9 @@ class Stochastic(Solver[StochasticState]):
         """Return zero weights, or those of the initial model."""
         lane = self.steps.default.zeros(self.shape, self.problem.dtype)
         if self._initial is not None:
-            self._start_from(self._initial, lane)
+            check_initial(self._initial, self.problem, self.params["init"], generated=self.generates)
+            intercept = self._initial.intercept.astype(np.float64)
+            self.steps.default.start_from(self._initial.weights, intercept, lane)
         window = lane[0].shape if self._averages != "none" else (0, lane[0].shape[1])
         return StochasticState(
             lane=lane,
@@ -207,21 +203,13 @@ class Stochastic(Solver[StochasticState]):
             before_intercept=np.zeros(window[1]),
         )
 
-    def _start_from(self, initial: LinearModel, lane: Arrays) -> None:
-        if self._block:
-            raise ParameterError(
-                f"init={self.params['init']}: not with generated features; leave one of them out"
-            )
-        check_initial(initial, self.problem, self.params["init"])
-        self.steps.default.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
-
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
         """Do one round alone."""
         return run_alone(self.round(state), executor)
 
     async def round(self, state: StochasticState) -> tuple[StochasticState, RoundReport]:
         """Do one round: every lane from the averaged arrays, then average."""
-        details = None
+        details: dict[str, Any] | None = None
         if self._block and not state.recipe:
             state = await Wanted(partial(self._with_features, state))
         # A fixed mean has to be known before the first step.
@@ -229,8 +217,9 @@ class Stochastic(Solver[StochasticState]):
             state = replace(state, lane=await self._with_mean(state.lane))
         # Trials start from the state itself, so that a warm start is tried where it will be used.
         if state.chosen is None and self.steps.candidates:
-            chosen, details = await self._try_steps(state)
-            state = replace(state, chosen=chosen)
+            trial = self._task(TrialTask, state, self.steps.default)
+            chosen, tried = await try_candidates(self.steps, trial, state.lane, self.problem)
+            state, details = replace(state, chosen=chosen), {"tried": tried}
         task = self._task(TrainTask, state, self._update(state))
         starts = self._lane_starts(state)
         result: LaneResult = await reduced(task, starts, merge=task.merge, shared=state.lane)
@@ -252,7 +241,6 @@ class Stochastic(Solver[StochasticState]):
         return state.with_design(fitted)
 
     def _task(self, kind: type[T], state: StochasticState, update: Update) -> T:
-        """Return a task of a round."""
         return kind(
             data=self.data,
             update=update,
@@ -265,11 +253,6 @@ class Stochastic(Solver[StochasticState]):
             arrays=state.arrays,
             dtype=self.problem.dtype.name,
         )
-
-    async def _try_steps(self, state: StochasticState) -> tuple[int, dict[str, Any]]:
-        task = self._task(TrialTask, state, self.steps.default)
-        best, details = await try_candidates(self.steps, task, state.lane, self.problem)
-        return best, {"tried": details}
 
     async def _with_mean(self, lane: Arrays) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""
@@ -371,3 +354,30 @@ def _relative_spread(result: LaneResult) -> float:
     """Return the lanes' mean distance from their mean, relative to its size."""
     size = float(np.square(result.arrays[0], dtype=np.float64).sum())
     return math.sqrt(result.spread / result.ledger.n_rows / size) if size else 0.0
+
+
+async def try_candidates(
+    steps: StepChoice, task: TrialTask, start: Arrays, problem: Problem
+) -> tuple[int, dict[str, Any]]:
+    """Return the candidate with the lowest objective on some rows after a pass over others in one lane, and details.
+
+    The details, JSON values, are the objectives, the chosen setting and the number of rows. Raises DistlsError if no
+    candidate stays finite.
+    """
+    candidates, table = steps.candidates, problem.dataset.table
+    wanted = trial_rows(problem.dataset.meta.n_rows, same=steps.same_rows)
+    # The order of partitions is drawn from the seed, so the same trial comes out on any number of workers.
+    order = rng(problem.seed, Purpose.TRIAL).permutation(len(table))
+    # partitions with rows enough to learn from, and as many to judge by
+    enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
+    blocks = tuple(int(block) for block in order[:enough])
+    trials = [Trial(candidate.on_trial, blocks, wanted, steps.same_rows) for candidate in candidates]
+    # Trials are independent, and each is one lane: their objectives do not depend on the executor.
+    objectives = await mapped(task, trials, shared=start)
+    # The first of equal ones, so candidates are ordered with care.
+    best = int(np.argmin([value * each.handicap for value, each in zip(objectives, candidates, strict=True)]))
+    if not np.isfinite(objectives[best]):
+        tried = "; ".join(str(candidate) for candidate in candidates)
+        raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
+    table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
+    return best, {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}

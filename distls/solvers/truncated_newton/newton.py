@@ -20,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from distls.dual_problem import DualProblem
+from distls.dual_problem import DualProblem, balance_of
 from distls.execution.executor import Executor
-from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, solver_factory
 from distls.solvers.status import Record, Status
 from distls.solvers.warm_start import check_initial
-from distls.storage.model.model import LinearModel
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
@@ -83,22 +82,13 @@ class NewtonState(State):
 
 
 class Newton(Solver[NewtonState]):
-    """The solver of `newton`; see `SolverFactory`."""
+    """The solver of `newton`."""
 
     state_type = NewtonState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        *,
-        slots: int = 1,
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-    ) -> None:
-        self.problem, self.params, self._initial = problem, params, initial
-        if initial is not None:
-            check_initial(initial, problem, params["init"])
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
+        check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         self._first = int(problem.fit_intercept)
         n_features, k = problem.shape[0] + self._first, self._form.n_outputs
@@ -110,14 +100,14 @@ class Newton(Solver[NewtonState]):
             needs=needs,
             # states before and after of six matrices and the curvature, and what a step is made from
             driver_bytes=16 * 8 * n_features * k + 2 * int(needs.result),
-            memory=memory or MemoryBudget(workers=slots),
+            memory=self._memory,
         )
         self.plan, self.lanes = self._reader.plan, self._reader.lanes
         self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
         start = params["start"] or ("sgd" if problem.shape[0] > _WIDE else "zero")
-        self._starter = self._sgd(slots, memory) if start == "sgd" and initial is None else None
+        self._starter = self._sgd() if start == "sgd" and self._initial is None else None
 
-    def _sgd(self, slots: int, memory: MemoryBudget | None) -> Solver[State]:
+    def _sgd(self) -> Solver[State]:
         """Return what makes the weights to start from; made with the solver, whose plan may fail too."""
         method, problem = method_named("sgd"), self.problem
         # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
@@ -130,7 +120,7 @@ class Newton(Solver[NewtonState]):
         )  # fmt: skip
         # Not as a parameter: the binary form of a loss is one of a problem alone.
         params["loss"] = problem.loss
-        return solver_factory(method)(problem, params, slots=slots, memory=memory)
+        return solver_factory(method)(problem, params, memory=self._memory)
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the start has kernels of its own."""
@@ -184,7 +174,6 @@ class Newton(Solver[NewtonState]):
         return NewtonState(point=theta, candidate=self._rounded(theta))
 
     def _theta_of(self, weights: NDArray[Any], intercept: Array) -> Array:
-        """Return weights below their intercept."""
         return np.concatenate([intercept[None]] * self._first + [np.asarray(weights, np.float64)])
 
     def _rounded(self, theta: Array) -> Array:
@@ -235,7 +224,7 @@ class Newton(Solver[NewtonState]):
                 return replace(state, candidate=np.zeros_like(theta))  # a pass whose steps were too bold
             if not sound:
                 return replace(state, candidate=np.full_like(theta, np.nan))
-        elif not self._lowers(state, value):
+        elif not value <= state.value + _ARMIJO * state.share * float(np.vdot(state.gradient, state.step)):
             return self._shortened(state)
         state = replace(
             state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
@@ -248,10 +237,6 @@ class Newton(Solver[NewtonState]):
             state, stage=_PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
             square=square, first_square=square, settled=not square > 0.0,
         )  # fmt: skip
-
-    def _lowers(self, state: NewtonState, value: float) -> bool:
-        slope = float(np.vdot(state.gradient, state.step))
-        return value <= state.value + _ARMIJO * state.share * slope
 
     def _shortened(self, state: NewtonState) -> NewtonState:
         share = 0.5 * state.share
@@ -376,14 +361,9 @@ class Newton(Solver[NewtonState]):
 
     def _balanced(self, state: NewtonState, executor: Executor) -> Record:
         """Return objective and gap at the balanced slopes of the point, from one more read."""
-        form, meta = self._form, self.problem.dataset.meta
-        n, k = float(meta.n_rows), form.n_outputs
-        classes = np.zeros(k)
-        if self.problem.target == "class":
-            classes = np.asarray(meta.label_weights) * self.problem.row_weight_by_class
-        balance = Balance(form.form.dual_domain, state.up, state.down, classes, n)
+        form, n = self._form, float(self.problem.dataset.meta.n_rows)
+        balance = balance_of(self.problem, form.form.dual_domain, state.up, state.down)
         sums = self._read(executor, self._task("dual", balance), state.point)
-        u = sums.image[self._first :] / (form.alpha * n)
-        none = np.zeros(k)
+        u, none = sums.image[self._first :] / (form.alpha * n), np.zeros(form.n_outputs)
         gap = state.value - form.dual(sums.conjugate_sum / n, u, none, none)
         return self._known(state, gap, sums.ledger.bytes_read)

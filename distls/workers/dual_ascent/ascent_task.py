@@ -81,7 +81,6 @@ class AscentTask(Task):
         return Needs(one * (1 + shrinks), one * (2 + 2 * shrinks))
 
     def start(self) -> None:
-        """See `Task.start`."""
         self._works: list[_Work] = []
 
     def add(self, index: int, part: Partition) -> None:
@@ -89,11 +88,9 @@ class AscentTask(Task):
         self._works.append(_Work.of(self, index, held(self.data, index, part)))
 
     def count(self, index: int, block: Partition) -> None:
-        """Count the rows that are visited."""
         self.ledger.count(index, len(self._works[-1].order))
 
     def result(self) -> AscentResult:
-        """Visit the rows."""
         image, b = self.shared, self.shared.intercept.copy()
         # Copies: other lanes of this process start from the same arrays.
         w, u = image.weights.copy(), image.u.copy()
@@ -139,8 +136,7 @@ class AscentTask(Task):
     def merge(left: AscentResult, right: AscentResult) -> AscentResult:
         """Add two results, reusing the memory of `left`."""
         # Dual changes are sums over rows, so lanes add up.
-        left.change += right.change
-        return add_sums(left, right, change=left.change)
+        return add_sums(left, right, "change")
 
 
 def square_sum(values: NDArray[Any]) -> float:

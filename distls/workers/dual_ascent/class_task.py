@@ -68,7 +68,6 @@ class ClassTask(Task):
         return ()
 
     def result(self) -> BlockResult:
-        """Train them."""
         first, stop = self.item
         return BlockResult(first, stop, trained(self, self.ledger, self.item).written(), self.ledger)
 
@@ -278,5 +277,4 @@ def _prune(weights: NDArray[Any], threshold: float) -> None:
 
 def visit_block(job: ClassTask, index: int, span: tuple[int, int]) -> None:
     """Visit the rows of one partition once for a block of classes, and forget it."""
-    with Ledger.of_task() as ledger:
-        Block(replace(job, shuffle=False), *span, ledger).sweep(0, range(index, index + 1))
+    Block(replace(job, shuffle=False), *span, Ledger()).sweep(0, range(index, index + 1))

@@ -39,13 +39,11 @@ class AgreementTask(Task):
     shown: int  # rows in dispute to return, the first ones
 
     def start(self) -> None:
-        """See `Task.start`."""
         m = len(self.shared)
         found = np.empty((0, 2 + m), np.int64)
         self.total = AgreementSum(np.zeros(m, np.int64), np.zeros((m, m), np.int64), 0, found, self.shown)
 
     def add(self, index: int, part: Partition) -> None:
-        """Compare the models on a partition."""
         # Codes of the models' classes, so that truth and predictions are comparable.
         total, truth = self.total, self.codes[part.y]
         predicted = np.stack([_classes(*each, part.x) for each in zip(self.losses, self.shared, strict=True)])
@@ -60,7 +58,6 @@ class AgreementTask(Task):
 
     @staticmethod
     def merge(left: AgreementSum, right: AgreementSum) -> AgreementSum:
-        """Add two sums."""
         return add_sums(left, right, rows=_first(left.rows, right.rows, left.shown), shown=left.shown)
 
 

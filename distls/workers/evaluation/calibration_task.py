@@ -41,7 +41,6 @@ class MarginTask(_OfScores):
     first_piece: bool = False  # a sample of a block's rows
 
     def add(self, index: int, part: Partition) -> None:
-        """Score a partition's rows."""
         # A sample of the first piece is enough to fit the start of the objective.
         found = itertools.islice(score_pieces(self.shared, part.x), 1 if self.first_piece else None)
         dtype = self.shared.coefficients.dtype
@@ -96,12 +95,10 @@ class ObjectiveTask(_OfScores):
     """Sums the objective over rows, at an `ObjectivePoint`."""
 
     def start(self) -> None:
-        """See `Task.start`."""
         zero = np.zeros(len(self.shared.objective.mean))
         self.total = ObjectiveSum(0.0, zero, zero)
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum over a partition's rows."""
         at: ObjectivePoint = self.shared
         for rows, scores in score_pieces(at.predictor, part.x):
             values, y = margins(self.scored, self.kind, scores), self.codes[part.y[rows]]
@@ -158,12 +155,10 @@ class DifferenceTask(_OfScores):
     """Sums rows by the difference of their margins."""
 
     def start(self) -> None:
-        """See `Task.start`."""
         none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
         self.total = DifferenceSum(none, self.ledger)
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         for rows, scores in score_pieces(self.shared, part.x):
             values, y = margins(self.scored, self.kind, scores), self.codes[part.y[rows]]
             # Distinct differences are merged where they become too many.
@@ -172,7 +167,6 @@ class DifferenceTask(_OfScores):
 
     @staticmethod
     def merge(left: DifferenceSum, right: DifferenceSum) -> DifferenceSum:
-        """Add two sums."""
         return DifferenceSum(
             merge_ranked(left.rows, right.rows, _DIFFERENCES), left.ledger.merge(right.ledger)
         )

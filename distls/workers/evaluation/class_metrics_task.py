@@ -80,7 +80,6 @@ class MetricsTask(Task):
     natural: ProbabilityMap | None = None
 
     def start(self) -> None:
-        """See `Task.start`."""
         k = self.n_outputs
         self._capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)
         empty, n_classes = np.empty(0, np.int64), len(self.codes)
@@ -93,7 +92,6 @@ class MetricsTask(Task):
         self._pending: list[tuple[Floats, NDArray[np.int32], Floats]] = []
 
     def add(self, index: int, part: Partition) -> None:
-        """Add a partition."""
         weight = row_weights(part, None) if self.weighted else np.empty(0)
         weight = weight if len(weight) else np.ones(n_rows_of(part.x))
         losses, loss = LossSums(), scorer(self.loss)
@@ -169,14 +167,12 @@ class MetricsTask(Task):
         self.total = replace(self.total, curves=tuple(curves))
 
     def result(self) -> MetricsSum:
-        """Return the sums over all rows."""
         if self._pending:
             self._sort()
         return replace(self.total, ledger=self.ledger)
 
     @staticmethod
     def merge(left: MetricsSum, right: MetricsSum) -> MetricsSum:
-        """Add two sums."""
         pairs, pair_weights, dropped = _merged_pairs(left, right)
         k = len(left.predicted)
         capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)

@@ -72,14 +72,12 @@ class DualTask(Task):
     shares: tuple[float, ...] = ()  # multiples of the duals whose conjugates are summed too
 
     def start(self) -> None:
-        """See `Task.start`."""
         # The image in float64: rows times duals cancel near the optimum.
         width, k = open_ref(self.data).meta.n_features, self.duals.n_outputs
         self.total = DualSum(np.zeros((width, k)), np.zeros(k), np.zeros(k))
         self.total.shared_sums = np.zeros(len(self.shares))
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum over a partition's rows."""
         weight, judged = row_weights(part, self.class_weight), self.shared.judged
         self.total.weight_sum += float(weight.sum()) if len(weight) else n_rows_of(part.x)
         with single_threaded_blas():
@@ -126,12 +124,10 @@ class DualTask(Task):
     @staticmethod
     def merge(left: DualSum, right: DualSum) -> DualSum:
         """Add two sums, reusing the memory of `left`."""
-        left.image += right.image
-        return add_sums(left, right, image=left.image)
+        return add_sums(left, right, "image")
 
 
 def _losses(loss: str, predictor: LinearPredictor, part: Partition, weight: NDArray[np.float64]) -> float:
-    """Return the weighted sum of a partition's losses."""
     if is_codes(part.y):
         x, weights, intercept = linear_view(predictor, part.x)
         # Scores and losses in one kernel, without holding the scores.
@@ -148,17 +144,17 @@ def _from_gradients(point: DualPoint, at: LinearPredictor | None, part: Partitio
     made = np.empty((n_rows_of(part.x), point.n_outputs), point.dtype)
     for rows, z in score_pieces(at, part.x):
         # In float64, so that the gradients are exactly in the domain after `feasible`.
-        made[rows] = -_gradient(point.form, z.astype(np.float64), slice_rows(part.y, rows))
+        made[rows] = -slopes_of(point.form, z.astype(np.float64), slice_rows(part.y, rows))[0]
     return made
 
 
-def _gradient(form: Loss, scores: NDArray[np.float64], y: Any) -> NDArray[Any]:
-    """Return gradients of rows with targets of any kind, shape (n, k)."""
+def slopes_of(form: Loss, z: NDArray[np.float64], y: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the gradients (n, k) in the scores, and the losses (n,), of rows with targets of any kind."""
     if is_codes(y):
-        return np.asarray(form.gradient(scores, y))
+        return np.asarray(form.gradient(z, y), np.float64), np.asarray(form.values(z, y), np.float64)
     if isinstance(y, CsrRows):
-        return form.label_gradient(scores, label_sets(y), indicators(y, scores.shape[1]))[0]
-    return np.asarray(scores - y)
+        return form.label_gradient(z, label_sets(y), indicators(y, z.shape[1]))
+    return form.number_gradient(z, y)
 
 
 def _in_float64(x: Rows) -> Rows:

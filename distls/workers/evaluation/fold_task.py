@@ -32,11 +32,9 @@ class FoldTask(Task):
     shape: tuple[int, int]  # (folds, n_classes)
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.total = FoldCounts(np.zeros(self.shape, np.int64), np.zeros(self.shape))
 
     def add(self, index: int, part: Partition) -> None:
-        """Count a partition's rows."""
         n_rows, (folds, k) = n_rows_of(part.x), self.shape
         # Without classes all rows are in one column.
         codes = part.y if is_codes(part.y) else np.zeros(n_rows, np.int64)

@@ -42,12 +42,10 @@ class CutTask(Task):
     each: bool  # every label by itself, else all pairs of a row and a label together
 
     def start(self) -> None:
-        """See `Task.start`."""
         none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
         self.total = CutSum((none,) * (self.n_labels if self.each else 1), self.ledger)
 
     def add(self, index: int, part: Partition) -> None:
-        """Rank a partition's rows."""
         for rows, scores in score_pieces(self.shared, part.x):
             y = slice_rows(part.y, rows)
             # Labels of the data by the model's codes.
@@ -65,7 +63,6 @@ class CutTask(Task):
 
     @staticmethod
     def merge(left: CutSum, right: CutSum) -> CutSum:
-        """Merge the rows of two parts."""
         capacity = capacity_for(len(left.curves))
         pairs = zip(left.curves, right.curves, strict=True)
         return CutSum(tuple(merge_ranked(a, b, capacity) for a, b in pairs), left.ledger.merge(right.ledger))

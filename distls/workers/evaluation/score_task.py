@@ -58,12 +58,10 @@ class ScoreTask(Task):
     shares_reads = True
 
     def start(self) -> None:
-        """See `Task.start`."""
         empty = np.empty(0, np.int64)
         self.total = ScoreSum(0, 0.0, 0.0, empty, empty)
 
     def add(self, index: int, part: Partition) -> None:
-        """Score a partition."""
         predictor: LinearPredictor = self.shared
         predicted = np.empty(n_rows_of(part.x), np.int32)
         loss_sum, known, errors = _evaluated(
@@ -76,7 +74,6 @@ class ScoreTask(Task):
 
     @staticmethod
     def merge(left: ScoreSum, right: ScoreSum) -> ScoreSum:
-        """Add two sums."""
         keys = np.concatenate([left.pairs, right.pairs])
         # Equal pairs of both sides get one place.
         pairs, places = np.unique(keys, return_inverse=True)
@@ -130,7 +127,6 @@ class GradientTask(Task):
     shares_reads = True
 
     def start(self) -> None:
-        """See `Task.start`."""
         self._together: tuple[_GradientsTogether, int] | None = None
         shape = self.shared.coefficients.shape
         gradient = np.zeros(shape if self.with_gradient else (0, shape[1]))
@@ -147,7 +143,6 @@ class GradientTask(Task):
         return self.data, self.loss, by_class, dtype, shape
 
     def add(self, index: int, part: Partition) -> None:
-        """Add a partition's sums."""
         total, weight = self.total, row_weights(part, self.class_weight)
         # The first reading that is given a partition sums for all; the others look the result up.
         if self._together is not None and is_codes(part.y):
@@ -186,7 +181,6 @@ class GradientTask(Task):
         return loss_sum, weight_sum
 
     def result(self) -> GradientSum:
-        """Return the sums over all rows."""
         total: GradientSum = self.total
         if self._together is not None:
             group, number = self._together
@@ -212,9 +206,7 @@ class GradientTask(Task):
     @staticmethod
     def merge(left: GradientSum, right: GradientSum) -> GradientSum:
         """Add two sums, reusing the memory of `left`."""
-        left.gradient += right.gradient
-        left.intercept_gradient += right.intercept_gradient
-        return add_sums(left, right, gradient=left.gradient, intercept_gradient=left.intercept_gradient)
+        return add_sums(left, right, "gradient", "intercept_gradient")
 
 
 class _GradientsTogether:

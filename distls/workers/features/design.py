@@ -223,7 +223,9 @@ class _FeatureMaker:
             out = self._take("features", n, design.size)
             out[:] = own.features(self._dense(rows) if values is None else values, *drawn)
             return out
-        factors = _drawn(design, inputs, self._dtype)
+        degree, stage = design.degree if design.kind == "polynomials" else 1, (design.seed, design.stage)
+        kind, size = design.kind, design.size
+        factors = _draw(kind, *stage, inputs, size, design.bandwidth, degree, self._dtype.name)
         out = self._times(values, rows, factors[0][0], "features", self._padding)
         if design.kind != "polynomials":
             _ACTIVATIONS[design.kind, self._dtype.name](out, factors[0][1])
@@ -309,19 +311,12 @@ _DRAWN_AT_ONCE = 2**20  # numbers that are drawn in float64 before they are roun
 Factor = tuple[NDArray[Any], NDArray[Any]]
 
 
-def _drawn(design: Design, n_inputs: int, dtype: np.dtype[Any]) -> list[Factor]:
-    """Return directions (n_inputs, size) and offsets (size,) of each factor of a design's features."""
-    degree = design.degree if design.kind == "polynomials" else 1
-    return _draw(
-        design.kind, design.seed, design.stage, n_inputs, design.size, design.bandwidth, degree, dtype.name
-    )
-
-
 # two stages are in use at a time: one is added to the predictions while the next is fitted
 @functools.lru_cache(maxsize=2)
 def _draw(
     kind: str, seed: int, stage: int, n_inputs: int, size: int, bandwidth: float, degree: int, dtype: str
 ) -> list[Factor]:
+    """Return directions (n_inputs, size) and offsets (size,) of each factor of a design's features."""
     # Drawn from (seed, stage): every worker and every read makes the same features.
     generator = rng(seed, Purpose.FEATURES, stage)
     # the cosine kernel takes turns, not radians

@@ -8,7 +8,7 @@ of Algorithms 1 and 3 of least squares revisited.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, Form, open_ref, stream
+from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import fold_of, row_weights
 from distls.workers.rounds.task import Task
@@ -56,9 +57,17 @@ class Moments:
 
     @classmethod
     def zero(cls, m: int, k: int, *, with_gram: bool) -> Moments:
-        """Return the sums over no rows."""
         gram = np.zeros(packed_size(m) if with_gram else 0)
         return cls(gram, np.zeros(m), np.zeros((m, k)), np.zeros(k), np.zeros(k))
+
+    @classmethod
+    def over(cls, folds: Sequence[Moments]) -> Moments:
+        """Return the sums over the rows of several folds."""
+        total = cls.zero(*folds[0].cross.shape, with_gram=folds[0].gram.size > 0)
+        # Added in the order of folds, so that the rounding is always the same.
+        for fold in folds:
+            total.add(fold)
+        return total
 
     def add(self, other: Moments) -> None:
         """Add the sums over other rows."""
@@ -88,7 +97,6 @@ class SumsTask(Task):
     """Base of tasks that sum `BlockSums`."""
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.total = BlockSums([], self.ledger)
 
     def count(self, index: int, block: Partition) -> None:
@@ -96,7 +104,6 @@ class SumsTask(Task):
         self.ledger.blocks.append(index)
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         self.ledger.n_rows = sum(fold.n_rows for fold in self.total.folds)
         found: BlockSums = self.total
         return found
@@ -136,7 +143,6 @@ class BlockTask(SumsTask):
     from_zero: bool = False
 
     def start(self) -> None:
-        """See `Task.start`."""
         super().start()
         # the dense squares of one lane are reused by the next
         self._open = contextlib.ExitStack()
@@ -146,11 +152,9 @@ class BlockTask(SumsTask):
         self._own, self._added, self._form = _on_projected_rows(self, self.shared[0])
 
     def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Partition]]:
-        """See `Task.stream`."""
         return stream(self.data.whole, blocks, self.ledger, self._form)
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         with self.ledger.in_kernels():
             predictions, folds = _predictions(self._own, self._added, index, part), self.total.folds
             if not folds:
@@ -167,7 +171,6 @@ class BlockTask(SumsTask):
                 add_rows(self._own, self.shared[1], *own)
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         for moments, grams in zip(self.total.folds, self._pending, strict=True):
             # Pending products are added once: the dense square is unpacked and added at the end.
             finish_rows(self, moments, grams)
@@ -232,6 +235,38 @@ def predict_block(block: Block, x: Rows, before: NDArray[Any], n_features: int) 
         # Calibration acts on the predictions before the block, so `before` and not `values`.
         values += before @ weights[width:]
     return values
+
+
+@dataclass(eq=False)
+class ReplayTask(Task):
+    """Recomputes lost predictions from all fitted blocks, which are shared; returns of how many partitions."""
+
+    block: BlockTask  # whose stored predictions they are
+
+    def __post_init__(self) -> None:
+        self.data = self.block.data
+
+    def reads(self, item: Lane) -> tuple[int, ...]:
+        stored = RowState(self.block.state or "")
+        # What is still there has the same bits, and is not recomputed.
+        return tuple(index for index in item.blocks if not stored.holds(index, self.block.version))
+
+    def add(self, index: int, part: Partition) -> None:
+        zero = np.zeros((n_rows_of(part.x), self.block.n_outputs), self.block.dtype)
+        RowState(self.block.state or "").write(index, self.block.version, self.replayed(part, zero))
+
+    def replayed(self, part: Partition, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the predictions of a partition's rows, from zeros on."""
+        for block in self.shared:  # in the order of the rounds: the same additions, the same bits
+            values = predict_block(block, part.x, values, n_features_of(part.x, self.data))
+        return values
+
+    def result(self) -> int:
+        return len(self.ledger.blocks)
+
+    @staticmethod
+    def merge(left: int, right: int) -> int:
+        return left + right
 
 
 def add_rows(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from distls.workers.least_squares.block_task import (
     BlockSums,
     BlockTask,
     Moments,
+    ReplayTask,
     SumsTask,
     add_rows,
     finish_rows,
@@ -37,7 +38,6 @@ from distls.workers.linear_algebra.gram import GramSum, add_scores
 from distls.workers.losses.targets import slice_rows
 from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.calibration import calibrate
-from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.row_weights import row_weights
 from distls.workers.rounds.task import Task
 
@@ -62,7 +62,6 @@ class CalibratedTask(Task):
     onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 
     def __post_init__(self) -> None:
-        """Read the block's data."""
         self.data = self.block.data
 
     def _stored_fits(self, index: int, part: Partition) -> _Floats:
@@ -97,7 +96,6 @@ class _Fit(SumsTask, CalibratedTask):
         return self._grams
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         for total in self.total.folds:
             finish_rows(self._summed, total, self._grams)
         return super().result()
@@ -110,7 +108,6 @@ class ResidualFit(_Fit):
     """
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum over a partition's rows."""
         with self.ledger.in_kernels():
             grams = self._begin(self.block, self.block.design.width(n_features_of(part.x, self.data)))
             weight, fits = row_weights(part, self.block.class_weight), self._stored_fits(index, part)
@@ -126,7 +123,6 @@ class CalibrationFit(_Fit):
     """
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum over a partition's rows."""
         with self.ledger.in_kernels():
             # the basis takes the place of the features
             of_basis = replace(self.block, design=Design(), dtype="float64", with_gram=True)
@@ -139,33 +135,18 @@ class CalibrationFit(_Fit):
                 add_rows(of_basis, None, columns, weight[rows], fits[rows], self.total.folds[0], grams)
 
 
-class Rebuild(CalibratedTask):
-    """Recomputes lost predictions as `CalibrationFit` made them; the result is the number of lost partitions.
+class Rebuild(CalibratedTask, ReplayTask):
+    """Recomputes lost predictions as `CalibrationFit` made them.
 
     Shared are all rounds whose fits are in the predictions, each with the calibration of the round before it.
     """
 
-    def reads(self, item: Lane) -> tuple[int, ...]:
-        """See `Task.reads`."""
-        stored = RowState(self.block.state or "")
-        # What is still there has the same bits, and is not recomputed.
-        return tuple(index for index in item.blocks if not stored.holds(index, self.block.version))
-
-    def add(self, index: int, part: Partition) -> None:
-        """Recompute those of a partition."""
-        values = np.zeros((n_rows_of(part.x), self.block.n_outputs))
+    def replayed(self, part: Partition, values: NDArray[Any]) -> _Floats:
+        """See `ReplayTask.replayed`; what is kept is float64 whatever the features are."""
+        values = values.astype(np.float64)
         for fitted in self.shared:
             self._advance(fitted, part, values)
-        RowState(self.block.state or "").write(index, self.block.version, values)
-
-    def result(self) -> int:
-        """Return the number of partitions."""
-        return len(self.ledger.blocks)
-
-    @staticmethod
-    def merge(left: int, right: int) -> int:
-        """Add two numbers."""
-        return left + right
+        return values
 
 
 def _batches(part: Partition) -> Iterator[tuple[slice, Partition]]:

@@ -7,7 +7,7 @@ Algorithm 1 of least squares revisited.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,9 +20,13 @@ from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.workers.features.design import PIECE_ROWS, Design, blocks
 from distls.workers.least_squares.block_task import BlockSums, Moments, SumsTask, n_features_of
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
+from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.linear_algebra.shifted_solve import Shifted
 from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.row_weights import fold_of, row_weights
+
+Array = NDArray[np.float64]
 
 # scores of rows at all points that are computed at a time, in batches of at least PIECE_ROWS rows
 SCORES = 2**21
@@ -103,15 +107,12 @@ class OfPoints(SumsTask):
     folds: int = 1  # consecutive slices of each partition's rows, of which a point may leave out one
 
     def zero(self, width: int) -> Moments:
-        """Return the sums over no rows of a width."""
         raise NotImplementedError
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         raise NotImplementedError
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         with self.ledger.in_kernels():
             if not self.total.folds:
                 self.total.folds.append(self.zero(n_features_of(part.x, self.data)))
@@ -132,7 +133,6 @@ class PointTask(OfPoints):
         return 4 * 8 * min(n_columns * n_rows, max(SCORES, n_columns * PIECE_ROWS)) + copied
 
     def start(self) -> None:
-        """See `Task.start`."""
         super().start()
         points = self.shared.stacked() if isinstance(self.shared, SparsePoints) else self.shared
         dtype = np.dtype(self.dtype)
@@ -142,7 +142,6 @@ class PointTask(OfPoints):
         )
 
     def zero(self, width: int) -> PointMoments:
-        """Return the sums over no rows of a width."""
         n_columns = self._points.weights.shape[1]
         p = n_columns // self.n_outputs
         # Points of losses only have no columns in the products.
@@ -151,7 +150,6 @@ class PointTask(OfPoints):
         return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(self.folds)})
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         for fold, rows in _batches(n_rows_of(part.x), self.folds, self._points.weights.shape[1]):
             x, y, s = slice_rows(part.x, rows), slice_rows(part.y, rows), weight[rows]
             for batch, features in blocks(Design(), x, np.dtype(self.dtype)):
@@ -189,14 +187,12 @@ class BasisTask(OfPoints):
     """Sums the Gram matrix and the gradient in the points' basis, in float64 whatever `dtype` is."""
 
     def zero(self, width: int) -> Moments:
-        """Return the sums over no rows."""
         zero = Moments.zero(len(self.shared.basis), self.n_outputs, with_gram=True)
         # Gram in another basis: float64, since what it resolves is below float32.
         self._grams = GramSum(zero.gram)
         return zero
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         points = self.shared
         for batch, rows in _transformed(part.x, points.basis, n_features_of(part.x, self.data)):
             s = weight[batch]
@@ -207,7 +203,6 @@ class BasisTask(OfPoints):
             _add_totals(found, n_rows_of(rows), total)
 
     def result(self) -> BlockSums:
-        """Return the sums of all rows."""
         if self.total.folds:
             self._grams.flush()
         return super().result()
@@ -221,11 +216,9 @@ class SigmaTask(OfPoints):
     """
 
     def zero(self, width: int) -> Moments:
-        """Return the sums over no rows of a width."""
         return Moments.zero(width, self.shared.weights.shape[1] - self.n_outputs, with_gram=False)
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
-        """Add a partition's rows to the sums."""
         points, k = self.shared, self.n_outputs
         for _, rows in _batches(n_rows_of(part.x), 1, points.weights.shape[1]):
             x, s = slice_rows(part.x, rows), weight[rows]
@@ -278,3 +271,55 @@ def _copy(x: Rows, out: NDArray[np.float64]) -> None:
     else:
         # Assignment suffices, as each row has an index once.
         out[np.repeat(np.arange(len(out)), np.diff(x.indptr)), x.indices] = x.data
+
+
+class PathJob(NamedTuple):
+    """The input that all folds share."""
+
+    # at zero weights, where the gradient of the squared loss is the negative targets
+    folds: Sequence[Moments]
+    alphas: Array  # (n_alphas,), all > 0
+    intercept: bool
+    eps: float  # relative rounding error of the Gram matrices
+
+
+def held_out(job: PathJob, number: int) -> Array:
+    """Return the sum of squared residuals on one fold at each alpha, shape (n_alphas,), fitted to the others."""
+    fold, n = job.folds[number], len(job.alphas)
+    w, b = _fit_others(job, number)
+    # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the gradients at zero weights are -y
+    own = unpacked(fold.gram, np.empty((len(w), len(w)))) @ w
+    targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
+    sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)
+    sums += b * (2.0 * (targets + fold.sums @ w) + fold.weight_sum * b)
+    return np.asarray(sums.reshape(n, -1).sum(axis=1))
+
+
+def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
+    """Fit everything but one fold at all alphas: weights (d, n_alphas * k), intercepts (n_alphas * k,)."""
+    others = Moments.over([fold for other, fold in enumerate(job.folds) if other != number])
+    total, n = others.weight_sum, len(job.alphas)
+    # Gradients at zero weights are minus the targets, hence the signs.
+    mean, products, targets = others.sums / total, -others.cross / total, -others.slopes / total
+    gram = unpacked(others.gram, np.empty((len(mean), len(mean))))
+    gram /= total
+    # Freed before the factorisation, which needs the memory.
+    del others
+    if job.intercept:
+        # Centred, so the intercept is eliminated and not penalised.
+        gram -= np.outer(mean, mean)
+        products -= np.outer(mean, targets)
+    shifted = Shifted(gram, job.eps)
+    del gram
+    # One reduction to a band serves every alpha.
+    inner = shifted.inside(products)
+    found = np.concatenate([shifted.solve_inside(inner, alpha) for alpha in job.alphas], axis=1)
+    weights = shifted.outside(found)
+    offsets = np.tile(targets, n) - mean @ weights
+    return weights, offsets if job.intercept else np.zeros_like(offsets)
+
+
+def held_out_bytes(d: int, n_columns: int) -> int:
+    """Return the bytes that a task holds in addition to the job."""
+    # matrices of d columns, and weights of all alphas and outputs
+    return 8 * d * (5 * d + 5 * n_columns)

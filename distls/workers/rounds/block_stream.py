@@ -115,7 +115,6 @@ class _Cache:
             return True
 
     def put(self, key: Key, block: Any) -> None:
-        """Keep a block whose room was claimed."""
         self.kept[key] = block
 
     def release(self, key: Key) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from distls.storage.errors import DistlsError
-from distls.workers.runtime.process import peak_rss, process_name
+from distls.workers.runtime.process import process_name
 
 N = TypeVar("N", int, float)
 S = TypeVar("S")
@@ -31,16 +31,6 @@ class Ledger:
     kernel_seconds: float = 0.0
     worker_seconds: dict[str, float] = field(default_factory=dict)  # process -> seconds in its tasks
     worker_peaks: dict[str, int] = field(default_factory=dict)  # process -> peak resident bytes
-
-    @classmethod
-    @contextlib.contextmanager
-    def of_task(cls) -> Iterator[Ledger]:
-        """Yield the ledger of a task of this process; on exit, enter its seconds and the process's peak."""
-        ledger, entered = cls(), time.perf_counter()
-        # Only of tasks that end: a failed task is repeated, and its costs are another's.
-        yield ledger
-        ledger.charge(time.perf_counter() - entered)
-        ledger.worker_peaks[process_name()] = peak_rss()
 
     def charge(self, seconds: float) -> None:
         """Add seconds of work to this process."""
@@ -91,8 +81,14 @@ def _by_key(how: Callable[[list[N]], N], left: dict[str, N], right: dict[str, N]
     }
 
 
-def add_sums(left: S, right: S, **merged: Any) -> S:
-    """Return the sum of two results of a task, dataclasses: field by field, but for those that are given."""
+def add_sums(left: S, right: S, *reused: str, **merged: Any) -> S:
+    """Return the sum of two results of a task, dataclasses: field by field, but for those that are given.
+
+    Arrays of `left` that are `reused` become the sums.
+    """
+    for name in reused:
+        merged[name] = vars(left)[name]
+        merged[name] += vars(right)[name]
     for name, value in vars(left).items():
         # A field that is not merged explicitly is a sum; a new field cannot be forgotten.
         if name not in merged:

@@ -43,22 +43,13 @@ _ROWS_AHEAD = 2  # rows between prefetch and use
 
 
 class AdagradSettings(NamedTuple):
-    """Settings of `adagrad_block`, made by `adagrad_settings`: other field types are compiled again."""
+    """Settings of `adagrad_block`; with a whole number in the place of a float it would be compiled again."""
 
-    eta0: float  # > 0, of the weights
-    eta_b: float  # > 0, of the intercept
-    alpha: float  # L2 strength >= 0
-    fit_intercept: bool
     loss: Loss
-
-
-def adagrad_settings(
-    loss: Loss, eta0: float, *, eta_b: float = 1.0, alpha: float = 0.0, fit_intercept: bool = False
-) -> AdagradSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if not eta0 > 0 or not eta_b > 0 or not alpha >= 0:
-        raise ValueError(f"need eta0 > 0, eta_b > 0 and alpha >= 0: got {eta0}, {eta_b}, {alpha}")
-    return AdagradSettings(float(eta0), float(eta_b), float(alpha), bool(fit_intercept), loss)
+    eta0: float  # > 0, of the weights
+    eta_b: float = 1.0  # > 0, of the intercept
+    alpha: float = 0.0  # L2 strength >= 0
+    fit_intercept: bool = False
 
 
 class Decay(NamedTuple):
@@ -181,10 +172,7 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
 
     Parameters
     ----------
-    rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes, or float64 (n_rows, k), numbers
-    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
-    order : int64 (m,), rows to visit
+    rows, y, weight, order : as of `distls.workers.stochastic.sgd_kernels.sgd_block`, as are the returned sums
     w : float32 or float64 (n_features, k), C-ordered; mutated. Multiplied by `decay.factors` it is W
     b : float64 (k,), mutated if `fit_intercept`, else zeros
     squares : as w, (n_features,): G; mutated
@@ -192,11 +180,6 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
     decay : Decay; mutated where alpha > 0
     clock : float64 (1,), steps taken; mutated
     settings : AdagradSettings
-
-    Returns
-    -------
-    loss_sum : sum_i s_i * loss_i, each at the weights before its own step, float64
-    errors : rows whose class did not have the highest score then; 0 for numbers
     """
     check_widths(w, b)
     if len(squares) != len(w) or (settings.alpha > 0.0 and len(decay.factors) != len(w)):

@@ -188,7 +188,6 @@ class AdagradLines(Joint):
         )
 
     def write(self, number: int) -> None:
-        """See `Joint.write`."""
         weights, b, squares, square_b, decay, clock = self._states[number]
         lines, decay.since[...], every_b, every_square_b, clock[...] = self._arrays
         weights[...], squares[...] = lines[:, WEIGHTS:, number], lines[:, SQUARES, number]

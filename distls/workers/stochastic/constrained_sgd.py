@@ -27,7 +27,6 @@ from distls.workers.stochastic.constrained_sgd_kernels import (
     ConstrainedSettings,
     T,
     constrained_block,
-    constrained_settings,
     fold,
 )
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule
@@ -60,32 +59,17 @@ class MeanModel(NamedTuple):
 def new_mean_lane(
     model: MeanModel, settings: ConstrainedSettings, dtype: DTypeLike | None = None
 ) -> MeanLane:
-    """Return the lane that starts from a model, which is copied.
+    """Return the lane that starts from a model, which is copied; with V of another type if one is given.
 
-    Parameters
-    ----------
-    model : zeros or a fixed mean at the start. A fixed mean has mass 1, whatever `mass` is; `t` is rounded down
-    settings : ConstrainedSettings
-    dtype : type of V, float32 or float64; that of ``model.w`` by default
-
-    Notes
-    -----
-    The weights are not projected before the first step. ``model.b`` is read by mode `PROJECT` with an
-    intercept only: in mode `CENTRE` the means have it.
+    The weights are not projected before the first step. ``model.b`` is read by mode `PROJECT` with an intercept only:
+    in mode `CENTRE` the means have it.
     """
-    d, k = model.w.shape
-    if model.b.shape != (k,) or model.mean_x.shape != (d,) or model.mean_y.shape != (k,):
-        raise ValueError(
-            f"b {model.b.shape}, means {model.mean_x.shape}, {model.mean_y.shape}: w is {(d, k)}"
-        )
-    if not model.t >= 0 or not model.mass >= 0:
-        raise ValueError(f"need t >= 0 and mass >= 0: got {model.t}, {model.mass}")
     # A fixed mean does not grow, and its mass cancels.
     mass = float(model.mass) if settings.running else 1.0
     # V starts as W: sigma is 1 and a is 0.
     v = np.array(model.w, dtype or model.w.dtype, order="C")
     # S and Y are sums, so a mean is multiplied by its mass.
-    outputs, s = np.zeros((k, OUTPUT_SIZE)), mass * np.asarray(model.mean_x, np.float64)
+    outputs, s = np.zeros((len(model.b), OUTPUT_SIZE)), mass * np.asarray(model.mean_x, np.float64)
     outputs[:, B] = model.b if settings.fit_intercept else 0.0
     outputs[:, TARGETS] = mass * np.asarray(model.mean_y, np.float64)
     square = fold(v, outputs, s, 1.0)
@@ -137,16 +121,9 @@ class ConstrainedUpdate(ScheduleUpdate):
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
         """Return the learner of a lane that has taken `time` steps."""
-        settings = constrained_settings(
-            MODES[self.mode],
-            self.eta0,
-            loss=self.row_loss,
-            running=self.running,
-            schedule=schedule_code(self.schedule),
-            m=self.switch,
-            alpha=self.alpha,
-            fit_intercept=self.fit_intercept,
-        )
+        steps = schedule_code(self.schedule), self.switch, self.alpha, self.fit_intercept
+        mode = MODES[self.mode]
+        settings = ConstrainedSettings(mode, self.eta0, self.row_loss, self.running, *steps)
         weights, intercept, mean_x, mean_y, mass = arrays
         # The mean continues with the mass of all lanes, not of one: else it would move P times too fast.
         total_mass = float(mass[0]) * self.lanes if self.running else 1.0
@@ -156,7 +133,6 @@ class ConstrainedUpdate(ScheduleUpdate):
         return _ConstrainedLearner(settings, lane, lane.clock, len(arrays), others_mass)
 
     def model(self, arrays: Arrays) -> Model:
-        """Return weights and intercept."""
         weights, intercept = arrays[:2]
         # the mean of the lanes' intercepts is not the intercept of their mean weights at the mean row
         if self.mode == "centre":

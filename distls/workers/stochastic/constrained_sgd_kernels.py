@@ -59,9 +59,9 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import target_gradient
+from distls.workers.losses.row_functions import code_of, target_gradient
 from distls.workers.losses.squared import Squared
-from distls.workers.stochastic.step_sizes import SCHEDULES, SQRT, step_size
+from distls.workers.stochastic.step_sizes import SQRT, step_size
 
 PROJECT, CENTRE = 0, 1
 
@@ -73,7 +73,6 @@ T, MASS, SQUARE, SCALE, CLOCK_SIZE = 0, 1, 2, 3, 4
 # loops over few outputs would spend their time on checking that the arrays do not overlap.
 A, B, TARGETS, PRODUCTS, OUTPUT_SIZE = 0, 1, 2, 3, 4
 
-_SQUARED = Squared()
 _ROWS_AHEAD = 2  # rows between prefetch and use
 _SMALL_SCALE = 2.0**-30  # sigma below it is folded in: V = W / sigma would outgrow float32
 _CANCELLED = 1e-8  # |S|^2 reduced to this share in one step has lost half its digits
@@ -83,56 +82,21 @@ _FIRST_FOLD = 256  # the first fold is after this part of the period
 
 
 class ConstrainedSettings(NamedTuple):
-    """Settings of `constrained_block`, made by `constrained_settings`: other field types are compiled again."""
+    """Settings of `constrained_block`; with a whole number in the place of a float it would be compiled again."""
 
     mode: int  # `PROJECT` or `CENTRE`
-    running: bool  # whether the mean is that of the rows seen so far; else it is given and fixed
-    schedule: int  # a value of `SCHEDULES`
     eta0: float  # > 0
-    m: float  # > 0, a parameter of the schedule
-    alpha: float  # >= 0
-    fit_intercept: bool
-    loss: Loss  # `Squared`, or of two classes its binary form
-
-
-def constrained_settings(
-    mode: int,
-    eta0: float,
-    *,
-    loss: Loss = _SQUARED,
-    running: bool = True,
-    schedule: int = SQRT,
-    m: float = math.inf,
-    alpha: float = 0.0,
-    fit_intercept: bool = True,
-) -> ConstrainedSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if mode not in MODES.values() or schedule not in SCHEDULES.values():
-        raise ValueError(f"no such mode {mode} or schedule {schedule}")
-    if not eta0 > 0 or not m > 0 or not alpha >= 0:
-        raise ValueError(f"need eta0 > 0, m > 0, alpha >= 0: got {eta0}, {m}, {alpha}")
-    if mode == CENTRE and not fit_intercept:
-        raise ValueError("centred data have an intercept: fit_intercept=False is of the other mode")
-    return ConstrainedSettings(
-        int(mode),
-        bool(running),
-        int(schedule),
-        float(eta0),
-        float(m),
-        float(alpha),
-        bool(fit_intercept),
-        loss,
-    )
+    loss: Loss = Squared()  # or of two classes its binary form
+    running: bool = True  # whether the mean is that of the rows seen so far; else it is given and fixed
+    schedule: int = SQRT  # a value of `SCHEDULES`
+    m: float = math.inf  # > 0, a parameter of the schedule
+    alpha: float = 0.0  # >= 0
+    fit_intercept: bool = True  # of `PROJECT`: centred data have one
 
 
 # Codes and numbers have different targets, and numba chooses at compile time: no branch in the loop.
 def _add_target(y, i, by, outputs):
     """Add `by` times the k targets of row i to Y."""
-    raise NotImplementedError
-
-
-def _is_error(y, i, predicted):
-    """Return whether row i has another class than `predicted`; numbers have no class."""
     raise NotImplementedError
 
 
@@ -150,13 +114,6 @@ def _add_target_overload(y, i, by, outputs):
             outputs[c, TARGETS] += by * y[i, c]
 
     return of_class if y.ndim == 1 else of_numbers
-
-
-@overload(_is_error)
-def _is_error_overload(y, i, predicted):
-    if y.ndim == 1:
-        return lambda y, i, predicted: predicted != y[i]
-    return lambda y, i, predicted: False
 
 
 @kernel
@@ -327,18 +284,14 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
 
     Parameters
     ----------
-    rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes < k, whose targets are indicators, of two classes -1 and 1; or float64 (n_rows, k)
-    weight : float64 (n_rows,), s_i >= 0 with mean 1 over the data set; or (0,) for all ones
-    order : int64 (m,), rows to visit
+    rows, y, weight, order : as of `distls.workers.stochastic.sgd_kernels.sgd_block`; the targets of classes are
+        indicators, of two classes -1 and 1
     v, outputs, s, clock : the arrays of a `MeanLane`; mutated
     settings : ConstrainedSettings
 
     Returns
     -------
-    loss_sum : sum_i s_i/2 |z_i - y_i|^2, each at the weights before its own step, float64. In mode `CENTRE` a
-        running mean has seen the row's target then
-    errors : rows whose class did not have the highest score then; 0 for numbers
+    loss_sum, errors : likewise; in mode `CENTRE` a running mean has seen the row's target before its loss
     """
     _check(v, outputs, s)
     k, n, period = len(outputs), len(order), _period(len(v))
@@ -374,7 +327,7 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
         # The loss at the weights before the row's own step: progressive validation.
         value, _, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         loss_sum += s_i * value
-        errors += _is_error(y, i, best)
+        errors += best != code_of(y, i)
         scale *= keep
         if scale == 0.0:  # eta alpha = 1: nothing is left of W
             v[:] = 0.0

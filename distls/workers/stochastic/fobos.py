@@ -52,35 +52,14 @@ _TRIED_POWERS = range(-2, 5)  # of 4, over mean|x|^2: the step sizes tried
 
 
 class FobosSettings(NamedTuple):
-    """Settings of `fobos_block`, made by `fobos_settings`: other field types are compiled again."""
+    """Settings of `fobos_block`; with a whole number in the place of a float it would be compiled again."""
 
+    loss: Loss
     eta0: float  # > 0
     norm: int | Penalty  # the `kernel_argument` of a penalty
     pull: float  # alpha times that of the penalty, as is `decay`
     decay: float
     eta_b: float  # in the place of eta0 for the intercept; 0: none
-    loss: Loss
-
-
-def fobos_settings(
-    loss: Loss, eta0: float, *, alpha: float, penalty: str, rho: float = 0.0, eta_b: float = 0.0
-) -> FobosSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if not eta0 > 0 or not alpha >= 0:
-        raise ValueError(f"need eta0 > 0 and alpha >= 0: got {eta0}, {alpha}")
-    # Lazy shrinkage needs shrinkages that add up, which the sparse group lasso's do not.
-    parts = penalty_named(penalty).split(rho)
-    if parts is None:
-        raise ValueError(f"shrinkages of {penalty} do not add up")
-    norm, pull, decay = parts
-    return FobosSettings(
-        float(eta0),
-        kernel_argument(norm),
-        float(alpha * pull),
-        float(alpha * decay),
-        float(eta_b),
-        loss,
-    )
 
 
 class Shrinkage(NamedTuple):
@@ -129,19 +108,11 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
 
     Parameters
     ----------
-    rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes
-    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
-    order : int64 (m,), rows to visit
+    rows, y, weight, order : as of `distls.workers.stochastic.sgd_kernels.sgd_block`, as are the returned sums
     w : float32 or float64 (n_features, k), C-ordered; mutated. After `shrink_all` it is W
     b : float64 (k,), mutated if `eta_b`, else zeros
     shrinkage : Shrinkage; mutated
     settings : FobosSettings
-
-    Returns
-    -------
-    loss_sum : sum_i s_i * loss_i, each at the weights before its own step, float64
-    errors : rows whose class did not have the highest score then
     """
     check_widths(w, b)
     if len(shrinkage.marks) != len(w):
@@ -212,10 +183,16 @@ class FobosUpdate(Update):
         own = tuple(array.copy() for array in arrays)
         # steps that suit rows of small values would throw the intercept about, which is in every row
         most = 1.0 / loss_named(self.loss).slope_growth(len(own[1]))
-        settings = fobos_settings(
-            self.row_loss, self.eta0, alpha=self.alpha, penalty=self.penalty, rho=self.l1_ratio,
-            eta_b=min(self.eta0, most) if self.fit_intercept else 0.0,
-        )  # fmt: skip
+        eta_b = min(self.eta0, most) if self.fit_intercept else 0.0
+        # Lazy shrinkage needs shrinkages that add up, which the sparse group lasso's do not.
+        parts = penalty_named(self.penalty).split(self.l1_ratio)
+        assert parts is not None
+        norm, pull, decay = (
+            kernel_argument(parts[0]),
+            float(self.alpha * parts[1]),
+            float(self.alpha * parts[2]),
+        )
+        settings = FobosSettings(self.row_loss, self.eta0, norm, pull, decay, eta_b)
         shrinkage = new_shrinkage(len(own[0]), time)
         return _FobosLearner(settings, (*own, shrinkage), shrinkage.clock, len(own))
 

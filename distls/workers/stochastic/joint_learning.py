@@ -67,32 +67,26 @@ class _Member(Learner):
 
     @property
     def time(self) -> float:
-        """See `Learner.time`."""
         return self._joint.time
 
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
     ) -> tuple[float, int]:
-        """See `Learner.learn`."""
         loss_sums, errors = self._joint.learn(self._calls, x, y, weight, order)
         self._calls += 1
         return float(loss_sums[self._number]), int(errors[self._number])
 
     def arrays(self) -> Arrays:
-        """See `Learner.arrays`."""
         return self._learned().arrays()
 
     @property
     def window_steps(self) -> float:
-        """See `Learner.window_steps`."""
         return self._learned().window_steps
 
     def window(self, *, consume: bool = False) -> Arrays:
-        """See `Learner.window`."""
         return self._learned().window(consume=consume)
 
     def _learned(self) -> Learner:
-        """Return the learner itself, with what it has learned."""
         # Written back only when asked: members learn from many partitions between two readings.
         if self._written < self._calls:
             self._joint.write(self._number)

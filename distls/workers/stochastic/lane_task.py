@@ -103,7 +103,6 @@ class LaneStart:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """See `Lane`."""
         return self.lane.blocks
 
 
@@ -131,7 +130,6 @@ class TrainTask(StochasticTask):
         return Needs(weight_bytes, 2 * weight_bytes, work_bytes)
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.learner = self.update.start_lane(self.shared, self.item.time, self.item.tail_from)
         self._loss_sum, self._errors = 0.0, 0
         self._held: list[Partition] = []
@@ -159,8 +157,9 @@ class TrainTask(StochasticTask):
             generator = rng(self.seed, Purpose.DRAWS, self.round, self.item.lane.index)
             self._learn(part, draws_of(generator, n_rows_of(part.x), batch))
         learner, ledger, sample_loss = self.learner, self.ledger, 0.0
-        # before `arrays`, which ends the learner
-        reached, (tail, tail_steps) = learner.time, _window(learner)
+        # before `arrays`, which ends the learner; without iterates in the window there is no mean
+        reached, tail_steps = learner.time, learner.window_steps
+        tail = learner.window(consume=True) if tail_steps else ()
         arrays = learner.arrays()
         if self.sample is not None:
             predictor = self.predictor(self.update, arrays)
@@ -250,14 +249,6 @@ def _as_kernels_take(y: Any) -> Any:
     return label_sets(y) if isinstance(y, CsrRows) else y
 
 
-def _window(learner: Learner) -> tuple[Arrays, float]:
-    """Return the mean of the iterates in a learner's window, and their number."""
-    # Without iterates in the window there is no mean.
-    if not learner.window_steps:
-        return (), 0.0
-    return learner.window(consume=True), learner.window_steps
-
-
 @dataclass
 class MeanSums:
     """Weighted sums of rows, shape (n_features,), of targets, shape (k,), and of their weights."""
@@ -273,11 +264,9 @@ class MeanTask(StochasticTask):
     shares_reads = False
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.total = MeanSums(np.zeros(self.shared[0]), np.zeros(self.shared[1]), 0.0)
 
     def add(self, index: int, part: Partition) -> None:
-        """Sum a partition's rows."""
         sums, given = self.total, row_weights(part, self.class_weight)
         weight = given if len(given) else np.ones(n_rows_of(part.x))
         # An exact sum: the fixed mean is the same whatever the lanes, to the last bit.
@@ -320,7 +309,6 @@ class TrialTask(StochasticTask):
         return [(block, found is first, rows) for found in (first, then) for block, rows in found.items()]
 
     def start(self) -> None:
-        """See `Task.start`."""
         self._update, self._left = self.item.update, self._slices(self.item)[::-1]
         self.learner = self._update.start_lane(self.shared, 0.0)
         # Made once, since it ends the learner.

@@ -1,6 +1,7 @@
-"""Plain stochastic gradients: MCID and its one-versus-rest variants, SGD, ASGD and Adaline (kernel: `sgd_kernels`).
+"""Stochastic gradients: MCID and its one-versus-rest variants, SGD, ASGD and Adaline (`sgd_kernels`), and AdaGrad.
 
 MCID is Algorithm 1 of its paper; SGD, ASGD and Adaline are the comparators of the constrained SGD paper, section 5.
+AdaGrad's steps (Duchi, Hazan, Singer 2011) are those of `adagrad_kernels`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import ParameterError
 from distls.storage.rows import Rows
-from distls.workers.stochastic.adagrad import adagrad_steps
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.simd.adaptive_steps import MODELS_PER_LINE
+from distls.workers.stochastic.adagrad_kernels import AdagradSettings, adagrad_block, new_decay, settle
+from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, AdagradLines, lines_bytes
 from distls.workers.stochastic.constrained_sgd import centred_steps
 from distls.workers.stochastic.sgd_kernels import (
     PEGASOS,
@@ -26,8 +30,7 @@ from distls.workers.stochastic.sgd_kernels import (
     new_clock,
     scaled,
     sgd_block,
-    sgd_settings,
-    window_mean,
+    window_sum,
 )
 from distls.workers.stochastic.sgd_together import (
     MOST_MODELS,
@@ -35,14 +38,16 @@ from distls.workers.stochastic.sgd_together import (
     fits_side_by_side,
     side_by_side_bytes,
 )
-from distls.workers.stochastic.step_choice import (
-    ProblemStats,
-    StepChoice,
-    choose_by_schedule,
-    refuse_params,
-)
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule, refuse_params
 from distls.workers.stochastic.step_sizes import schedule_code
-from distls.workers.stochastic.update import Arrays, Learner, ScheduleUpdate
+from distls.workers.stochastic.update import (
+    LEAST_JOINT,
+    Arrays,
+    KernelLearner,
+    Learner,
+    ScheduleUpdate,
+    Update,
+)
 
 # t0 of several lanes, in units of mean|x|^2 / alpha (measurements: docs/decisions/0003)
 _SAFE_START = 0.3
@@ -58,7 +63,6 @@ class SgdUpdate(ScheduleUpdate):
     averaging: bool = False  # whether the mean of the iterates in a window is kept
 
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
-        """See `Update.joint_bytes`."""
         # Others would not have the bits of `sgd_block` side by side.
         if not fits_side_by_side(shape[1], dtype, self.batch_size):
             return 0
@@ -70,16 +74,10 @@ class SgdUpdate(ScheduleUpdate):
 
     def settings(self, tail_from: float) -> SgdSettings:
         """Return the settings of the kernel."""
-        return sgd_settings(
-            self.row_loss,
-            self.alpha,
-            schedule=PEGASOS if self.schedule == "pegasos" else schedule_code(self.schedule),
-            t0=self.t0,
-            eta0=self.eta0,
-            switch=self.switch,
-            batch_size=self.batch_size,
-            fit_intercept=self.fit_intercept,
-            tail_from=tail_from if self.averaging else math.inf,
+        schedule = PEGASOS if self.schedule == "pegasos" else schedule_code(self.schedule)
+        steps = self.t0, self.eta0, self.switch, self.batch_size, self.fit_intercept
+        return SgdSettings(
+            self.row_loss, self.alpha, schedule, *steps, tail_from if self.averaging else math.inf
         )
 
     def scale(self, clock: NDArray[np.float64]) -> float:
@@ -120,14 +118,12 @@ class SgdLearner(Learner):
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
     ) -> tuple[float, int]:
-        """Learn from the rows `order`."""
         settings = self.update.settings(self.tail_from)
         loss, errors = sgd_block(x, y, weight, order, self.u, self.q, self.b, self.qb, self.clock, settings)
         return loss, int(errors)
 
     @property
     def batch_key(self) -> tuple[Any, ...] | None:
-        """See `Learner.batch_key`."""
         own = self.update
         if not fits_side_by_side(self.u.shape[1], self.u.dtype, own.batch_size):
             return None
@@ -135,17 +131,14 @@ class SgdLearner(Learner):
         return *settings, self.u.shape, self.q.shape, self.u.dtype, self.time
 
     def joint(self, learners: Sequence[Any]) -> SgdSideBySide:
-        """See `Learner.joint`."""
         return SgdSideBySide(learners, [each.update.settings(each.tail_from) for each in learners])
 
     def arrays(self) -> Arrays:
-        """Return weights and intercept."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled(self.u, self.update.scale(self.clock), out=self.u)
         return self.u, self.b
 
     def snapshot(self) -> Arrays:
-        """Return copies of weights and intercept."""
         with np.errstate(over="ignore", invalid="ignore"):
             return scaled(self.u, self.update.scale(self.clock)), self.b.copy()
 
@@ -158,7 +151,9 @@ class SgdLearner(Learner):
         """Return the mean (weights, intercept) of the window's iterates, at least one; `consume` spares a copy."""
         # Q is overwritten by the mean, which a learner at its end can afford.
         q = self.q if consume else self.q.copy()
-        return window_mean(self.u, q, self.clock, self.window_steps), self.qb / self.window_steps
+        window_sum(self.u, q, self.clock)
+        q *= q.dtype.type(1.0 / self.window_steps)
+        return q, self.qb / self.window_steps
 
     def new_window(self) -> None:
         """Start a window here."""
@@ -166,6 +161,54 @@ class SgdLearner(Learner):
         # The sums restart; U and the clock go on.
         self.clock[H] = 0.0
         self.q[...], self.qb[...] = 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class AdagradUpdate(Update):
+    """AdaGrad steps with one accumulator for each feature."""
+
+    eta0: float = 1.0  # of the weights
+    eta_b: float = 1.0  # of the intercept
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the accumulators of features and intercept."""
+        return np.zeros(shape[0], dtype), np.zeros(1)
+
+    def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
+        # With many outputs a model fills the vectors alone, and a few learners are as fast one after the other.
+        if not self.alpha or shape[1] > MOST_OUTPUTS or learners < LEAST_JOINT:
+            return 0
+        return lines_bytes(*shape, learners, dtype.itemsize)
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        """Return the learner of a lane that has taken `time` steps."""
+        # Copies: the averaged arrays are read by other lanes of this process.
+        own = tuple(array.copy() for array in arrays)
+        settings = AdagradSettings(self.row_loss, self.eta0, self.eta_b, self.alpha, self.fit_intercept)
+        decay, clock = new_decay(len(own[0]), self.alpha, time, own[0].dtype), np.array([float(time)])
+        return _AdagradLearner(settings, (*own, decay, clock), clock, len(own))
+
+
+class _AdagradLearner(KernelLearner):
+    kernel = staticmethod(adagrad_block)
+    most_joint = MODELS_PER_LINE
+
+    @property
+    def batch_key(self) -> tuple[Any, ...] | None:
+        settings, weights = self.settings, self.state[0]
+        if not settings.alpha or weights.shape[1] > MOST_OUTPUTS:
+            return None
+        return settings.fit_intercept, type(settings.loss), weights.shape, weights.dtype, self.time
+
+    def joint(self, learners: Sequence[Any]) -> AdagradLines:
+        return AdagradLines([each.state for each in learners], [each.settings for each in learners])
+
+    def arrays(self) -> Arrays:
+        """Return weights, intercept and accumulators, all decay applied."""
+        # Pending decay is applied before averaging: factors and times belong to one lane, and have no mean.
+        weights, _, squares, _, decay, _ = self.state
+        settle(weights, squares, decay, self.time, self.settings)
+        return super().arrays()
 
 
 def safe_start(mean_square_norm: float, alpha: float) -> float:
@@ -204,6 +247,15 @@ def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm
         **stats.objective(), batch_size=params["batch_size"], averaging=params["average"] != "none"
     )
     return choose_by_schedule(update, stats, params, n_lanes)
+
+
+def adagrad_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return AdaGrad's steps; their size in the scores is known in advance, so none are tried."""
+    objective, size = stats.objective(), math.sqrt(stats.mean_square_norm) or 1.0
+    # With P lanes the average moves by the mean of P steps, so longer ones are safe.
+    score_step = loss_named(stats.loss).score_step(stats.n_outputs, stats.n_rows) * n_lanes ** (1 / 3)
+    eta0 = params["eta0"] or score_step / size
+    return StepChoice(AdagradUpdate(**objective, eta0=eta0, eta_b=params["eta0"] or score_step))
 
 
 def adaline_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:

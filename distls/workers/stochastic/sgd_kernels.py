@@ -63,39 +63,18 @@ _ROWS_AHEAD = 2  # rows between prefetch and use
 
 
 class SgdSettings(NamedTuple):
-    """Settings of `sgd_block`, made by `sgd_settings`: other field types are compiled again."""
+    """Settings of `sgd_block`; with a whole number in the place of a float it would be compiled again."""
 
-    alpha: float  # > 0 for PEGASOS
-    schedule: int  # PEGASOS or a value of `SCHEDULES`
-    t0: float  # start time >= 0 of PEGASOS
-    eta0: float  # of `SCHEDULES`
-    switch: float  # of `SCHEDULES`
-    batch_size: int  # the MCID paper's r >= 1
-    fit_intercept: bool
-    tail_from: float  # lane time m at which the averaging window starts; infinity for no averaging
     loss: Loss
-
-
-def sgd_settings(
-    loss: Loss,
-    alpha: float,
-    *,
-    schedule: int = PEGASOS,
-    t0: float = 0.0,
-    eta0: float = 1.0,
-    switch: float = math.inf,
-    batch_size: int = 1,
-    fit_intercept: bool = False,
-    tail_from: float = math.inf,
-) -> SgdSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if not alpha >= 0 or (schedule == PEGASOS and alpha == 0) or not t0 >= 0 or batch_size < 1:
-        raise ValueError(f"need alpha > 0, t0 >= 0, batch_size >= 1: got {alpha}, {t0}, {batch_size}")
-    # 1 - alpha eta would be zero or negative: sigma could not be divided by.
-    if schedule != PEGASOS and not 0 <= eta0 * alpha < 1:
-        raise ValueError(f"a step of {eta0} decays weights by 1 - {eta0 * alpha}")
-    numbers = float(alpha), int(schedule), float(t0), float(eta0), float(switch)
-    return SgdSettings(*numbers, int(batch_size), bool(fit_intercept), float(tail_from), loss)
+    alpha: float  # > 0 for PEGASOS
+    schedule: int = PEGASOS  # or a value of `SCHEDULES`
+    t0: float = 0.0  # start time >= 0 of PEGASOS
+    # of `SCHEDULES`: below 1 / alpha, since sigma is multiplied by 1 - alpha eta
+    eta0: float = 1.0
+    switch: float = math.inf
+    batch_size: int = 1  # the MCID paper's r >= 1
+    fit_intercept: bool = False
+    tail_from: float = math.inf  # lane time m at which the averaging window starts
 
 
 def new_clock() -> NDArray[np.float64]:
@@ -253,11 +232,4 @@ def window_sum(u: Floats, q: Floats, clock: NDArray[np.float64]) -> Floats:
     Divided by the number of steps in the window it is the averaged W; lanes' sums may be added first.
     """
     _window_sum(u.reshape(-1), q.reshape(-1), clock[H])
-    return q
-
-
-def window_mean(u: Floats, q: Floats, clock: NDArray[np.float64], steps: float) -> Floats:
-    """Overwrite Q by the mean of W over the window's `steps` > 0 iterates, and return it."""
-    window_sum(u, q, clock)
-    q *= q.dtype.type(1.0 / steps)
     return q

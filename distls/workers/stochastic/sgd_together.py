@@ -176,7 +176,6 @@ class SgdSideBySide(Joint):
         super().__init__((*wide, *stacked), SideSettings(*own, *common))
 
     def write(self, number: int) -> None:
-        """See `Joint.write`."""
         own, (u, q, b, qb, clock) = self._learners[number], self._arrays
         k = b.shape[1]
         columns = slice(number * k, (number + 1) * k)

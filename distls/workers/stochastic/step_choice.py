@@ -59,9 +59,8 @@ class StepChoice(NamedTuple):
 
     default: Update
     candidates: tuple[Candidate, ...] = ()
-    same_rows: bool = (
-        False  # a tenth of the rows judges what was tried on it (the SGD-QN paper), and no others
-    )
+    # a tenth of the rows judges what was tried on it (the SGD-QN paper), and no others
+    same_rows: bool = False
 
 
 class ChooseSteps(Protocol):

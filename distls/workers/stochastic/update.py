@@ -96,13 +96,11 @@ class KernelLearner(Learner):
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
     ) -> tuple[float, int]:
-        """Learn from the rows `order`."""
         loss, errors = self.kernel(x, y, weight, order, *self.state, self.settings)
         # Kernels return int64 of NumPy, which JSON does not take.
         return loss, int(errors)
 
     def arrays(self) -> Arrays:
-        """Return the arrays to be averaged."""
         # The first ones by convention; the rest is a lane's own.
         return self.state[: self.averaged]
 

@@ -19,11 +19,12 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.duals.stored_duals import numeric_targets
+from distls.workers.evaluation.dual_task import slopes_of
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_axpy, row_span, scores
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import class_scores, loss_named
-from distls.workers.losses.targets import indicators, is_codes, label_sets, slice_rows, wrong_sets
+from distls.workers.losses.targets import indicators, is_codes, slice_rows, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import row_weights
@@ -79,7 +80,6 @@ class NewtonTask(Task):
         return Needs(2 * one, one * (1 + (shape[0] if blocks else 1)), 8 * _PIECE_BYTES)
 
     def start(self) -> None:
-        """See `Task.start`."""
         m, k = len(self.shared.theta), self.n_outputs
         shape = (0, k) if self.kind != "gradient" else (k, m, m) if self.blocks else (m, k)
         self.total = NewtonSum(np.zeros((m, k)), np.zeros(shape), np.zeros(k), np.zeros(k))
@@ -99,7 +99,7 @@ class NewtonTask(Task):
         total, k = self.total, self.n_outputs
         # Scores of the weights, and beside them of the directions: one product of the rows serves both.
         z = self._scores(x)
-        slopes, values = _slopes(form, z[:, :k], y)
+        slopes, values = slopes_of(form, z[:, :k], y)
         if self.kind == "product":
             self._add_cross(x, s[:, None] * form.curvature_product(slopes, z[:, k:]))
             return
@@ -152,18 +152,7 @@ class NewtonTask(Task):
     @staticmethod
     def merge(left: NewtonSum, right: NewtonSum) -> NewtonSum:
         """Add two sums, reusing the memory of `left`."""
-        left.image += right.image
-        left.curvature += right.curvature
-        return add_sums(left, right, image=left.image, curvature=left.curvature)
-
-
-def _slopes(form: Loss, z: Array, y: Any) -> tuple[Array, Array]:
-    """Return the gradients (n, k) in the scores, and the losses (n,), of rows with targets of any kind."""
-    if is_codes(y):
-        return np.asarray(form.gradient(z, y), np.float64), np.asarray(form.values(z, y), np.float64)
-    if isinstance(y, CsrRows):
-        return form.label_gradient(z, label_sets(y), indicators(y, z.shape[1]))
-    return form.number_gradient(z, y)
+        return add_sums(left, right, "image", "curvature")
 
 
 def _errors(loss: str, z: Array, y: Any) -> int:

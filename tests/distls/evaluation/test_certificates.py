@@ -15,7 +15,7 @@ from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent import near_search
 from distls.solvers.coordinate_descent.near_search import NearSearch
-from distls.solvers.events import SilentCallback
+from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 from distls.workers.synthetic.kinds import generate_rows
@@ -24,7 +24,7 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
 
 
-class Records(SilentCallback):
+class Records(Callback):
     """The records of a fit's rounds."""
 
     def __init__(self) -> None:

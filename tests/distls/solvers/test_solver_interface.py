@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from distls.memory_plan import Plan
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
-from distls.solvers.solver import Fitted, Solver, SolverFactory, State, solver_factory
+from distls.solvers.solver import Fitted, Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError
 from distls.testing.solvers import StopAfter, interrupted
@@ -40,19 +39,6 @@ def solver_of(method: str, data: dict[str, Dataset]) -> Solver[State]:
     chosen = METHODS[method]
     dataset = data["class" if "class" in chosen.targets else "continuous"]
     return Setting.of(chosen, {}, dataset, 0).solver(slots=1, memory=None)
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_every_solver_is_made_the_same_way(method: str) -> None:
-    made, wanted = (
-        list(inspect.signature(of).parameters.values())
-        for of in (solver_factory(METHODS[method]), SolverFactory.__call__)
-    )
-    known = {p.name: p for p in wanted if p.name != "self"}
-    made = [p for p in made if p.name != "steps"]  # bound by the method's entry
-    keeps = {"state"} if METHODS[method].keeps_rows else set()
-    assert {p.name for p in made} == (known.keys() - {"state"}) | keeps
-    assert all((p.kind, p.default) == (known[p.name].kind, known[p.name].default) for p in made)
 
 
 @pytest.mark.parametrize("method", list(METHODS))

@@ -12,7 +12,7 @@ from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.least_squares.stagewise_state import StagewiseState, base_of, block_of
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
@@ -63,7 +63,7 @@ class TestCls(WarmContract):
     random = False
 
 
-class Last(SilentCallback):
+class Last(Callback):
     """Keeps the newest state, and lets the kept predictions get lost after every round."""
 
     state: StagewiseState

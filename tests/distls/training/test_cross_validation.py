@@ -12,7 +12,7 @@ from distls.cli.report import result_lines
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import SilentCallback
+from distls.solvers.events import Callback
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted
@@ -107,7 +107,7 @@ def test_the_alpha_of_least_error_is_fitted_to_all_rows(data, rows, tmp_path):
 def test_a_point_starts_from_the_one_before(data, tmp_path):
     starts, records = [], []
 
-    class Watch(SilentCallback):
+    class Watch(Callback):
         def on_start(self, start):
             starts.append(start.what)
 

@@ -17,7 +17,7 @@ from distls.cli.report import plan_lines, result_lines, run_lines
 from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import FitStart, SilentCallback
+from distls.solvers.events import Callback, FitStart
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
@@ -144,7 +144,7 @@ def test_the_first_alpha_is_judged_at_the_best_intercept(tmp_path: Path, loss: s
 def test_progress_names_the_alpha(dataset: Dataset, tmp_path: Path) -> None:
     lines, starts = io.StringIO(), []
 
-    class Starts(SilentCallback):
+    class Starts(Callback):
         def on_start(self, start: FitStart) -> None:
             starts.append(start.what)
 

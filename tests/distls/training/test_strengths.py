@@ -244,10 +244,10 @@ def test_the_same_bits_on_a_cluster(
 
 _KILLED = """
 import os, signal, sys
-from distls.solvers.events import SilentCallback
+from distls.solvers.events import Callback
 from distls.training.fitting import fit
 
-class Killer(SilentCallback):
+class Killer(Callback):
     left = 5
     def on_round(self, event):
         self.left -= 1

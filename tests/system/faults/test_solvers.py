@@ -17,7 +17,7 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.storage.model.model import load_model
 from distls.testing.solvers import opened
 from distls.training.fitting import fit, resume
@@ -97,7 +97,7 @@ def mortal() -> Iterator[DaskExecutor]:
     executor.close()
 
 
-class KillAfter(SilentCallback):
+class KillAfter(Callback):
     """Kills a worker after a round, and so between what the next round needs of it."""
 
     def __init__(self, executor: DaskExecutor, number: int) -> None:

@@ -18,7 +18,7 @@ from distls.columns.sharding import add_columns
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
 from distls.synthetic.generation import generate
@@ -74,7 +74,7 @@ def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
 EXECUTORS = pytest.mark.parametrize("where", ["serial", "two workers"])
 
 
-class AtRound(SilentCallback):
+class AtRound(Callback):
     """Does something after a round."""
 
     def __init__(self, number: int, act: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ from helpers import labelled_rows
 from distls.storage.rows import CsrRows
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.rounds.averaging import merge_mean
-from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
+from distls.workers.stochastic.sgd_kernels import SgdSettings, new_clock, sgd_block
 
 
 def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
@@ -20,7 +20,7 @@ def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
     held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next
     u = np.zeros((60, k), dtype)
     b, qb, clock = np.zeros(k), np.zeros(k), new_clock()
-    settings = sgd_settings(LOSSES[loss], 1e-3, t0=300.0, tail_from=100.0, fit_intercept=True)
+    settings = SgdSettings(LOSSES[loss], 1e-3, t0=300.0, tail_from=100.0, fit_intercept=True)
     sums = sgd_block(rows, y, np.empty(0), np.arange(600), u, u.copy(), b, qb, clock, settings)
     assert len(held) == 2
     return u.tobytes() + b.tobytes() + np.array(sums).tobytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,7 +16,6 @@ from distls.execution.serial import SerialExecutor
 from distls.storage.errors import DistlsError
 from distls.training.fitting import fit
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.runtime.process import process_name
 
 
 def filled() -> Ledger:
@@ -36,19 +34,6 @@ def test_merging_forgets_no_field() -> None:
     merged, empty = filled().merge(Ledger()), Ledger()
     assert merged == filled()
     assert all(getattr(merged, f.name) != getattr(empty, f.name) for f in fields(Ledger))
-
-
-def test_a_task_enters_its_seconds_and_the_peak_of_its_process() -> None:
-    started = time.perf_counter()
-    with Ledger.of_task() as ledger:
-        with ledger.in_kernels():
-            time.sleep(0.01)
-        ledger.count(3, 8)
-    took = time.perf_counter() - started
-    assert (ledger.blocks, ledger.n_rows) == ([3], 8)
-    assert list(ledger.worker_seconds) == list(ledger.worker_peaks) == [process_name()]
-    assert 0.01 <= ledger.kernel_seconds <= ledger.worker_seconds[process_name()] <= took
-    assert ledger.worker_peaks[process_name()] > 2**20
 
 
 @pytest.mark.parametrize(

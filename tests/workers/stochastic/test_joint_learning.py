@@ -6,10 +6,9 @@ import pytest
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.targets import label_sets
 from distls.workers.simd.adaptive_steps import MODELS_PER_LINE
-from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, lines_bytes
 from distls.workers.stochastic.joint_learning import together
-from distls.workers.stochastic.sgd import SgdUpdate
+from distls.workers.stochastic.sgd import AdagradUpdate, SgdUpdate
 from distls.workers.stochastic.sgd_together import MOST_MODELS, side_by_side_bytes
 
 NONE = np.empty(0)

@@ -11,14 +11,13 @@ import pytest
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.penalties.penalty_registry import penalties_with
 from distls.workers.stochastic import fobos
-from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
 from distls.workers.stochastic.fobos import FobosUpdate
 from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.second_order.rls import RlsUpdate
 from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate, sgdqn_steps
 from distls.workers.stochastic.second_order.sgdqn_kernels import METRICS
-from distls.workers.stochastic.sgd import SgdUpdate
+from distls.workers.stochastic.sgd import AdagradUpdate, SgdUpdate
 from distls.workers.stochastic.step_choice import ProblemStats
 from distls.workers.stochastic.step_sizes import SCHEDULES
 from reference import bcd

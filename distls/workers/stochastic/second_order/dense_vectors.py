@@ -3,8 +3,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
-from numba.extending import overload
-
 from distls.workers.compilation.jit import elementwise, helper
 from distls.workers.linear_algebra.score_kernels import row_scores
 
@@ -34,14 +32,3 @@ def scores_of(indices, data, start, stop, w, b, fit_intercept, z):
     if fit_intercept:
         for c in range(len(z)):
             z[c] += z.dtype.type(b[c])
-
-
-def is_wrong(predicted, y, i):
-    """Return whether row i has another class than `predicted`; numbers have no class (kernels only)."""
-    # Chosen at compile time by the type of the targets.
-    raise NotImplementedError
-
-
-@overload(is_wrong)
-def _is_wrong_overload(predicted, y, i):
-    return (lambda predicted, y, i: predicted != y[i]) if y.ndim == 1 else (lambda predicted, y, i: False)

@@ -31,8 +31,8 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
-from distls.workers.losses.row_functions import has_row_function, target_gradient
-from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, is_wrong, scores_of
+from distls.workers.losses.row_functions import code_of, target_gradient
+from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
@@ -46,44 +46,21 @@ _LEAST = 1e-280  # s.y that a pair must exceed, so that 1 / s.y is finite
 
 
 class OlbfgsSettings(NamedTuple):
-    """Settings of `olbfgs_block`, made by `olbfgs_settings`."""
+    """Settings of `olbfgs_block`."""
 
-    alpha: float  # >= 0
-    eta0: float  # > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
-    tau: float  # > 0
-    damping: float  # >= 0; lambda of the paper
-    epsilon: float  # > 0; length of steps before the first pair, relative to the gradient times the gain
-    fit_intercept: bool
     loss: Loss  # smooth
-
-
-def olbfgs_settings(
-    loss: Loss,
-    alpha: float,
-    *,
-    eta0: float = 0.1,
-    tau: float = 1e4,
-    damping: float = 0.1,
-    epsilon: float = 1e-10,
-    fit_intercept: bool = False,
-) -> OlbfgsSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if not (loss.smooth and has_row_function(loss, "row_curvature")):
-        raise ValueError(f"{type(loss).__name__} is not smooth")
-    if not (alpha >= 0 and eta0 > 0 and tau > 0 and damping >= 0 and epsilon > 0):
-        raise ValueError(
-            "need alpha, damping >= 0 and eta0, tau, epsilon > 0: "
-            f"got {alpha}, {damping}, {eta0}, {tau}, {epsilon}"
-        )
-    return OlbfgsSettings(
-        float(alpha), float(eta0), float(tau), float(damping), float(epsilon), bool(fit_intercept), loss
+    alpha: float  # >= 0
+    eta0: float = 0.1  # > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
+    tau: float = 1e4  # > 0
+    damping: float = 0.1  # >= 0; lambda of the paper
+    epsilon: float = (
+        1e-10  # > 0; length of steps before the first pair, relative to the gradient times the gain
     )
+    fit_intercept: bool = False
 
 
 def new_olbfgs(n_features: int, k: int, rank: int = 10) -> tuple[Array, Array, Array, Array, Array]:
     """Return the initial theta (d k + k,), S and Y (rank, d k + k), rho (rank, 2) and clock of a lane."""
-    if rank < 1:
-        raise ValueError(f"need rank >= 1: got {rank}")
     # The intercepts are the last k parameters, so that the weights before them are one contiguous matrix.
     size = (n_features + 1) * k
     history = np.zeros((rank, size)), np.zeros((rank, size))
@@ -178,10 +155,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
 
     Parameters
     ----------
-    rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes; or float64 (n_rows, k), numbers
-    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
-    order : int64 (m,), rows to visit
+    rows, y, weight, order : as of `distls.workers.stochastic.sgd_kernels.sgd_block`, as are the returned sums
     w : float32 or float64 (n_features, k), C-ordered; read, and mutated at the end
     b : (k,) of any float type, likewise if `fit_intercept`
     theta : float64 (d k + k,), the parameters in full: where w or b, rounded, still has its value it is taken
@@ -190,11 +164,6 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
     rho : float64 (rank, 2), 1 / s.y and s.y / y.y of each pair
     clock : float64 (3,)
     settings : OlbfgsSettings
-
-    Returns
-    -------
-    loss_sum : sum_i s_i * loss_i, each at the weights before its own step (progressive validation), float64
-    errors : rows whose class did not have the highest score then; 0 for numbers
 
     Notes
     -----
@@ -220,7 +189,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
         )
         s = row_weight(weight, i)
         loss_sum += s * value
-        errors += is_wrong(predicted, y, i)
+        errors += predicted != code_of(y, i)
         # alpha theta plus the row's gradient.
         _row_plus(indices, data, start, stop, s, g, alpha, theta, intercept, step)
         _two_loop_recursion(
@@ -260,7 +229,7 @@ class OlbfgsUpdate(Update):
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
         """Return the learner; the clock among the arrays has the time."""
         steps = {"eta0": self.eta0, "tau": self.tau, "damping": self.damping}
-        settings = olbfgs_settings(self.row_loss, self.alpha, **steps, fit_intercept=self.fit_intercept)
+        settings = OlbfgsSettings(self.row_loss, self.alpha, **steps, fit_intercept=self.fit_intercept)
         own = tuple(array.copy() for array in arrays)
         return _OlbfgsLearner(settings, own, own[-1], len(own))
 

@@ -60,8 +60,8 @@ from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
 from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_span, row_weight
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
-from distls.workers.losses.row_functions import has_row_function, step_curvature, target_gradient
-from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, is_wrong, scores_of
+from distls.workers.losses.row_functions import code_of, step_curvature, target_gradient
+from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
@@ -72,25 +72,12 @@ T, CURVATURE = 0, 1
 
 
 class RlsSettings(NamedTuple):
-    """Settings of `rls_block`, made by `rls_settings`."""
+    """Settings of `rls_block`."""
 
-    prior: float  # > 0; alpha times the rows of an epoch
-    pass_rows: int  # rows of an epoch, after which the prior is due again; 0: never
-    fit_intercept: bool
     loss: Loss  # squared, or one-versus-rest log or squared hinge
-
-
-def _has_curvature(loss: Loss) -> bool:
-    return loss.smooth and loss.separable and has_row_function(loss, "row_curvature")
-
-
-def rls_settings(loss: Loss, prior: float, *, pass_rows: int = 0, fit_intercept: bool = False) -> RlsSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if not _has_curvature(loss):
-        raise ValueError(f"{type(loss).__name__} has no curvature to learn from")
-    if not 0 < prior < math.inf or pass_rows < 0:
-        raise ValueError(f"need prior > 0 and pass_rows >= 0: got {prior}, {pass_rows}")
-    return RlsSettings(float(prior), int(pass_rows), bool(fit_intercept), loss)
+    prior: float  # > 0; alpha times the rows of an epoch
+    pass_rows: int = 0  # rows of an epoch, after which the prior is due again; 0: never
+    fit_intercept: bool = False
 
 
 def new_rls(n_features: int, k: int, settings: RlsSettings) -> tuple[Array, Array, Array]:
@@ -209,19 +196,11 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
 
     Parameters
     ----------
-    rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes; or float64 (n_rows, k), numbers, whose loss is squared whatever `settings` say
-    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
-    order : int64 (m,), rows to visit
+    rows, y, weight, order : as of `distls.workers.stochastic.sgd_kernels.sgd_block`, as are the returned sums
     w : float64 (n_features, k), C-ordered; mutated. float32 is possible, with the rounding of each step
     b : (k,) of any float type, mutated if `fit_intercept`, else not read
     p, mean, clock : of `new_rls`; mutated. P is symmetric to the bit after each block
     settings : RlsSettings
-
-    Returns
-    -------
-    loss_sum : sum_i s_i * loss_i, each at the weights before its own step (progressive validation), float64
-    errors : rows whose class did not have the highest score then; 0 for numbers
     """
     check_widths(w, b)
     d, k = w.shape
@@ -240,7 +219,7 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
         value, runner_up, predicted = target_gradient(settings.loss, z, 1.0, y, i, g)
         s = row_weight(weight, i)
         loss_sum += s * value
-        errors += is_wrong(predicted, y, i)
+        errors += predicted != code_of(y, i)
         a = 0.0
         if runner_up == GRADIENT_IN_G:  # else the gradient is zero
             step_curvature(settings.loss, y, z, g, h)
@@ -285,7 +264,7 @@ class RlsUpdate(Update):
 
     def _settings(self) -> RlsSettings:
         prior = self.alpha * self.n_rows
-        return rls_settings(self.row_loss, prior, pass_rows=self.n_rows, fit_intercept=self.fit_intercept)
+        return RlsSettings(self.row_loss, prior, self.n_rows, self.fit_intercept)
 
     def bytes_of(self, shape: tuple[int, int], dtype: Any) -> int:
         """Return the size of `zeros`, mostly that of P."""

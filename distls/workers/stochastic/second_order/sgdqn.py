@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.stochastic.second_order.sgdqn_kernels import METRICS, sgdqn_block, sgdqn_settings
+from distls.workers.stochastic.second_order.sgdqn_kernels import METRICS, SgdqnSettings, sgdqn_block
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
@@ -44,10 +44,8 @@ class SgdqnUpdate(Update):
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
         """Return the learner of a lane that has taken `time` steps."""
         own = tuple(array.copy() for array in arrays)
-        settings = sgdqn_settings(
-            self.row_loss, self.alpha, self.t0, self.skip, metric=self.metric,
-            fit_intercept=self.fit_intercept, most=self.most, spread=self.spread,
-        )  # fmt: skip
+        steps = self.alpha, self.t0, self.skip, METRICS[self.metric], self.fit_intercept
+        settings = SgdqnSettings(self.row_loss, *steps, self.most, self.spread)
         previous = own[0].copy() if self.metric == "secant" else own[0][:0]
         clock = np.array([float(time)])
         return _SgdqnLearner(settings, (*own, previous, clock), clock, len(own))

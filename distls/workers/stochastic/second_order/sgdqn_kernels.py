@@ -62,8 +62,9 @@ _ROWS_AHEAD = 8  # rows between prefetch and use
 
 
 class SgdqnSettings(NamedTuple):
-    """Settings of `sgdqn_block`, made by `sgdqn_settings`."""
+    """Settings of `sgdqn_block`."""
 
+    loss: Loss  # with a `row_curvature`, and a gradient that is not a pair
     alpha: float  # > 0
     t0: float  # > 0
     skip: int  # >= 1
@@ -71,25 +72,6 @@ class SgdqnSettings(NamedTuple):
     fit_intercept: bool
     most: float  # that C may grow to: infinity but for CAPPED
     spread: float  # of CAPPED, the non-zeros of a row: C may always be as many times what a row adds
-    loss: Loss  # with a `row_curvature`, and a gradient that is not a pair
-
-
-def sgdqn_settings(
-    loss: Loss,
-    alpha: float,
-    t0: float,
-    skip: int,
-    *,
-    metric: str = "none",
-    fit_intercept: bool = False,
-    most: float = math.inf,
-    spread: float = 0.0,
-) -> SgdqnSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if not alpha > 0 or not t0 > 0 or skip < 1:
-        raise ValueError(f"need alpha > 0, t0 > 0, skip >= 1: got {alpha}, {t0}, {skip}")
-    numbers = float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), float(most)
-    return SgdqnSettings(*numbers, float(spread), loss)
 
 
 @helper
@@ -254,21 +236,13 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
 
     Parameters
     ----------
-    rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes, or float64 (n_rows, k), numbers
-    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
-    order : int64 (m,), rows to visit
+    rows, y, weight, order : as of `distls.workers.stochastic.sgd_kernels.sgd_block`, as are the returned sums
     w : float32 or float64 (n_features, k), C-ordered; mutated
     b : float64 (k,), mutated if `fit_intercept`, else zeros
     diagonal : as w: B of PAPER, C of SECANT and GAUSS_NEWTON; mutated; (0, k) of NONE
     previous : as w: the weights after the last dense update, of SECANT; mutated; (0, k) of others
     clock : float64 (1,), rows learned from; mutated
     settings : SgdqnSettings
-
-    Returns
-    -------
-    loss_sum : sum_i s_i * loss_i, each at the weights before its own step, float64
-    errors : rows whose class did not have the highest score then; 0 for numbers
     """
     check_widths(w, b)
     metric, alpha, skip = settings.metric, settings.alpha, settings.skip

@@ -20,7 +20,7 @@ from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.coordinate_descent.bcd_round import Round
-from distls.solvers.events import SilentCallback
+from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import (
@@ -85,7 +85,7 @@ def small(tmp_path_factory):
     return with_columns(tmp_path_factory.mktemp("small") / "train", x, y), np.asarray(x.todense(), float), y
 
 
-class Details(SilentCallback):
+class Details(Callback):
     """Keeps the records of all rounds."""
 
     def __init__(self):
@@ -386,7 +386,7 @@ def _replaces(path):
     row_scores_task._stored_rows.cache_clear()  # as in a worker that is new
 
 
-class _Damages(SilentCallback):
+class _Damages(Callback):
     """Damages the files of RUN/state while the fit goes on."""
 
     def __init__(self, state, damage):

@@ -17,7 +17,7 @@ from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
-from distls.solvers.events import SilentCallback
+from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.training.fitting import fit
@@ -101,7 +101,7 @@ def small(tmp_path_factory):
     return add_columns(path, shard_size=2000), np.asarray(x.todense(), float), y
 
 
-class Details(SilentCallback):
+class Details(Callback):
     """Keeps the records and the accepted weights of all rounds."""
 
     def __init__(self):

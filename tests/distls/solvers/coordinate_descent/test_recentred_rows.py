@@ -10,14 +10,14 @@ from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.training.fitting import fit
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 
 
-class Weights(SilentCallback):
+class Weights(Callback):
     """Keeps the weights after each round."""
 
     def __init__(self) -> None:

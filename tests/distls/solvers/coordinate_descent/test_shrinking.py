@@ -13,7 +13,7 @@ from helpers import labelled_rows, write_dataset
 from distls.columns.sharding import add_columns
 from distls.solvers.coordinate_descent.bcd import BcdState
 from distls.solvers.coordinate_descent.bcd_round import RoundSetting
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import StopAfter, interrupted
@@ -26,7 +26,7 @@ D, K = 60, 4
 PLAIN = {"alpha": 2e-2, "fit_intercept": False}
 
 
-class States(SilentCallback):
+class States(Callback):
     """Keeps the states and the records of all rounds."""
 
     def __init__(self) -> None:

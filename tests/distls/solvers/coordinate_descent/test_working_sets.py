@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from distls import ingest
 from distls.columns.sharding import add_columns
-from distls.solvers.events import SilentCallback
+from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
@@ -58,7 +58,7 @@ def small(request, tmp_path_factory):
     return with_columns(tmp_path_factory.mktemp("small") / "train", rows, y, sample_weight=weight)
 
 
-class Records(SilentCallback):
+class Records(Callback):
     """The records of a fit's rounds."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 from target_helpers import write_targets
 
 from distls.solvers.dual_ascent import sdca
-from distls.solvers.events import SilentCallback
+from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.temporary.row_state import RowState
@@ -48,7 +48,7 @@ class TestHinge(SolverContract):
     passes = 2
 
 
-class Records(SilentCallback):
+class Records(Callback):
     """Keeps the records and states of all rounds."""
 
     def __init__(self):
@@ -368,7 +368,7 @@ def test_only_duals_that_are_needed_are_kept(small, tmp_path):
     fit("sgd", small[4, False], first, params={"alpha": 1e-2}, passes=1)
     seen = []
 
-    class Watch(SilentCallback):
+    class Watch(Callback):
         def on_round(self, event):
             seen.append(len(stored(run)))
 

@@ -21,7 +21,7 @@ from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generator_parameters, generators
 from distls.storage.errors import ParameterError
 from distls.storage.rows import DenseRows
-from distls.workers.features import kmeans_filters as masks
+from distls.workers.features import fit_task as masks
 from distls.workers.features.design import Design, blocks
 from distls.workers.rounds.task import Needs
 
@@ -290,7 +290,7 @@ def test_responses_to_random_patches_are_white(tmp_path: Path) -> None:
     patches, floor = masks.sample_patches(_images().astype(np.float64), (3, 8, 8), 3, seed=0, contrast=False)
     assert floor == 0.0
     assert patches.shape == (50_100, 27)
-    white = masks.whitening_of(patches, floor)
+    white = masks.whitening_of(patches)
     values = (patches - white.mean) @ white.matrix
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-10)
     spread = np.linalg.eigvalsh(values.T @ values / len(values))

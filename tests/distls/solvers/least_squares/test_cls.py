@@ -21,7 +21,7 @@ from distls.evaluation.scores import predictor_of
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.least_squares.cls import Cls
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.status import Status
@@ -352,7 +352,7 @@ def test_limits_come_in_whole_rounds(data: tuple[Dataset, np.ndarray, np.ndarray
 # ---------------------------------------------------------------- lost predictions
 
 
-class Spoils(SilentCallback):
+class Spoils(Callback):
     """Damages what is kept for rows after every round."""
 
     def __init__(self, run: Path, how: str) -> None:

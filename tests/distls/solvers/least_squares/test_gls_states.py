@@ -11,7 +11,7 @@ from helpers import labelled_rows, write_dataset
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.solvers.least_squares.accelerated import Accelerated
-from distls.solvers.least_squares.closed_form import ClosedForm
+from distls.solvers.least_squares.gls import ClosedForm
 from distls.solvers.least_squares.path import Path
 from distls.solvers.solver import State
 from distls.storage.dataset.dataset import Dataset

@@ -17,7 +17,7 @@ from distls.model_check import check_model
 from distls.planning.fit_plan import plan_fit
 from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.least_squares.staged_cls import StagedClsState
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, ParameterError
@@ -58,7 +58,7 @@ class TestContractOfFourierFeatures(SolverContract):
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
 
 
-class Watch(SilentCallback):
+class Watch(Callback):
     """Keeps the newest state, and removes the kept predictions after each round."""
 
     def __init__(self, run: Path | None = None) -> None:

@@ -16,7 +16,7 @@ from helpers import labelled_rows, write_dataset
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import RoundEvent, SilentCallback
+from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.least_squares.stagewise_state import StagewiseState, block_of
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
@@ -96,7 +96,7 @@ class TestLogistic(DenseContract):
     passes = None
 
 
-class Watch(SilentCallback):
+class Watch(Callback):
     """Keeps the state of every round and, asked to, does something to the run after it."""
 
     def __init__(self, after: Callable[[int], None] = lambda done: None) -> None:

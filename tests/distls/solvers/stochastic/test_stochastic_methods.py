@@ -26,8 +26,7 @@ from distls.training.fitting import fit, resume
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.adagrad import AdagradUpdate
-from distls.workers.stochastic.sgd import sgd_steps
+from distls.workers.stochastic.sgd import AdagradUpdate, sgd_steps
 from distls.workers.stochastic.step_choice import ProblemStats
 from reference import constrained
 from reference import stochastic as oracle
