@@ -14,6 +14,7 @@ from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.mixed_columns import MARKED
+from distls.workers.ingestion.formats.table_columns import text_ranges
 from distls.workers.ingestion.parsing.rounding_kernels import merge_rounded
 from distls.workers.ingestion.records.labels import check_one_name, class_values, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
@@ -366,7 +367,8 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
                 "--n-features at the ingest of the training data makes room for them"
             )
         return known, found > known
-    if options.n_features is not None:
+    # of a table it is the width of its documents
+    if options.n_features is not None and not text_ranges(getattr(survey.plan.read, "features", ())):
         if found > options.n_features:
             raise BadInputError(f"{what} does not fit into n_features={options.n_features}")
         if survey.plan.is_dense and found < options.n_features:

@@ -187,6 +187,14 @@ def test_a_column_is_the_same_in_every_file(tmp_path, name):
             assert {n: v.tolist() for n, v in found.items()} == {n: v.tolist() for n, v in expected.items()}
 
 
+def test_documents_beside_other_columns_have_the_width_that_is_asked(tmp_path):
+    table = pd.DataFrame({"note": [f"some words and {k}" for k in range(8)], "x": range(8), "y": [0, 1] * 4})
+    for name, source in (("csv", csv_of(table, tmp_path)), ("frame", table)):
+        _, columns, data = read(source, tmp_path / name, kind="note=text", n_features=32)
+        assert [*columns] == ["x", *(f"note[{k}]" for k in range(32))]
+        assert data.meta.n_features == 33
+
+
 def test_arrays_that_numpy_writes_are_no_sets(tmp_path):
     table = pd.DataFrame({"c": [f"['a' 'b{k % 2}']" for k in range(8)], "y": [0, 1] * 4})
     assert [*read(csv_of(table, tmp_path), tmp_path / "d")[1]] == ["c=['a' 'b0']", "c=['a' 'b1']"]
