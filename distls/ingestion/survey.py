@@ -11,12 +11,11 @@ from msgspec import structs
 from distls.ingestion.formats.column_kinds import id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.mixed_columns import MARKED
+from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
 from distls.workers.ingestion.formats.table_columns import (
     Feature,
     TableOptions,
     are_documents,
-    is_date,
     is_number,
     text_ranges,
     whole_twins,
@@ -64,10 +63,6 @@ def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[
         raise BadInputError(f"rows of {found} features do not fit into n_features={n_features}")
     spare = n_features - found
     return tuple(structs.replace(f, width=f.size + spare) if f.indices else f for f in features)
-
-
-def _dates_remedy(name: str) -> str:
-    return f'write it as numbers (days, month, weekday), or leave it out with --ignore-columns "{name}"'
 
 
 @dataclass
@@ -230,7 +225,10 @@ class _Survey:
             return f'column "{name}" has more than {MOST_GUESSED} values: {remedies}'
         text, where = self._first_word(name)
         if is_date(text):
-            return f'{where}: column "{name}": "{text}" is a date, and the column has many: {_dates_remedy(name)}'
+            return (
+                f'{where}: column "{name}": "{text}" is a date, and the column has many: --kind "{name}=date" reads '
+                f'them, --ignore-columns "{name}" leaves it out'
+            )
         return (
             f'{where}: column "{name}": "{text}": not a number, and the column has more than {MOST_GUESSED} values: '
             f"correct it; {remedies}"

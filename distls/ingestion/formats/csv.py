@@ -27,7 +27,6 @@ from distls.ingestion.request.format_options import (
     SEPARATOR,
     TableColumns,
     TextFile,
-    label_names,
     option,
 )
 from distls.ingestion.request.like import Like, description_of
@@ -166,16 +165,9 @@ def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Ex
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:
     """Leave out numbers and names of rows that come first, and columns without name and value; and say so."""
-    named = {
-        *label_names(read.label_column),
-        read.weight_column,
-        read.id_column,
-        *read.categorical,
-        *read.ignore_columns,
-    }
     # those that an option names, or that were features in training, stay
     unnamed = [name for name in dict.fromkeys((head.index, *head.empty)) if name and name not in known]
-    unnamed = [name for name in unnamed if not named & {name, head.columns.index(name)}]
+    unnamed = [name for name in unnamed if not read.named & {name, head.columns.index(name)}]
     empty = [name for name in unnamed if name in head.empty]
     notices = []
     if len(unnamed) > len(empty):
@@ -183,5 +175,7 @@ def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[
             "the first column has no name and numbers or names the rows, as an index: it is left out"
         )
     if empty:
-        notices.append(f"no name and no value: {counted(len(empty), 'column')} left out, {listed(empty)}")
+        notices.append(
+            f"no name, and no value in the first rows: {counted(len(empty), 'column')} left out, {listed(empty)}"
+        )
     return replace(read, ignore_columns=(*read.ignore_columns, *unnamed)), tuple(notices)

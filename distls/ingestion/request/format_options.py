@@ -271,6 +271,12 @@ class HashedWords(FormatOptions):
 class TableColumns(LabelColumn, HashedWords):
     """Options of tables; see `CsvOptions`."""
 
+    @property
+    def named(self) -> set[str | int | None]:
+        """Columns that an option names, by name or by position."""
+        others = self.weight_column, self.id_column, *self.categorical, *self.ignore_columns
+        return {*label_names(self.label_column), *others}
+
     ignore_columns: Sequence[str | int] = option(
         (), OptionInfo("Columns of a table to leave out.", "A,B,...", parse=column_list)
     )

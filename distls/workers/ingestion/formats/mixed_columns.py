@@ -127,6 +127,13 @@ def date_style(texts: Iterable[str]) -> str:
     return "dmy" if day_first or not matches else "mdy"
 
 
+def is_date(text: str) -> bool:
+    """Return whether a text is a date, maybe with a time."""
+    return (
+        date_parts(text, style := date_style([text])) is not None and style != "time" and not text.isdecimal()
+    )
+
+
 def date_width(texts: Iterable[str], style: str) -> int:
     """Return the number of features of dates: those of the day are left out where no date has a time."""
     if style == "time":

@@ -27,8 +27,6 @@ _TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 an
 
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# 2024-01-31, 31.1.2024, 1/31/24, with or without a time
-_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))([T ].*)?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _COMMA_NUMBER = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]*)(,[0-9]*)?([eE][+-]?[0-9]+)?")
 
@@ -231,11 +229,6 @@ def whole_twins(categories: Sequence[str]) -> dict[str, int]:
 def spelled_truths(categories: Sequence[str]) -> tuple[str, str]:
     """Return how categories spell false and true: as CSV files of pandas do, or as Arrow."""
     return ("False", "True") if {"False", "True"} & {*categories} else ("false", "true")
-
-
-def is_date(text: str) -> bool:
-    """Return whether a text is a date in digits."""
-    return _DATE.fullmatch(text.strip()) is not None
 
 
 def is_number(text: str) -> bool:
