@@ -14,11 +14,11 @@ from msgspec import structs
 from distls.facts import counted
 from distls.ingestion.formats.column_kinds import Samples
 from distls.ingestion.formats.tables import LABEL_NAMES, difference, listed, named_columns, position_of
-from distls.ingestion.request.format_options import label_names
+from distls.ingestion.request.format_options import checked_separator, label_names
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_plan import MOST_COLUMNS, too_many_columns
 from distls.ingestion.request.source_start import first_lines
-from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
@@ -30,7 +30,6 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import ENCODED
 
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
-_WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
 _FEW_SAMPLES = 20  # of each of many files
 _QUOTED = re.compile('"[^"]*"')
@@ -322,16 +321,6 @@ def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> st
 
 def _count_fields(line: str, separator: str) -> int:
     return (line if '"' not in line else _QUOTED.sub("", line)).count(separator) + 1
-
-
-def checked_separator(text: str) -> str:
-    """Return a separator as one character; raise ParameterError if it could be part of a number or a quoted field."""
-    separator = _WRITTEN.get(text, text)
-    if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '"+-.\r\n':
-        raise ParameterError(
-            f"separator must be one character that is no letter, digit, quote, sign or point, not {text!r}"
-        )
-    return separator
 
 
 def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> tuple[bool, bool]:
