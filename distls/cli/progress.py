@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from distls.execution.memory_budget import human
+from distls.solvers.events import Callback, FitStart, RoundEvent
+from distls.solvers.status import Status
 from distls.storage.errors import printable
 
-if TYPE_CHECKING:  # commands that do not train load no solver
-    from distls.solvers.events import Callback, FitStart, RoundEvent
+if TYPE_CHECKING:
     from distls.solvers.solver import State
-    from distls.solvers.status import Status
 
 Report = Callable[[int, int, str], None]
 _LONG = 3.0  # seconds of a stage before its first line

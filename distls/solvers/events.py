@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distls.solvers.solver import Fitted, State
 from distls.solvers.status import Status
+
+if TYPE_CHECKING:  # commands that only show progress load no solver
+    from distls.solvers.solver import Fitted, State
 
 
 @dataclass(frozen=True)
