@@ -131,7 +131,7 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
 
 
 def _describe_dataset(path: Place) -> None:
-    from distls.cli.report import dataset_line
+    from distls.cli.dataset_text import dataset_line
     from distls.storage.dataset.dataset import open_dataset
 
     show([dataset_line(open_dataset(path))], needed=False)
@@ -209,8 +209,8 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 
     Run the same command again to resume one that was stopped.
     """
+    from distls.cli.dataset_text import columns_line
     from distls.cli.progress import work_progress
-    from distls.cli.report import columns_line
     from distls.columns.sharding import add_columns, check_columns
     from distls.storage.dataset.dataset import open_dataset
 

@@ -12,8 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from distls.cli.dataset_text import dataset_line
 from distls.cli.progress import fit_progress, live_console, work_progress
-from distls.cli.report import dataset_line, plan_lines
+from distls.cli.report import plan_lines
 from distls.clock import parts_text
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import Evaluation

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -27,7 +27,7 @@ def fit_progress() -> Callback:
     """Return a live bar on a terminal, otherwise one line per round."""
     from distls.training.callbacks import LineProgress
 
-    return cast("Callback", BarProgress()) if sys.stderr.isatty() else LineProgress()
+    return BarProgress() if sys.stderr.isatty() else LineProgress()
 
 
 def live_console() -> Console:
@@ -36,7 +36,7 @@ def live_console() -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-class BarProgress:
+class BarProgress(Callback):
     """A live bar: passes, running loss and error, objective, certificate, bytes read."""
 
     def __init__(self, console: Console | None = None) -> None:

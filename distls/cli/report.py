@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 from distls.cli.evaluation_text import calibration_lines
 from distls.clock import seconds_text
 from distls.execution.memory_budget import human
-from distls.facts import counted
 from distls.memory_plan import Plan
 from distls.methods.method_registry import method_named
 from distls.methods.parameters import settings_text
 from distls.problem import loss_of, penalty_of
 from distls.solvers.loop import relative_bound
 from distls.solvers.status import Status
-from distls.storage.dataset.column_shards import ColumnShards
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error
@@ -40,28 +37,6 @@ _PROBLEM_PARAMS = (
     "l1_ratio",
     "class_weight",
 )  # what another method solves the same problem with
-
-
-def dataset_line(dataset: Dataset) -> str:
-    """Return a dataset's size on one line."""
-    meta = dataset.meta
-    density = f", {meta.nnz / max(meta.n_rows, 1):.1f} non-zeros a row" if meta.layout == "csr" else ""
-    what = "labels" if meta.target == "multilabel" else "classes"
-    kind = (
-        f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
-    )
-    return (
-        f"{dataset.path}: {counted(meta.n_rows, 'row')} x {counted(meta.n_features, 'feature')}{density}, {kind}, "
-        f"{counted(len(dataset), 'partition')}, {human(int(dataset.stored_bytes.sum()))} stored"
-    )
-
-
-def columns_line(shards: ColumnShards) -> str:
-    """Return the number and sizes of a dataset's column shards, on one line."""
-    return (
-        f"{shards.path}: {len(shards)} column shards of at most {human(int(shards.decoded_bytes.max(initial=0)))}, "
-        f"{human(int(shards.stored_bytes.sum()))} stored"
-    )
 
 
 def plan_lines(plan: Plan) -> list[str]:

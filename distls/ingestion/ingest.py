@@ -181,6 +181,7 @@ def ingest(
     runner = executor_of(executor, client)
     report = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent).result()
     if columns:
+        # plans and losses come with it, which an ingest has no use for
         from distls.columns.sharding import add_columns
 
         add_columns(dataset, executor=runner, memory=memory, progress=progress)

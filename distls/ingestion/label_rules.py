@@ -19,7 +19,7 @@ from distls.ingestion.schema import Survey
 from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_starts
-from distls.workers.ingestion.records.labels import label_value
+from distls.workers.ingestion.records.labels import class_values
 from distls.workers.ingestion.row_rules import DROPPED, RowRules
 
 _SAID = {"several": "with several labels", "unknown": "without a known label", "empty": "without features"}
@@ -33,7 +33,7 @@ def store_rules(
         return None
     rules = RowRules(level=read.label_level or 0, drop=tuple(read.drop), sets=options.multilabel)
     if like is not None and "unknown" in read.drop and like.meta.classes:
-        rules = replace(rules, known=tuple(map(label_value, like.meta.classes)))
+        rules = replace(rules, known=tuple(class_values(like.meta.classes).ravel().tolist()))
     # Stored again by an ingest that goes on: the same files give the same bits.
     if read.label_map is not None:
         store_label_map(source_file(read.label_map), staging, read.label_level)

@@ -17,6 +17,7 @@ from distls.storage.dataset.row_origins import OriginFacts
 from distls.storage.errors import ParameterError
 from distls.storage.rows import index_dtype
 from distls.workers.ingestion.assemble_task import PartitionItem, Piece
+from distls.workers.ingestion.records.labels import class_values
 from distls.workers.runtime.rng import Purpose, rng
 
 # -- hold-out --------------------------------------------------------------------------------------------
@@ -78,8 +79,9 @@ def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
     """Count the rows of each chunk and stratum, shape (n_chunks, n_strata)."""
     if schema.target != "class":
         return np.array([[chunk["rows"]] for chunk in survey.chunks], dtype=np.int64)
-    codes = {value: code for code, value in enumerate(schema.class_values.tolist())}
-    counts = np.zeros((len(survey.chunks), len(codes)), dtype=np.int64)
+    n_classes, values = len(schema.classes), class_values(schema.classes).ravel().tolist()
+    codes = {value: place % n_classes for place, value in enumerate(values)}
+    counts = np.zeros((len(survey.chunks), n_classes), dtype=np.int64)
     for row, chunk in zip(counts, survey.chunks, strict=True):
         values, rows = chunk["labels"]
         row[[codes[value] for value in values]] = rows

@@ -49,6 +49,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
+from distls.workers.ingestion.records.labels import class_values
 from distls.workers.ingestion.row_rules import RowRules
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
@@ -254,7 +255,7 @@ class IngestRun:
 
     def _finish(self, survey: Survey, schema: Schema) -> IngestReport:
         if schema.target in ("class", "multilabel"):
-            self.staging.write_array("classes", schema.class_values)
+            self.staging.write_array("classes", class_values(schema.classes))
         if self.options.split:
             allotment, notices = allot_split(survey, schema, self.options)
             self.staging.write_array("allotment", allotment)

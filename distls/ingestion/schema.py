@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from math import exp
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats.mixed_columns import MARKED
+from distls.workers.ingestion.formats.table_columns import text_ranges
 from distls.workers.ingestion.parsing.rounding_kernels import merge_rounded
-from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
+from distls.workers.ingestion.records.labels import check_one_name, class_values, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
 _MISSED = 5.0  # values that must be expected to be missing before their presence says anything
@@ -127,11 +126,6 @@ class Schema:
     def base(self) -> int:
         """Number of the first feature in the source."""
         return 1 if self.zero_based is False else 0
-
-    @property
-    def class_values(self) -> NDArray[np.float64]:
-        """Values of the classes in the records, shape (n_classes,)."""
-        return np.array([label_value(label) for label in self.classes], dtype=np.float64)
 
 
 def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> Schema:
@@ -295,10 +289,16 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
         named = _named(seen, words)
         if alike := _alike(named):
             notices.append(f"labels that differ in case or blanks only are different classes: {alike}")
+        marked = [word for word in words.values() if MARKED.fullmatch(word)]
+        if 2 * len(marked) > len(named):
+            notices.append(
+                f'labels look like numbers with marks, such as "{min(marked)}", and are classes: write them as plain '
+                "numbers if they are a quantity (regression)"
+            )
         return named
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes
-    values = {label_value(label) for label in known}
+    values = {*class_values(known).ravel().tolist()}
     unseen = _named([value for value in seen if value not in values], words, as_words=_has_words(known))
     _check_same_kind(survey, like, seen, unseen)
     if unseen:
@@ -330,13 +330,15 @@ def _has_words(classes: Sequence[Label]) -> bool:
 
 def _check_same_kind(survey: Survey, like: Like, seen: list[float], unseen: tuple[Label, ...]) -> None:
     """Refuse words if the classes are numbers, and nothing but numbers if they are words."""
+    if not unseen:  # truths may be spelled otherwise
+        return
     known = like.meta.classes
     word = survey.first("first_word")
     if word is not None and not _has_words(known):
         raise MismatchError(
             f'{word[1]}: label "{word[0]}" is a word, but the classes of {like.path} are numbers'
         )
-    if word is None and _has_words(known) and unseen and len(unseen) == len(seen):
+    if word is None and _has_words(known) and len(unseen) == len(seen):
         raise MismatchError(
             f'the classes of {like.path} are words, like "{known[0]}", but these data have numbers, like {unseen[0]}'
         )
@@ -365,7 +367,8 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
                 "--n-features at the ingest of the training data makes room for them"
             )
         return known, found > known
-    if options.n_features is not None:
+    # of a table it is the width of its documents
+    if options.n_features is not None and not text_ranges(getattr(survey.plan.read, "features", ())):
         if found > options.n_features:
             raise BadInputError(f"{what} does not fit into n_features={options.n_features}")
         if survey.plan.is_dense and found < options.n_features:

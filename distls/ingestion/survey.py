@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,11 +11,11 @@ from msgspec import structs
 from distls.ingestion.formats.column_kinds import id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
 from distls.workers.ingestion.formats.table_columns import (
     Feature,
     TableOptions,
     are_documents,
-    is_date,
     is_number,
     text_ranges,
     whole_twins,
@@ -29,9 +28,6 @@ _ALL_GUESSED = 2**20
 _DOCUMENT_WORDS = 3  # of documents, on average; names and addresses have fewer
 _FEW_IDS = 50  # values that all differ, from which they are ids and no category
 MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
-
-# A number with a mark that makes it a word: 1,5 or 1,234 or 12% or $5.
-_MARKED = re.compile(r"(?=.*[,%$€£¥'])[-+(]?\s*[$€£¥]?\s*\d[\d.,']*\s*[%$€£¥]?\)?")
 
 # (name, limit of each column to collect, columns to check) -> the results of all items
 SurveyRun = Callable[[str, dict[int, int], tuple[int, ...]], Iterable[dict[str, Any]]]
@@ -67,10 +63,6 @@ def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[
         raise BadInputError(f"rows of {found} features do not fit into n_features={n_features}")
     spare = n_features - found
     return tuple(structs.replace(f, width=f.size + spare) if f.indices else f for f in features)
-
-
-def _dates_remedy(name: str) -> str:
-    return f'write it as numbers (days, month, weekday), or leave it out with --ignore-columns "{name}"'
 
 
 @dataclass
@@ -233,7 +225,10 @@ class _Survey:
             return f'column "{name}" has more than {MOST_GUESSED} values: {remedies}'
         text, where = self._first_word(name)
         if is_date(text):
-            return f'{where}: column "{name}": "{text}" is a date, and the column has many: {_dates_remedy(name)}'
+            return (
+                f'{where}: column "{name}": "{text}" is a date, and the column has many: --kind "{name}=date" reads '
+                f'them, --ignore-columns "{name}" leaves it out'
+            )
         return (
             f'{where}: column "{name}": "{text}": not a number, and the column has more than {MOST_GUESSED} values: '
             f"correct it; {remedies}"
@@ -288,7 +283,7 @@ def _doubts(feature: Feature) -> list[str]:
         found.append(
             f'the values of column "{name}" look like documents, whose words --kind "{name}=text" would read'
         )
-    marked = [value for value in values if _MARKED.fullmatch(value)]
+    marked = [value for value in values if MARKED.fullmatch(value)]
     if 2 * len(marked) > feature.size:
         found.append(
             f'the values of column "{name}" look like numbers, such as "{marked[0]}": --decimal , '

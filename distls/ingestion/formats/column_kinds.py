@@ -17,6 +17,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_parts,
     date_style,
     date_width,
+    listed_text,
     unmarked,
 )
 from distls.workers.ingestion.formats.table_columns import (
@@ -25,6 +26,7 @@ from distls.workers.ingestion.formats.table_columns import (
     Feature,
     Words,
     are_documents,
+    in_decimals,
     is_number,
 )
 from distls.workers.ingestion.transforms import AUTO
@@ -41,6 +43,7 @@ _STRATEGIES = ("median", "mean", "most_frequent", "category", "refuse")
 _WHAT = {
     "text": "documents",
     "date": "dates",
+    "time": "times of day",
     "set": "sets",
     "hash": "hashed values",
     "marked": "numbers with marks",
@@ -60,7 +63,7 @@ class Samples:
         return [v for v in found if v is not None and not (isinstance(v, str) and v in self.dialect.missing)]
 
     def kind(self, name: str) -> tuple[str, str]:
-        """Return the kind of a column and, of sets, the mark between values; empty for numbers and categories."""
+        """Return the kind of a column, empty for numbers and categories, and its style (see `Feature`)."""
         values = self.present(name)
         if values and all(isinstance(value, list) for value in values):
             return ("set", "") if any(isinstance(v, str) for value in values for v in value) else ("", "")
@@ -72,19 +75,21 @@ class Samples:
             return "", ""
         # before numbers with marks: 1.5.2024 would be one
         style = date_style(values)
-        if all(date_parts(value, style) for value in values):
+        # a number alone, such as 20240131, is a date where somebody says so
+        if all(date_parts(value, style) and not value.isdecimal() for value in values):
             return "date", style
-        if all(self._is_marked(value) for value in values) and any(map(self.dialect.is_word, values)):
-            return "marked", ""
+        for mark in ("", ","):
+            dialect = in_decimals(self.dialect, mark)
+            if all(_is_marked(value, dialect) for value in values) and any(map(dialect.is_word, values)):
+                return "marked", mark
+        lists = [found for value in values if (found := listed_text(value)) is not None]
+        if len(lists) == len(values) and any(isinstance(v, str) for found in lists for v in found):
+            return "set", ""
         # values of a category recur, however long they are
         if 2 * len({*values}) > len(values) > 1 and are_documents(values):
             return "text", ""
         mark = next((mark for mark in _SET_MARKS if _is_joined(values, mark)), "")
         return ("set" if mark else ""), mark
-
-    def _is_marked(self, value: str) -> bool:
-        plain = self.dialect.plain(unmarked(value, self.dialect))
-        return is_number(plain) and (MARKED.fullmatch(value) is not None or plain == value)
 
     def _is_id(self, name: str, values: Sequence[Any]) -> bool:
         """Return whether all values differ, and the name says that they are ids."""
@@ -94,6 +99,11 @@ class Samples:
         """Return whether all values are different whole numbers, which may be ids or a quantity."""
         values = self.present(name)
         return _all_differ(values, _MANY) and all(str(value).isdecimal() for value in values)
+
+
+def _is_marked(value: str, dialect: Dialect) -> bool:
+    plain = dialect.plain(unmarked(value, dialect))
+    return is_number(plain) and (MARKED.fullmatch(value) is not None or plain == value)
 
 
 def _all_differ(values: Sequence[Any], least: int) -> bool:
@@ -129,6 +139,8 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
         kind, _, style = rest.partition(":")
         if not equals or kind not in KINDS:
             raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
+        if kind == "date" and style not in ("", "dmy", "mdy", "time"):
+            raise ParameterError(f"the kind of dates is date, date:dmy, date:mdy or date:time, not {entry!r}")
         kinds[find("kind", name)] = kind, style
     return kinds
 
@@ -149,6 +161,7 @@ class FeatureMaker:
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     long: list[str] = field(default_factory=list)  # columns of whole numbers that float64 does not keep
+    days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -156,7 +169,7 @@ class FeatureMaker:
         if not kind:
             kind, style = self.samples.kind(name)
             if kind:
-                self.found.setdefault(kind, []).append(name)
+                self.found.setdefault("time" if style == "time" else kind, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
             elif is_category:
@@ -169,6 +182,7 @@ class FeatureMaker:
                 texts = [*map(str, self.samples.present(name))]
                 self.codes += [name] * any(map(_CODE.fullmatch, texts))
                 self.long += [name] * any(map(_is_long, texts))
+                self.days += [name] * (len(texts) > 1 and all(map(_is_day, texts)))
         if kind == "id":
             return None
         return self._of_kind(name, kind or ("category" if is_category else "number"), style)
@@ -187,7 +201,11 @@ class FeatureMaker:
             return Feature(name, width=date_width(texts, style), kind="date", style=style)
         if kind == "set":
             return Feature(name, (), kind="set", style=style or "|")
-        return Feature(name, width=HASHED, kind="hash") if kind == "hash" else Feature(name, kind="marked")
+        return (
+            Feature(name, width=HASHED, kind="hash")
+            if kind == "hash"
+            else Feature(name, kind="marked", style=style)
+        )
 
     def _words(self) -> Words:
         given = {
@@ -221,6 +239,10 @@ class FeatureMaker:
                 f"whole numbers in {_some(self.long)} are beyond 2^53, where no type of number keeps them apart: "
                 '"--kind NAME=category", hash or id does'
             )
+        if self.days:
+            notices.append(
+                f'numbers in {_some(self.days)} look like dates written as 20240131: "--kind NAME=date" reads them so'
+            )
         if self.doubtful:
             notices.append(
                 f"no whole number occurs twice in the first rows of {_some(self.doubtful)}: "
@@ -232,6 +254,10 @@ class FeatureMaker:
 def _is_long(text: str) -> bool:
     """Return whether a text is a whole number that float64 does not keep."""
     return len(text) > 15 and text.lstrip("+-").isdecimal() and int(float(text)) != int(text)
+
+
+def _is_day(text: str) -> bool:
+    return text[:2] in ("19", "20") and text.isdecimal() and date_parts(text, "") is not None
 
 
 def _some(names: Sequence[str]) -> str:

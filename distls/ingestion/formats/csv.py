@@ -27,7 +27,6 @@ from distls.ingestion.request.format_options import (
     SEPARATOR,
     TableColumns,
     TextFile,
-    label_names,
     option,
 )
 from distls.ingestion.request.like import Like, description_of
@@ -105,7 +104,7 @@ class CsvFormat(Format[CsvOptions]):
         self, files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Inspect the start of each file and choose the columns."""
-        reading, notices = _reading(files, read, options, like)
+        reading, files, notices = _reading(files, read, options, like)
         if options.n_features is not None and not text_ranges(reading.features):
             raise ParameterError("n_features is not for tables of text, whose columns are the features")
         facts = partial(text_facts, files)
@@ -127,22 +126,22 @@ class CsvFormat(Format[CsvOptions]):
 
 def _reading(
     files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
-) -> tuple[TableOptions, tuple[str, ...]]:
-    """Return the options of the reader, and notices for the user."""
+) -> tuple[TableOptions, Sequence[SourceFile], tuple[str, ...]]:
+    """Return the options of the reader, the files with their columns, and notices for the user."""
     path = files[0].path
     features: list[dict[str, Any]] = description_of(like).get("features", [])
     if like is not None and any("width" in feature and "kind" not in feature for feature in features):
         raise MismatchError(f"{path} is a table of text, but {like.path} has columns of lists")
-    head, doubt = read_heads(files, _expected(read, options, like))
+    head, files, doubt = read_heads(files, _expected(read, options, like))
     read, notices = _without_index(head, read, [feature["name"] for feature in features])
     if like is None:
         names = head.columns, head.words
         reading, kinds = choose_columns(*names, path, read, options, head.samples, head.documents)
-        return reading, (*notices, *doubt, *kinds)
+        return reading, files, (*notices, *doubt, *kinds)
     reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
     reading = replace(reading, label_words=like.meta.target != "continuous")
-    return reading, (*notices, *doubt) if doubt else ()
+    return reading, files, (*notices, *doubt) if doubt else ()
 
 
 def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Expected:
@@ -166,16 +165,9 @@ def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Ex
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:
     """Leave out numbers and names of rows that come first, and columns without name and value; and say so."""
-    named = {
-        *label_names(read.label_column),
-        read.weight_column,
-        read.id_column,
-        *read.categorical,
-        *read.ignore_columns,
-    }
     # those that an option names, or that were features in training, stay
     unnamed = [name for name in dict.fromkeys((head.index, *head.empty)) if name and name not in known]
-    unnamed = [name for name in unnamed if not named & {name, head.columns.index(name)}]
+    unnamed = [name for name in unnamed if not read.named & {name, head.columns.index(name)}]
     empty = [name for name in unnamed if name in head.empty]
     notices = []
     if len(unnamed) > len(empty):
@@ -183,5 +175,7 @@ def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[
             "the first column has no name and numbers or names the rows, as an index: it is left out"
         )
     if empty:
-        notices.append(f"no name and no value: {counted(len(empty), 'column')} left out, {listed(empty)}")
+        notices.append(
+            f"no name, and no value in the first rows: {counted(len(empty), 'column')} left out, {listed(empty)}"
+        )
     return replace(read, ignore_columns=(*read.ignore_columns, *unnamed)), tuple(notices)

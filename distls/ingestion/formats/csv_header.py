@@ -14,10 +14,10 @@ from msgspec import structs
 from distls.facts import counted
 from distls.ingestion.formats.column_kinds import Samples
 from distls.ingestion.formats.tables import LABEL_NAMES, difference, listed, named_columns, position_of
-from distls.ingestion.request.format_options import label_names
+from distls.ingestion.request.format_options import checked_separator, label_names
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines
-from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
@@ -31,7 +31,6 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import ENCODED
 
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
-_WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
 _FEW_SAMPLES = 20  # of each of many files
 _QUOTED = re.compile('"[^"]*"')
@@ -220,8 +219,13 @@ def _name_rows(fields: Sequence[str]) -> bool:
     return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(map(is_number, fields))
 
 
-def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, tuple[str, ...]]:
-    """Return the head that all files have, as `read_head` does, and notices of what may be otherwise."""
+def read_heads(
+    files: Sequence[SourceFile], expected: Expected
+) -> tuple[Head, tuple[SourceFile, ...], tuple[str, ...]]:
+    """Return the head that all files have, as `read_head` does, the files, and notices of what may be otherwise.
+
+    Files with a header may have the columns in another order, which they then know.
+    """
     path = files[0].path
     head = read_head(first_lines(files[0]), path, expected)
     # values of all files, so that their order does not matter
@@ -230,14 +234,20 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
     if head.dialect.header:
         # what names columns in one file does so in all
         expected = replace(expected, features=frozenset(head.columns))
+    known = [files[0]]
     for file in files[1:]:
         other = read_head(first_lines(file), file.path, expected)
-        if (other.dialect.header, other.columns) != (head.dialect.header, head.columns):
+        headed, order = other.dialect.header, [*range(len(other.columns))]
+        if headed and other.columns != head.columns and {*other.columns} == {*head.columns}:
+            place = {name: c for c, name in enumerate(other.columns)}
+            order, file = [place[name] for name in head.columns], replace(file, columns=other.columns)
+        elif (headed, other.columns) != (head.dialect.header, head.columns):
             why = f"its first line is not like that of {path}; one of them may be a header"
-            if other.dialect.header and head.dialect.header:
+            if headed and head.dialect.header:
                 why = f"its columns are not those of {path}: {difference(other.columns, head.columns)}"
             raise BadInputError(f"{file.path}: {why}")
-        rows += other.rows[:share]
+        rows += [[row[c] for c in order if c < len(row)] for row in other.rows[:share]]
+        known.append(file)
         if other.dialect.decimal == ",":  # the others may have whole numbers only
             head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
     head = replace(head, rows=rows)
@@ -247,7 +257,7 @@ def read_heads(files: Sequence[SourceFile], expected: Expected) -> tuple[Head, t
         notices.append(f"the first line of {path} is taken for {taken}; --header {opposite} if it is not")
     if head.dialect.decimal == "," != expected.given.decimal and expected.dialect is None:
         notices.append(f"numbers in {path} have a decimal comma; --decimal . if they have not")
-    return head, tuple(notices)
+    return head, tuple(known), tuple(notices)
 
 
 def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str, list[list[str]]]:
@@ -312,16 +322,6 @@ def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> st
 
 def _count_fields(line: str, separator: str) -> int:
     return (line if '"' not in line else _QUOTED.sub("", line)).count(separator) + 1
-
-
-def checked_separator(text: str) -> str:
-    """Return a separator as one character; raise ParameterError if it could be part of a number or a quoted field."""
-    separator = _WRITTEN.get(text, text)
-    if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '"+-.\r\n':
-        raise ParameterError(
-            f"separator must be one character that is no letter, digit, quote, sign or point, not {text!r}"
-        )
-    return separator
 
 
 def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> tuple[bool, bool]:

@@ -97,7 +97,7 @@ def open_document_table(files: Sequence[SourceFile], parquet: bool, expected: Ex
         groups = row_group_items(files, heads)
         n_bytes = tuple(item.n_bytes for item in groups)
         return DocumentTable(path, PARQUET_DOCUMENT_READER, tuple(heads[0].kinds), groups, n_bytes)
-    head, notices = read_heads(files, expected)
+    head, files, notices = read_heads(files, expected)
     # a quoted field may have line breaks, so that no range but the whole file certainly starts with a row
     items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
     reading = {"columns": head.columns, "dialect": head.dialect}

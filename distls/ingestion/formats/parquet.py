@@ -19,7 +19,7 @@ from distls.ingestion.formats.tables import (
     table_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, label_names, option
+from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
 from distls.ingestion.request.like import Like, description_of, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
@@ -121,14 +121,7 @@ def table_reading(
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Return the options of the reader, and notices."""
     path, kinds = files[0].path, heads[0].kinds
-    named = {
-        *label_names(read.label_column),
-        read.weight_column,
-        read.id_column,
-        *read.ignore_columns,
-        *read.categorical,
-    }
-    index = heads[0].index - named - {*description_of(like).get("columns", ())}
+    index = heads[0].index - read.named - {*description_of(like).get("columns", ())}
     names = [name for name in kinds if name not in index and not _is_unnamed(name)]
     if like is None:
         words = [name for name in names if kinds[name] == "text" or name in heads[0].categorical]
@@ -171,7 +164,7 @@ def read_parquet_heads(files: Sequence[SourceFile]) -> list[ParquetHead]:
     kinds = dict(heads[0].kinds)
     for file, other in zip(files[1:], heads[1:], strict=True):
         wrong = f"{file.path}: its columns are not those of {files[0].path}: "
-        if [*other.kinds] != [*kinds]:
+        if {*other.kinds} != {*kinds}:
             raise BadInputError(f"{wrong}{difference([*other.kinds], [*kinds])}")
         for name, kind in other.kinds.items():
             # a column without a single value in a file has no type there

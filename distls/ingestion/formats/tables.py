@@ -175,7 +175,7 @@ class ColumnFinder:
     def remedy(self) -> str:
         """What may help where no column has a name."""
         numbered = list(self.names) == [str(c) for c in range(len(self.names))]
-        return "; --header yes if its first line names them" if numbered else ""
+        return "; --header yes if its first line names them; or remove lines before that" if numbered else ""
 
 
 def named_columns(options: Iterable[str | int | None]) -> frozenset[str]:

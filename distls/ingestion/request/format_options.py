@@ -14,6 +14,7 @@ from distls.workers.ingestion.formats.table_columns import LONGEST_MARKER, is_nu
 from distls.workers.ingestion.row_rules import DROPPED
 
 T = TypeVar("T")
+_WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,16 @@ def yes_or_no(given: bool | str) -> str:
 def absolute_path(given: str | Path) -> str:
     """Return the absolute path, which stays valid when the current folder changes."""
     return str(Path(given).absolute())
+
+
+def checked_separator(text: str) -> str:
+    """Return a separator as one character; raise ParameterError if it could be part of a number or a quoted field."""
+    separator = _WRITTEN.get(text, text)
+    if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '"+-.\r\n':
+        raise ParameterError(
+            f"separator must be one character that is no letter, digit, quote, sign or point, not {text!r}"
+        )
+    return separator
 
 
 def drop_kinds(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -270,6 +281,12 @@ class HashedWords(FormatOptions):
 @dataclass(frozen=True)
 class TableColumns(LabelColumn, HashedWords):
     """Options of tables; see `CsvOptions`."""
+
+    @property
+    def named(self) -> set[str | int | None]:
+        """Columns that an option names, by name or by position."""
+        others = self.weight_column, self.id_column, *self.categorical, *self.ignore_columns
+        return {*label_names(self.label_column), *others}
 
     ignore_columns: Sequence[str | int] = option(
         (), OptionInfo("Columns of a table to leave out.", "A,B,...", parse=column_list)

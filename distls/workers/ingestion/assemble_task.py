@@ -135,7 +135,7 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
     # the first partition decides for all; the others guess from a sample until that is known
     first = item.part == item.index == 0
     codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
-    n_classes = len(spec.staging.read_array("classes")) if spec.target in ("class", "multilabel") else 0
+    n_classes = spec.staging.read_array("classes").shape[-1] if spec.target in ("class", "multilabel") else 0
     n_features = stored_width(spec.transforms, spec.n_columns)
     record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
     result = {"codecs": codecs, "record": asdict(record), "dropped": {"empty": n_empty}}
@@ -332,9 +332,10 @@ def _labels(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[Doubles, In
 def _codes(spec: AssemblySpec, labels: Doubles) -> Ints:
     """Return the class code of each label."""
     classes = spec.staging.read_array("classes")
+    values = classes.ravel()
     # classes taken over from another dataset need not be sorted
-    order = np.argsort(classes, kind="stable")
-    return np.asarray(order[np.searchsorted(classes, labels, sorter=order)])
+    order = np.argsort(values, kind="stable")
+    return np.asarray(order[np.searchsorted(values, labels, sorter=order)] % classes.shape[-1])
 
 
 def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:

@@ -60,14 +60,23 @@ def survey_records(item: ParquetItem | TextItem, spec: SurveySpec) -> dict[str, 
 
 def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
     """Survey the columns of separated text; see `survey_item`."""
-    reader = _ColumnReader(spec, line_locator(item))
+    own = item.own(spec.read)
+    place = {name: c for c, name in enumerate(own.columns)}
+    # numbers of columns are those of the table, which this file may have in another order
+    there = [place[name] for name in spec.read.columns]
+    limits = {there[c]: limit for c, limit in spec.limits.items()}
+    asked = replace(spec, read=own, limits=limits, checked=tuple(there[c] for c in spec.checked))
+    reader = _ColumnReader(asked, line_locator(item))
     together = refusals_together(item, reader.progress, spec.read.skip_errors)
     with together, borrowed_buffers() as pool:
         for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
             reader.begin(block)
             reader.run(block)
             reader.progress.lines = int(reader.state[State.LINE])
-    return reader.result()
+    here = np.argsort(there).tolist()
+    found = reader.result()
+    entries = {name: [[here[c], *rest] for c, *rest in found[name]] for name in ("words", "values")}
+    return {**found, **entries, "unique": [here[c] for c in found["unique"]]}
 
 
 class _ColumnReader(RowReader):

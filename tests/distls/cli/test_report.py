@@ -12,8 +12,9 @@ from helpers import labelled_rows, write_dataset
 
 import distls.cli.report
 from distls.cli import cli
+from distls.cli.dataset_text import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
-from distls.cli.report import dataset_line, plan_lines, result_lines, run_lines
+from distls.cli.report import plan_lines, result_lines, run_lines
 from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
 from distls.reporting.describe import describe

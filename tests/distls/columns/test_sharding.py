@@ -525,7 +525,7 @@ def test_an_ingest_whose_columns_were_stopped_says_how_to_go_on(many, tmp_path, 
         SpillArea(tmp_path / "d").create()
         raise Killed
 
-    monkeypatch.setattr("distls.ingestion.ingest.add_columns", dies)
+    monkeypatch.setattr("distls.columns.sharding.add_columns", dies)
     with pytest.raises(Killed):
         ingest(many / "a.svm", tmp_path / "d", columns=True)
     with pytest.raises(StorageError) as caught:

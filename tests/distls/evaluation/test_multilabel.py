@@ -20,8 +20,8 @@ from sklearn.multiclass import OneVsRestClassifier
 from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 
 import distls.workers.prediction.predictor
+from distls.cli.dataset_text import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
-from distls.cli.report import dataset_line
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation

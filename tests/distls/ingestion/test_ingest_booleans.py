@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import BadInputError
+from distls.storage.errors import BadInputError, MismatchError
 from distls.testing.formats import read_all
 
 pa = pytest.importorskip("pyarrow")
@@ -17,6 +18,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 _OWNER = [True, False, False, True]
 _AGE = [30, 41, 52, 63]
+_AGES = [[age] for age in _AGE]
 _OPTIONS = {"label_column": "y", "shuffle": False}
 
 
@@ -61,6 +63,32 @@ def test_another_word_makes_a_category(tmp_path: Path) -> None:
     ingest(_csv(tmp_path / "a.csv", [True, False, "maybe", True]), tmp_path / "d", **_OPTIONS)
     named = ["owner=False", "owner=True", "owner=maybe", "age"]
     assert open_dataset(tmp_path / "d").feature_names() == named
+
+
+@pytest.mark.parametrize("spelled", ["True False", "true false", "TRUE FALSE", "1 0"])
+def test_labels_are_the_same_truths_in_every_file(tmp_path: Path, spelled: str) -> None:
+    yes, no = spelled.split()
+    pq.write_table(pa.table({"age": _AGE, "owner": _OWNER}), tmp_path / "a.parquet")
+    rows = [f"{yes if own else no},{age}" for own, age in zip(_OWNER, _AGE, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["owner,age", *rows]) + "\n")
+    options = {"label_column": "owner", "shuffle": False}
+    for known in ("a.csv", "a.parquet"):
+        ingest(tmp_path / known, tmp_path / f"{known}-d", **options)
+        expected = read_all(tmp_path / f"{known}-d")
+        for source in ("a.csv", "a.parquet"):
+            ingest(
+                tmp_path / source, tmp_path / f"{known}-{source}", like=tmp_path / f"{known}-d", shuffle=False
+            )
+            x, y = read_all(tmp_path / f"{known}-{source}")
+            assert x.tolist() == _AGES
+            assert np.array_equal(y, expected[1])
+
+
+def test_truths_are_not_taken_for_numbers_of_other_classes(tmp_path: Path) -> None:
+    ingest(pd.DataFrame({"age": range(6), "y": [0, 1, 2, 0, 1, 2]}), tmp_path / "d", label_column="y")
+    (tmp_path / "a.csv").write_text("age,y\n1,FALSE\n2,TRUE\n")
+    with pytest.raises(MismatchError, match="is a word"):
+        ingest(tmp_path / "a.csv", tmp_path / "e", like=tmp_path / "d")
 
 
 @pytest.mark.parametrize("word", ["tru", "truer", "falso", "False!"])

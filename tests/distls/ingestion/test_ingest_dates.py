@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import distls
-from distls.workers.ingestion.formats.table_columns import is_date
-
-REMEDY = 'write it as numbers (days, month, weekday), or leave it out with --ignore-columns "when"'
+from distls.workers.ingestion.formats.mixed_columns import is_date
 
 
 @pytest.mark.parametrize("text", ["2024-01-31", "2024/1/31", "31.1.2024", "1/31/24", "2024-01-31T10:00:00Z"])

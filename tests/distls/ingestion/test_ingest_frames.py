@@ -94,6 +94,22 @@ def test_numbers_alone_are_the_rows_of_the_array(tmp_path):
     assert data.feature_names() == ["a", "b", "3", "d"]
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.arrays.SparseArray([0.0, 1.5, 0.0, np.nan] * 8, fill_value=0.0),
+        pd.arrays.SparseArray([False, True] * 16),
+        np.arange(32, dtype=np.longdouble),
+    ],
+)
+def test_numbers_that_arrow_does_not_know_are_numbers(tmp_path, column):
+    frame = pd.DataFrame({"a": column, "x": np.arange(32) / 4, "label": ["yes", "no"] * 16})
+    ingest(frame, tmp_path / "a", label_column="label", na=0)
+    ingest(frame.assign(a=np.asarray(column, float)), tmp_path / "b", label_column="label", na=0)
+    assert stored(tmp_path / "a") == stored(tmp_path / "b")
+    assert stored(tmp_path / "a")[1] == ["a", "x"]
+
+
 def test_partitions_of_a_dask_frame_are_row_groups(tmp_path):
     frame = people()
     lazy = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=4, sort=False)

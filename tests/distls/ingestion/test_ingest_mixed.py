@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import numpy as np
@@ -142,10 +143,61 @@ def test_a_model_imputes_what_it_is_given(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "days"),
-    [("2000-01-02", 1.0), ("2.1.2000", 1.0), ("1/2/2000", 1.0), ("2000-01-02T12:00:00Z", 1.5)],
-)
+    [
+        ("2000-01-02", 1.0), ("2.1.2000", 1.0), ("1/2/2000", 1.0), ("2000-01-02T12:00:00Z", 1.5), ("20000102", 1.0),
+        ("1/2/2000 12:00 PM", 1.5), ("1/2/2000, 12:00:00 a.m.", 1.0), ("Jan 2, 2000 6:00pm", 1.75),
+    ],
+)  # fmt: skip
 def test_dates_as_they_are_written(text, days):
     assert date_parts(text, date_style([text]))[0] == days
+
+
+@pytest.mark.parametrize(
+    "text", ["2000-01-02 25:00", "1/2/2000 13:00 PM", "2000-01-02 10:61", "20001301", "10:61"]
+)
+def test_what_only_looks_like_a_date(text):
+    assert date_parts(text, date_style([text])) is None
+
+
+WRITTEN = {
+    "9:30": ([f"{k % 24}:{k % 60:02}" for k in range(48)], "c[day sin]", 0.0),
+    "6:00 AM": ([f"{6 + k % 5}:00 AM" for k in range(48)], "c[day sin]", 1.0),
+    "time": ([datetime.time(k % 24, k % 60) for k in range(48)], "c[day cos]", 1.0),
+    "12,50 €": ([f"{k},50 €" for k in range(48)], "c", 0.5),
+    "1 234": ([f"{k + 1} {k:03}" for k in range(48)], "c", 1000.0),
+    "1\u202f234,5": ([f"{k + 1}\u202f{k:03},5" for k in range(48)], "c", 1000.5),
+    "json": ([json.dumps(["a", f"b {k % 5}"]) for k in range(48)], "c=b 0", 1.0),
+    "python": ([str(["it's", f"b {k % 5}"]) for k in range(48)], "c=it's", 1.0),
+    "list": ([["a", f"b {k % 5}"] for k in range(48)], "c=a", 1.0),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_column_is_the_same_in_every_file(tmp_path, name):
+    column, feature, first = WRITTEN[name]
+    table = pd.DataFrame({"c": column, "x": np.arange(48) % 7 + 0.5, "y": np.arange(48) % 2})
+    expected = read(table, tmp_path / "frame")[1]
+    assert expected[feature][0] == np.float32(first)
+    assert not any(name.startswith("c=") for name in expected) or len(expected) == 1 + 6
+    table.to_parquet(tmp_path / "a.parquet", index=False)
+    (tmp_path / "a.jsonl").write_text(table.to_json(orient="records", lines=True, default_handler=str))
+    for source in (csv_of(table, tmp_path), tmp_path / "a.parquet", tmp_path / "a.jsonl"):
+        for options in ({"format": source.suffix[1:]}, {"like": tmp_path / "frame"}):
+            found = read(source, tmp_path / f"{source.suffix}{[*options]}", **options)[1]
+            assert {n: v.tolist() for n, v in found.items()} == {n: v.tolist() for n, v in expected.items()}
+
+
+def test_documents_beside_other_columns_have_the_width_that_is_asked(tmp_path):
+    table = pd.DataFrame({"note": [f"some words and {k}" for k in range(8)], "x": range(8), "y": [0, 1] * 4})
+    for name, source in (("csv", csv_of(table, tmp_path)), ("frame", table)):
+        _, columns, data = read(source, tmp_path / name, kind="note=text", n_features=32)
+        assert [*columns] == ["x", *(f"note[{k}]" for k in range(32))]
+        assert data.meta.n_features == 33
+
+
+def test_arrays_that_numpy_writes_are_no_sets(tmp_path):
+    table = pd.DataFrame({"c": [f"['a' 'b{k % 2}']" for k in range(8)], "y": [0, 1] * 4})
+    assert [*read(csv_of(table, tmp_path), tmp_path / "d")[1]] == ["c=['a' 'b0']", "c=['a' 'b1']"]
 
 
 def test_what_is_no_date_is_named_with_its_line(tmp_path):

@@ -266,6 +266,27 @@ def test_labels_that_differ_in_case_only_are_named(tmp_path):
     assert '"TRUE" and "True"' in notice
 
 
+def test_labels_with_marks_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text("a,y\n1,10%\n2,25%\n3,30%\n")
+    (notice,) = columns_of(tmp_path / "a.csv", tmp_path / "d")[2]
+    assert "numbers with marks" in notice
+
+
+def test_an_unknown_category_is_named_with_its_line(tmp_path):
+    table = pd.DataFrame({"c": ["u", "v"] * 6, "n": [f"{k} %" for k in range(12)], "y": [0, 1] * 6})
+    ingest(table, tmp_path / "d", label_column="y")
+    table.assign(c=["u"] * 11 + ["w"]).to_csv(tmp_path / "a.csv", index=False)
+    (notice,) = ingest(tmp_path / "a.csv", tmp_path / "e", like=tmp_path / "d").notices
+    assert 'a.csv:13: column "c": "w"' in notice
+
+
+def test_texts_of_another_encoding_are_one_kind_of_trouble(tmp_path):
+    rows = [f"{k},{k} €,{k % 2}" for k in range(9)]
+    (tmp_path / "a.csv").write_bytes("\n".join(["a,c,y", *rows]).encode("cp1252"))
+    with pytest.raises(BadInputError, match=r"9 of 9 lines read are refused for this\Z"):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", kind="c=text")
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.txt"])
 def test_a_json_array_is_named(tmp_path, name):
     pd.DataFrame({"text": ["a b", "c d"], "y": [0, 1]}).to_json(tmp_path / name, orient="records")

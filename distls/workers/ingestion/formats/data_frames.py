@@ -103,6 +103,11 @@ def _arrow_column(column: Any, arrow: Any, where: str) -> Any:
             # pandas' NaN becomes a missing value.
             found = arrow.array(found, from_pandas=True)
     except (arrow.ArrowException, TypeError, ValueError) as error:
+        # sparse columns of pandas, and long doubles, are numbers that Arrow does not know
+        if (plain := np.asarray(column)).dtype.kind in "fiub":
+            return arrow.array(
+                plain.astype(float) if plain.dtype == np.longdouble else plain, from_pandas=True
+            )
         texts = _mixed_texts(column)
         if texts is None:
             raise BadInputError(f"{where}: {' '.join(str(error).split())}") from None

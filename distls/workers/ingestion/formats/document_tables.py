@@ -76,6 +76,7 @@ def _document(record: dict[str, Any] | Refused, options: DocumentReadOptions) ->
 
 def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Record]:
     """Yield the records of a whole file."""
+    options = item.own(options)
     for line, row in csv_rows(item, options.dialect, len(options.columns)):
         yield line, row if isinstance(row, Refused) else _fields(row, options)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import datetime
 import functools
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +22,9 @@ from distls.workers.ingestion.records.row_block import Csr
 
 Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
 
-_TIME = r"(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*(?:Z|UTC|[+-]\d{2}:?\d{2})?)?"
+_CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"
+_TIME_OF_DAY = re.compile(_CLOCK)
+_TIME = rf"(?:[T ,]+{_CLOCK}\s*(?:Z|UTC|[+-]\d{{2}}:?\d{{2}})?)?"
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 # 31-Jan-2024, 31 January 2024; Jan. 31, 2024: they are the same in any order
 _DAY_MONTH = re.compile(
@@ -28,11 +33,16 @@ _DAY_MONTH = re.compile(
 _MONTH_DAY = re.compile(r"(?P<month>[A-Za-z]{3,9})\.? (?P<day>\d{1,2}),? (?P<year>\d{4})(?P<time>.*)")
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
            "december")  # fmt: skip
+_COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
-# A number with marks: 1,234.5 or 12 % or $5 or (5), as accounts write what is negative.
-MARKED = re.compile(r"(?=.*[,%$€£¥'()])[-+(]?\s*[$€£¥]?\s*[-+]?\d[\d.,']*\s*[%$€£¥]?\s*\)?")
+# A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative.
+_DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*)"
+MARKED = re.compile(
+    rf"(?=.*(?:[,%$€£¥'()]|\d[ \u00a0\u2009\u202f]\d))[-+(]?\s*[$€£¥]?\s*[-+]?{_DIGITS}\s*[%$€£¥]?\s*\)?"
+)
 _MARKS = re.compile(r"[\s%$€£¥'()]")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?|[^,]*")
+_ADJOINING = re.compile(r"""['"]\s+['"]""")
 _DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
 
 
@@ -43,9 +53,13 @@ _DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
 def date_parts(text: str, style: str) -> tuple[float, ...] | None:
     """Return the numbers of a date, as `DATE_PARTS` names them, None if it is none.
 
-    `style` is ``dmy`` or ``mdy``, of dates that begin with no year. Times are as they are written, in any zone.
+    `style` is ``dmy`` or ``mdy``, of dates that begin with no year, or ``time``, of times of day, which have a cycle
+    alone. Times are as they are written, in any zone.
     """
     text = _with_number(text.strip())
+    if style == "time":
+        part = _day_part(found.groups()) if (found := _TIME_OF_DAY.fullmatch(text)) else None
+        return None if part is None else _cycles(part)
     found = _YEAR_FIRST.fullmatch(text) or _YEAR_LAST.fullmatch(text)
     if found is None:
         return None
@@ -58,14 +72,27 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
         day = datetime.date(_full_year(order[0]), int(order[1]), int(order[2]))
     except ValueError:
         return None
-    seconds = 3600.0 * int(clock[0] or 0) + 60.0 * int(clock[1] or 0) + float(clock[2] or 0)
+    part = _day_part(clock)
+    if part is None:
+        return None
     # days from 2000: float32 then has minutes for two centuries
-    part = seconds / _DAY
     days = day.toordinal() - datetime.date(2000, 1, 1).toordinal() + part
+    return days, *_cycles((day.timetuple().tm_yday - 1 + part) / 365.25, (day.weekday() + part) / 7.0, part)
+
+
+def _cycles(*turns: float) -> tuple[float, ...]:
     # of Python's own functions: those of arrays may round otherwise at another place of the array
-    turns = ((day.timetuple().tm_yday - 1 + part) / 365.25, (day.weekday() + part) / 7.0, part)
-    cycles = (f(2.0 * math.pi * turn) for turn in turns for f in (math.sin, math.cos))
-    return (days, *cycles)
+    return tuple(f(2.0 * math.pi * turn) for turn in turns for f in (math.sin, math.cos))
+
+
+def _day_part(clock: Sequence[str | None]) -> float | None:
+    """Return the part of a day that hour, minute, second and half of the day say, None if there is no such time."""
+    hour, minute, second = int(clock[0] or 0), int(clock[1] or 0), float(clock[2] or 0)
+    half = (clock[3] or "").lower()
+    if hour > (12 if half else 24) or minute > 59 or second >= 61:
+        return None
+    hour = hour % 12 + 12 * (half == "p") if half else hour
+    return (3600.0 * hour + 60.0 * minute + second) / _DAY
 
 
 def _full_year(digits: str) -> int:
@@ -74,7 +101,9 @@ def _full_year(digits: str) -> int:
 
 
 def _with_number(text: str) -> str:
-    """Return a date whose month has an English name, or the first letters of one, with its number."""
+    """Return a date whose month has an English name, or the first letters of one, with its number; 20240131 too."""
+    if found := _COMPACT.fullmatch(text):
+        return "-".join(found.groups())
     found = _DAY_MONTH.fullmatch(text) or _MONTH_DAY.fullmatch(text)
     if found is None:
         return text
@@ -84,7 +113,13 @@ def _with_number(text: str) -> str:
 
 
 def date_style(texts: Iterable[str]) -> str:
-    """Return the order of day and month in dates: ``dmy`` if some number says so, or points are between them."""
+    """Return the order of day and month in dates: ``dmy`` if some number says so, or points are between them.
+
+    Of times of day ``time``.
+    """
+    texts = list(texts)
+    if texts and all(_TIME_OF_DAY.fullmatch(text.strip()) for text in texts):
+        return "time"
     matches = [found for text in texts if (found := _YEAR_LAST.fullmatch(text.strip()))]
     if any(int(found.group(3)) > 12 for found in matches):
         return "mdy"
@@ -92,8 +127,17 @@ def date_style(texts: Iterable[str]) -> str:
     return "dmy" if day_first or not matches else "mdy"
 
 
+def is_date(text: str) -> bool:
+    """Return whether a text is a date, maybe with a time."""
+    return (
+        date_parts(text, style := date_style([text])) is not None and style != "time" and not text.isdecimal()
+    )
+
+
 def date_width(texts: Iterable[str], style: str) -> int:
     """Return the number of features of dates: those of the day are left out where no date has a time."""
+    if style == "time":
+        return 2
     # constant features would do no harm, but be shown with weights
     timed = any((parts := date_parts(text, style)) and parts[0] != math.floor(parts[0]) for text in texts)
     return len(DATE_PARTS) if timed else len(DATE_PARTS) - 2
@@ -169,10 +213,24 @@ def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
 
 
 def members(value: Any, mark: str) -> list[str]:
-    """Return the values of a set, which is a list or a text with marks between them."""
+    """Return the values of a set, which is a list, also as text, or a text with marks between them."""
+    value = value if (found := listed_text(value)) is None else found
     # sorted: features of a row are in the order of their columns
     parts = (value or "").split(mark) if value is None or isinstance(value, str) else map(str, value)
     return sorted({part.strip() for part in parts} - {""})
+
+
+def listed_text(value: Any) -> list[Any] | None:
+    """Return the list that a text is, as JSON or Python write it, else None."""
+    # of adjoining texts Python makes one, but NumPy writes arrays so
+    if not isinstance(value, str) or value[:1] + value[-1:] != "[]" or _ADJOINING.search(value):
+        return None
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        try:
+            return list(json.loads(value))
+        except ValueError:
+            return list(ast.literal_eval(value))
+    return None
 
 
 def set_rows(sets: Sequence[Any], feature: Feature, unseen: Fault) -> Csr:

@@ -31,6 +31,7 @@ from distls.workers.ingestion.formats.table_columns import (
     Feature,
     TableOptions,
     first_columns,
+    in_decimals,
     missing_category,
     spelled_truths,
     whole_twins,
@@ -165,12 +166,15 @@ class _Block:
         text = as_text(self.path, name, self.batch[name], self.arrow)
         return text if name == self.options.id_column else without_markers(text, self.options, self.arrow)
 
-    def _plain(self, name: str, marked: bool = False) -> Doubles:
-        """Return a column of numbers, which may be written as text, NaN where one is missing, shape (n_rows,)."""
+    def _plain(self, name: str, marked: bool = False, decimal: str = "") -> Doubles:
+        """Return a column of numbers, which may be written as text, NaN where one is missing, shape (n_rows,).
+
+        `decimal` is the mark of this column, if it has one of its own.
+        """
         column = decoded(self.path, self.batch[name], self.arrow)
         if kind_of_column(self.arrow.types, column.type) != "text":
             return self._as_numbers(column)
-        texts, dialect = self._text(name), self.options.dialect
+        texts, dialect = self._text(name), in_decimals(self.options.dialect, decimal)
         if not marked and dialect.decimal == ".":
             with contextlib.suppress(self.arrow.ArrowInvalid):
                 return self._as_numbers(texts)
@@ -196,7 +200,7 @@ class _Block:
         elif feature.width:
             values = self._vectors(feature)
         else:
-            values = self._plain(feature.name, feature.kind == "marked")[:, None]
+            values = self._plain(feature.name, feature.kind == "marked", feature.style)[:, None]
         self._check(feature.name, values, np.arange(len(values)), bool(feature.impute))
         return values
 
@@ -269,16 +273,16 @@ class _Block:
 
     def _note_unseen(self, name: str, column: Any, unseen: NDArray[np.bool_], first_row: int) -> None:
         rows = np.flatnonzero(unseen)
-        self.progress.unseen += len(rows)
-        if len(rows) and self.progress.unseen_first is None:
-            text = quoted(column[int(rows[0])].as_py().encode())
-            self.progress.unseen_first = (first_row + int(rows[0]), f"column {quoted(name.encode())}: {text}")
+        if len(rows):
+            self.progress.unseen += len(rows) - 1
+            self._unseen_member(name, first_row, int(rows[0]), column[int(rows[0])].as_py())
 
     def _unseen_member(self, name: str, first_row: int, row: int, text: str) -> None:
         self.progress.unseen += 1
         if self.progress.unseen_first is None:
             shown = f"column {quoted(name.encode())}: {quoted(text.encode())}"
-            self.progress.unseen_first = (first_row + row, shown)
+            line = first_row + row if self.lines is None else int(self.lines[row])
+            self.progress.unseen_first = (line, shown)
 
     def _ids(self) -> list[str]:
         ids = self._text(self.options.id_column).to_pylist()

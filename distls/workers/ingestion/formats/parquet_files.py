@@ -169,11 +169,11 @@ def list_lengths(first: Any, names: list[str]) -> dict[str, int]:
 
 
 def first_values(rows: Any, arrow: Any) -> dict[str, list[Any]]:
-    """Return the first values of the columns but for fractions and categories, dates as text."""
+    """Return the first values of the columns but for fractions and categories, dates and times as text."""
     types, rows = arrow.types, rows.slice(0, SAMPLED)
     found = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if types.is_date(column.type) or types.is_timestamp(column.type):
+        if types.is_date(column.type) or types.is_timestamp(column.type) or types.is_time(column.type):
             # as text they are what other formats have
             column = arrow.compute.cast(column, arrow.string())
         if _tells_kind(types, column.type):

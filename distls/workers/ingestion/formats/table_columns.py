@@ -32,8 +32,6 @@ _TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 an
 
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# 2024-01-31, 31.1.2024, 1/31/24, with or without a time
-_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))([T ].*)?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _COMMA_NUMBER = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]*)(,[0-9]*)?([eE][+-]?[0-9]+)?")
 
@@ -89,6 +87,13 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 COMMON = Dialect()
+
+
+def in_decimals(dialect: Dialect, mark: str) -> Dialect:
+    """Return a dialect for a column with a decimal mark of its own, if it has one."""
+    return msgspec.structs.replace(dialect, decimal=mark) if mark else dialect
+
+
 # Features of a date: days since 2000 and the position in the year, the week and, of times, the day.
 DATE_PARTS = ("days", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos")
 
@@ -115,7 +120,8 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["", "text", "date", "set", "hash", "marked"] = ""
     impute: str = ""  # what missing values become, as the option has it; empty: they are refused
     words: Words | None = None  # of documents
-    style: str = ""  # of dates the order of day, month and year; of sets the mark between the values
+    # of dates the order of day, month and year, of sets the mark between values, of numbers the decimal comma
+    style: str = ""
 
     @property
     def size(self) -> int:
@@ -132,7 +138,8 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.categories is not None:
             yield from (f"{self.name}={category}" for category in self.categories)
         elif self.kind == "date":
-            yield from (f"{self.name}[{part}]" for part in DATE_PARTS[: self.width])
+            parts = DATE_PARTS[-2:] if self.style == "time" else DATE_PARTS[: self.width]
+            yield from (f"{self.name}[{part}]" for part in parts)
         elif self.width:
             yield from (f"{self.name}[{k}]" for k in range(self.width))
         else:
@@ -241,11 +248,6 @@ def whole_twins(categories: Sequence[str]) -> dict[str, int]:
 def spelled_truths(categories: Sequence[str]) -> tuple[str, str]:
     """Return how categories spell false and true: as CSV files of pandas do, or as Arrow."""
     return ("False", "True") if {"False", "True"} & {*categories} else ("false", "true")
-
-
-def is_date(text: str) -> bool:
-    """Return whether a text is a date in digits."""
-    return _DATE.fullmatch(text.strip()) is not None
 
 
 def is_number(text: str) -> bool:

@@ -54,6 +54,7 @@ def table_batches(
         for batch in parquet_batches(item, names, n_rows):
             yield TableBatch(_typed(batch, options, item.file.path), None, {})
         return
+    options = item.own(options)
     done = -1  # the last line of those that are plain
     if options.source == "csv":
         for first, batch in plain_batches(item, options, names, n_rows):

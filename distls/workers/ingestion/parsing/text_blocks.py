@@ -35,6 +35,7 @@ class SourceFile:
     mtime_ns: int
     compression: str = "none"  # none | gzip | bz2 | xz | zstd; mac: lines end with a carriage return alone
     encoding: str = ""  # of its text; empty: UTF-8
+    columns: tuple[str, ...] = ()  # in their order, where the first file of a table has another one
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -154,6 +155,10 @@ class TextItem:
     def where(self, line: int, lines_before: int = 0) -> str:
         """Format the position of a 0-based line of the item, which has `lines_before` in its file."""
         return f"{self.file.path}:{lines_before + line + 1}"
+
+    def own(self, options: Any) -> Any:
+        """Return the options of a reader of tables with the columns as this file has them."""
+        return replace(options, columns=self.file.columns) if self.file.columns else options
 
 
 @dataclass(frozen=True)

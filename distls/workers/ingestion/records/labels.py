@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,24 @@ def label_value(label: Label) -> float:
         return float(label)
     number = _number(label)
     return _hash(label) if number is None else number
+
+
+def class_values(classes: Sequence[Label]) -> Doubles:
+    """Return the values of classes in records, shape (n_spellings, n_classes).
+
+    Two truths have several spellings: files of text have them as words, frames and Arrow as values, others as 1 and 0.
+    """
+    spellings: list[Sequence[Label]] = [classes]
+    names = [str(label).lower() for label in classes]
+    if {*names} in ({"0", "1"}, {"false", "true"}) and len(names) == 2:
+        pairs: tuple[tuple[Label, Label], ...] = (
+            (0, 1),
+            ("false", "true"),
+            ("False", "True"),
+            ("FALSE", "TRUE"),
+        )
+        spellings += [[pair[name in ("1", "true")] for name in names] for pair in pairs]
+    return np.array([[label_value(label) for label in each] for each in spellings], dtype=np.float64)
 
 
 def number_label(value: float) -> int | float:

@@ -15,7 +15,7 @@ MISSING_VALUE = (
 )
 
 _QUOTED_BYTES = 60
-_REASON = re.compile(r'(column ".*?": )?(?:".*": )?(.*)', re.DOTALL)
+_REASON = re.compile(r'(column ".*?": )?(?:".*":? )?(.*)', re.DOTALL)
 _PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
 

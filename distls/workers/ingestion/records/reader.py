@@ -95,13 +95,13 @@ class TextReader(Reader[TextItem, OptionsT]):
 
     def batches(self, item: TextItem, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
         """Yield the item's records from ``run.progress`` on."""
-        progress = run.progress
-        parser = self.parser(run.options, run.n_extra, progress, line_locator(item), run.pool)
+        progress, options = run.progress, item.own(run.options)
+        parser = self.parser(options, run.n_extra, progress, line_locator(item), run.pool)
         for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
             lines = None
-            if run.options.id_column and self.line_ids is not None:
+            if options.id_column and self.line_ids is not None:
                 # Before parsing, which moves the progress to the end of the block.
-                lines, ids_of = BlockLines(block, progress.lines), self.line_ids(run.options)
+                lines, ids_of = BlockLines(block, progress.lines), self.line_ids(options)
             for batch in parser.parse(block):
                 if lines is not None:
                     batch = replace(batch, ids=lines.ids(batch.row_line, ids_of, line_locator(item)))
