@@ -42,6 +42,7 @@ WALK = {
     "report": ("report r", True),
     "resume": ("resume r --passes 3", False),
     "train": ("train t.csv out --label-column y", False),
+    "warm": ("warm", False),
     "--help": ("--help", True),
     "--version": ("--version", True),
     "report --html": ("report r --html out.html", False),

@@ -52,7 +52,7 @@ def test_commands_on_small_data_start_no_process_and_say_so(
     for words in (
         ["ingest", str(source), str(tmp_path / "d")],
         ["fit", "sgd", str(data.path), run, "--passes", "1"],
-        ["resume", run],
+        ["resume", run, "--passes", "2"],
         ["evaluate", run, str(data.path)],
         ["predict", run, str(data.path), str(tmp_path / "p.csv")],
         ["columns", str(tmp_path / "d")],
