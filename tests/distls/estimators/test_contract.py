@@ -47,6 +47,7 @@ _ITERATES = (
     "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
 )
 _TOLERANCE = "scores that agree to 1e-7 take a gap of 1e-15; checked below, with tol=None"
+_AT_A_GAP = "working sets end at a gap, at which scores agree to six digits"
 # Why repeated rows differ from weights by more than the checks' 1e-7.
 _UNEQUAL = {
     MCIDClassifier: _ITERATES,
@@ -67,7 +68,8 @@ _UNEQUAL = {
     SparseMulticlassClassifier: (
         "rows exactly on the margin have a second derivative or none, by rounding; log is checked below"
     ),
-    SparseLogisticRegression: "working sets end at a gap, at which scores agree to six digits",
+    SparseLogisticRegression: _AT_A_GAP,
+    SparseLinearSVC: _AT_A_GAP,
 }
 # Why the class of the largest weight need not win everywhere. The metric of SGD-QN is capped, and of so few rows it
 # has none.
