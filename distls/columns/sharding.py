@@ -253,7 +253,7 @@ class _Transposition:
         """Return the groups: those of an unfinished transposition with this plan, or new ones."""
         batch = self.room.batch(least)
         plan: dict[str, Any] = {
-            "version": 1,
+            "version": 2,  # of groups: their rows are numbered within them
             "fingerprint": self.dataset.fingerprint,
             "shard_size": self.shard_size,
             "groups": _runs(self.dataset.decoded_bytes.tolist(), batch),

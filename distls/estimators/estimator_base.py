@@ -127,6 +127,9 @@ class DatasetEstimator(BaseEstimator):
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
         }
+        passes = getattr(self, "passes", None)
+        if params.get("steps") is not None and passes == method_named(self._method).passes:
+            passes = None  # the limit is that of steps
         warm, executor = getattr(self, "warm_start", False) and hasattr(self, "model_"), self._executor()
         with (
             folder_here(2.0 * self.model_.weights.nbytes, executor)
@@ -137,8 +140,8 @@ class DatasetEstimator(BaseEstimator):
                 save_model(folder / "init", self.model_)
                 given["init"] = str(folder / "init")
             return fit(
-                self._method, dataset, params=given, passes=getattr(self, "passes", None), seed=self._seed,
-                tol=tol, rtol=rtol, executor=executor, progress=False,
+                self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
+                executor=executor, progress=False,
             )  # fmt: skip
 
     def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:

@@ -141,6 +141,8 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
             raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
         if kind == "date" and style not in ("", "dmy", "mdy", "time"):
             raise ParameterError(f"the kind of dates is date, date:dmy, date:mdy or date:time, not {entry!r}")
+        if kind == "marked" and style not in ("", ",", "."):
+            raise ParameterError(f"the decimal mark of numbers is , or ., not {entry!r}")
         kinds[find("kind", name)] = kind, style
     return kinds
 

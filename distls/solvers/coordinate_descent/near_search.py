@@ -142,7 +142,8 @@ def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int)
 def working_set_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
     """Return the bytes of a working set in a task, at most: columns, as read, put together and by rows; the Gram."""
     parts = max(_parts(problem), 1)
-    gram = min(active_mib * MIB, 4 * parts * (problem.shape[0] + 1) ** 2)
+    grams = 1 + loss_named(problem.loss).quadratic  # the one before is kept
+    gram = min(active_mib * MIB, grams * 4 * parts * (problem.shape[0] + 1) ** 2)
     # Rows are made with indices of 4 bytes, and a copy while that is done.
     return 2 * active_column_bytes(problem, shards, active_mib) + gram
 

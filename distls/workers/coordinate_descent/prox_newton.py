@@ -105,7 +105,7 @@ class ProxNewton:
             if not stale and earlier.value - judged.value <= _WORTH * judged.gap:
                 break
         else:
-            return True
+            return not np.isnan(judged.gap)
         return judged.gap <= max(_LED * first.gap, _SWEPT * judged.value)
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:

@@ -134,7 +134,7 @@ class TrainTask(StochasticTask):
 
     def start(self) -> None:
         self.learner = self.update.start_lane(self.shared, self.item.time, self.item.tail_from)
-        self._loss_sum, self._errors, self._learned = 0.0, 0, 0
+        self._loss_sum, self._errors, self._learned, self._steps = 0.0, 0, 0, self.item.time
         self._held: list[Partition] = []
 
     def add(self, index: int, part: Partition) -> None:
@@ -149,8 +149,10 @@ class TrainTask(StochasticTask):
 
     def _learn(self, part: Partition, order: NDArray[np.int64]) -> None:
         if self.most_steps < math.inf:
-            left = int(self.most_steps - self.learner.time)
-            order = order[: left * getattr(self.update, "batch_size", 1)]
+            # its own count: of learners side by side, the first to learn moves the clock of all
+            batch = getattr(self.update, "batch_size", 1)
+            order = order[: max(int(self.most_steps - self._steps), 0) * batch]
+            self._steps += -(-len(order) // batch)
         self._learned += len(order)
         with self.ledger.in_kernels():
             loss, wrong = self.learn(part, order)

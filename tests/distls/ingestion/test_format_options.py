@@ -128,7 +128,7 @@ def test_the_stored_plan_has_the_options_of_all_formats(tmp_path):
     assert stored["format"] == "svmlight"
     assert len(format_names()) == 11
     # one that another version of distls wrote is not gone on with
-    document = {**json.loads(path.read_text())["document"], "version": 2}
+    document = {**json.loads(path.read_text())["document"], "version": 1}
     write_sealed(path, {"document": document})
     with pytest.raises(IncompleteError, match="it was made by another version of distls; give the same"):
         ingest(tmp_path / "a.svm", tmp_path / "d")

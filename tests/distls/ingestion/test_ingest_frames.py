@@ -231,3 +231,23 @@ def test_a_frame_of_other_columns_is_refused(tmp_path):
     ingest(people(), tmp_path / "d", **OPTIONS)
     with pytest.raises(MismatchError, match='X: no column "city", which is a feature of'):
         ingest(people().drop(columns="city"), tmp_path / "e", like=tmp_path / "d")
+
+
+def test_columns_of_another_byte_order_are_numbers(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(40.0).astype(">f8"), "y": np.arange(40, dtype=">i4") % 2})
+    ingest(frame, tmp_path / "other", label_column="y")
+    ingest(frame.astype({"x": "float64", "y": "int32"}), tmp_path / "own", label_column="y")
+    other, own = open_dataset(tmp_path / "other"), open_dataset(tmp_path / "own")
+    assert (other.fingerprint, other.meta.classes) == (own.fingerprint, own.meta.classes)
+
+
+def test_truths_beside_another_label_are_words(tmp_path):
+    rows = [(number, number % 3, "true" if number % 2 else "false") for number in range(40)]
+    pd.DataFrame(rows, columns=["a", "b", "label"]).to_csv(tmp_path / "train.csv", index=False)
+    given = [(a, b, "unknown" if a == 0 else label.title()) for a, b, label in rows]
+    pd.DataFrame(given, columns=["a", "b", "label"]).to_csv(tmp_path / "test.csv", index=False)
+    for name, like in (("train", None), ("test", tmp_path / "train")):
+        ingest(tmp_path / f"{name}.csv", tmp_path / name, label_column="label", like=like)
+    meta = open_dataset(tmp_path / "test").meta
+    found = dict(zip(meta.classes, meta.label_counts, strict=True))
+    assert found == {"false": 0, "true": 0, "False": 19, "True": 20, "unknown": 1}

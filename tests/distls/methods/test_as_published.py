@@ -16,6 +16,7 @@ from helpers import labelled_rows, write_dataset
 from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier
+from distls.estimators.stochastic import MCIDClassifier
 from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
@@ -356,3 +357,27 @@ def test_unknown_combinations_name_what_to_drop(data: tuple[Dataset, Rows, Any])
         fit("bcd", dataset, params={"penalty": "l1", "rules": "paper"})
     with pytest.raises(ParameterError, match="as_published"):
         fit("sgd", dataset, as_published=True)
+
+
+def test_losses_of_fits_side_by_side_are_those_of_their_steps(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "d", *labelled_rows(300, 8, 3))
+    given, alphas = {"steps": 40, "lanes": 1, "loss": "hinge"}, (0.3, 0.1, 0.03)
+    fit("mcid", data, tmp_path / "path", params={**given, "alpha": "path", "alphas": "0.3:0.1:0.03"})
+    for alpha in alphas:
+        fit("mcid", data, tmp_path / "alone" / str(alpha), params={**given, "alpha": alpha})
+    beside, alone = (
+        sorted(
+            json.loads(line)["running_loss"]
+            for path in (tmp_path / name).rglob("events.jsonl")
+            for line in path.read_text().splitlines()
+            if "running_loss" in line
+        )
+        for name in ("path", "alone")
+    )
+    assert beside == alone
+    assert len(alone) == len(alphas)
+
+
+def test_an_estimators_limit_of_steps_is_no_limit_of_passes() -> None:
+    x, y = labelled_rows(60, 5, 3)
+    assert MCIDClassifier(steps=1500).fit(x, y).n_iter_ == 25

@@ -103,11 +103,10 @@ def _arrow_column(column: Any, arrow: Any, where: str) -> Any:
             # pandas' NaN becomes a missing value.
             found = arrow.array(found, from_pandas=True)
     except (arrow.ArrowException, TypeError, ValueError) as error:
-        # sparse columns of pandas, and long doubles, are numbers that Arrow does not know
-        if (plain := np.asarray(column)).dtype.kind in "fiub":
-            return arrow.array(
-                plain.astype(float) if plain.dtype == np.longdouble else plain, from_pandas=True
-            )
+        # sparse columns of pandas, long doubles and foreign byte orders are numbers that Arrow does not know
+        if (plain := np.asarray(column)).ndim == 1 and plain.dtype.kind in "fiub":
+            native = float if plain.dtype == np.longdouble else plain.dtype.newbyteorder("=")
+            return arrow.array(plain.astype(native), from_pandas=True)
         texts = _mixed_texts(column)
         if texts is None:
             raise BadInputError(f"{where}: {' '.join(str(error).split())}") from None
