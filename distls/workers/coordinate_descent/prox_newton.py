@@ -177,7 +177,11 @@ class ProxNewton:
             blocks = blocks[:m] - coupling[:m] @ pull
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
         longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
-        return Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
+        model = Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
+        # A rehearsal's only weight leaves nothing to move along, and the kernel would be loaded in the first round.
+        if self._columns.task.data.one_row:
+            model.changes(np.zeros((m, k)))
+        return model
 
     def _minimised(self, model: Model, judged: Judged) -> tuple[Array, Array]:
         """Return the weights that minimise the model, and the change of the intercept."""
