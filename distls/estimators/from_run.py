@@ -19,6 +19,7 @@ from distls.estimators.stochastic import (
     SGDQNClassifier,
     StochasticClassifier,
 )
+from distls.problem import l1_share, penalty_of
 from distls.serving.fitted_model import FittedModel, load_model
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place, place_of
@@ -69,7 +70,7 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
     model = load_model(path)
     _check_rows(model)
     known = {"class": _CLASSIFIERS, "continuous": _REGRESSORS}.get(model.target, {})
-    if model.target == "continuous" and model.params.get("penalty") in _SPARSE:
+    if model.method == "bcd" and model.target == "continuous" and model.params.get("penalty") in _SPARSE:
         known = {"bcd": _SPARSE[model.params["penalty"]]}
     if model.method not in known:
         raise MismatchError(
@@ -83,8 +84,8 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
     given = {name: value for name, value in model.params.items() if name in names}
     if given.get("loss", "") is None:
         given["loss"] = model.loss
-    if "l1_ratio" in given:  # of scikit-learn's shape: 0 of l2
-        given["l1_ratio"] = given["l1_ratio"] or 0.0
+    if model.method == "sdca":  # whose estimators have no penalty but the share of l1: 0 of l2
+        given["l1_ratio"] = l1_share(penalty_of(model.params), model.params.get("l1_ratio"))
     if kind is AdalineClassifier:
         given["constrained"] = model.method == "c-adaline"
     estimator: DatasetEstimator = kind(**given)

@@ -142,6 +142,8 @@ class _Graph:
         spelled = {**whole_twins(feature.categories or ()), **known}
         if stand_in in known:
             spelled = {**dict.fromkeys(MISSING, known[stand_in]), **spelled}
+            if feature.impute == "most_frequent":  # the empty category's own feature has no weight
+                spelled[""] = known[stand_in]
         self.add(
             "LabelEncoder", domain="ai.onnx.ml", keys_strings=[*spelled], values_int64s=[*spelled.values()],
             default_int64=feature.size,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distls.interchange.linear_form import Folded
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.formats.table_columns import Feature, missing_category
+from distls.workers.ingestion.formats.table_columns import MISSING, Feature, missing_category
 
 _KINDS = {
     "text": "documents",
@@ -36,7 +36,13 @@ def has_columns(model: FittedModel) -> bool:
 
 
 def check_columns(model: FittedModel, to: str, reads: Container[str] = ()) -> None:
-    """Raise ParameterError if a column is of a kind that the format `to` cannot read."""
+    """Raise ParameterError if the format `to` cannot read a column's kind, or the model's own missing values."""
+    written = model.source.get("recipe", {}).get("dialect", {}).get("missing", ())
+    if own := [marker for marker in written if marker not in MISSING]:
+        raise ParameterError(
+            f"{model.name}: {', '.join(own)} stand for missing values (--na-values), which {to} would take for "
+            "values; --to npz has the weights, and distls.load_model predicts"
+        )
     for feature in features_of(model):
         lists = feature.indices or (feature.width and not feature.kind)
         if lists or (feature.kind and feature.kind not in reads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from typing import Any
 
@@ -95,7 +96,13 @@ def _first_step(model: FittedModel) -> tuple[list[tuple[str, BaseEstimator]], st
         return [], expected_rows(model)
     check_columns(model, "sklearn", reads=("text", "set"))
     names = ", ".join(feature.name for feature in features)
-    return [("columns", _encoder(model, features))], f"a pandas frame with the columns {names}"
+    # a CountVectorizer has one pattern, which cannot split lists too
+    sets = "".join(
+        f'; "{feature.name}" as text with "{feature.style}" between values, not as a list'
+        for feature in features
+        if feature.kind == "set"
+    )
+    return [("columns", _encoder(model, features))], f"a pandas frame with the columns {names}{sets}"
 
 
 def _encoder(model: FittedModel, features: tuple[Feature, ...]) -> ColumnTransformer:
@@ -132,7 +139,9 @@ def _column(feature: Feature, stand_in: str | float | None) -> BaseEstimator:
     if stand_in is None:
         return coded
     filled = {"strategy": "constant", "fill_value": stand_in, "keep_empty_features": True}
-    return make_pipeline(SimpleImputer(**filled), SimpleImputer(missing_values=None, **filled), coded)
+    # an empty text is a value where it has a category of its own
+    gaps = (math.nan, None, "") if feature.impute == "most_frequent" else (math.nan, None)
+    return make_pipeline(*(SimpleImputer(missing_values=gap, **filled) for gap in gaps), coded)
 
 
 def _words(feature: Feature) -> BaseEstimator:

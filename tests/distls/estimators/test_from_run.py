@@ -62,6 +62,36 @@ def test_regressors(tmp_path):
     assert np.allclose(found.predict(x), distls.load_model(tmp_path / "run").predict(x))
 
 
+MIXED = {"penalty": "elasticnet", "alpha": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "params", "name", "l1_ratio"),
+    [
+        ("bcd", "continuous", {"loss": "squared", **MIXED}, "ElasticNet", None),
+        ("bcd", "continuous", {"loss": "squared", **MIXED, "l1_ratio": 0.2}, "ElasticNet", 0.2),
+        ("bcd", "class", {"penalty": "l1l2", "alpha": 0.05}, "SparseMulticlassClassifier", None),
+        ("sdca", "class", {"loss": "log", **MIXED}, "DualLogisticRegression", 0.5),
+        ("sdca", "class", {"loss": "log", "alpha": 0.05}, "DualLogisticRegression", 0.0),
+        ("sdca", "continuous", {"loss": "squared", **MIXED}, "DualRidge", 0.5),
+    ],
+)
+def test_another_fit_has_the_objective_of_the_run(tmp_path, method, target, params, name, l1_ratio):
+    x, y = rows_with_numbers(100, 4, 2)
+    x = x.astype(np.float32)
+    y = y.argmax(axis=1) if target == "class" else y[:, 0]
+    data = {"y": y, "target": target, "columns": method == "bcd", "executor": "serial"}
+    distls.ingest(x, tmp_path / "data", **data)
+    ends = {"executor": "serial", "passes": 200, "tol": 1e-4}
+    distls.fit(method, tmp_path / "data", tmp_path / "run", params=params, **ends)
+    found = distls.load_estimator(tmp_path / "run")
+    assert type(found).__name__ == name
+    assert found.l1_ratio == l1_ratio
+    before = found.coef_.copy()
+    again = found.set_params(**ends).fit(x, y)
+    assert np.allclose(again.coef_, before, atol=0.01)
+
+
 @pytest.mark.slow
 def test_what_has_no_estimator_is_refused(tmp_path):
     trained(tmp_path, "fista", {}, transform="standardize")

@@ -251,6 +251,54 @@ def test_raw_columns(tmp_path, kind, how):
             assert close(reader.predict_proba(rows), expected)
 
 
+@pytest.mark.parametrize("to", ["sklearn", "onnx"])
+def test_a_missing_category_is_the_most_frequent(tmp_path, to):
+    frame, y = raw_rows(300, 0)
+    frame = frame[["clicks", "plan"]]
+    frame.loc[::10, "plan"] = None
+    options = {"label_column": "y", "impute": ["plan=most_frequent"], "executor": "serial"}
+    distls.ingest(frame.assign(y=y), tmp_path / "train", **options)
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"}, executor="serial")
+    model = distls.load_model(tmp_path / "run")
+    rows = raw_rows(60, 1)[0][["plan", "clicks"]]
+    rows.loc[::3, "plan"], rows.loc[1::3, "plan"] = "", None
+    expected = model.decision_function(rows)
+    done = distls.export(model, tmp_path / "m", to=to)
+    if to == "onnx":
+        assert close(onnx_columns(done.path, rows)[0]["scores"][:, 1], expected)
+    else:
+        assert close(load_skops(done.path, ["numpy.dtype"]).decision_function(rows), expected)
+
+
+def test_own_missing_markers_are_refused(tmp_path):
+    frame, y = raw_rows(300, 0)
+    frame = frame[["clicks", "plan"]].astype({"clicks": str}).assign(y=y)
+    frame.loc[::10, "clicks"] = "-999"
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    options = {"label_column": "y", "impute": ["median"], "na_values": ["-999"], "executor": "serial"}
+    distls.ingest(tmp_path / "train.csv", tmp_path / "train", **options)
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"}, executor="serial")
+    for to, reader in {"onnx": "ONNX", "sklearn": "sklearn"}.items():
+        message = rf"run: -999 stand for missing values \(--na-values\), which {reader} would take for values"
+        with pytest.raises(ParameterError, match=message):
+            distls.export(tmp_path / "run", tmp_path / "m", to=to)
+    distls.export(tmp_path / "run", tmp_path / "m.npz", to="npz")
+
+
+def test_sets_are_said_to_be_read_as_text(tmp_path):
+    frame, y = raw_rows(300, 0)
+    lists = [json.dumps(text.split(";")) for text in frame["tags"]]
+    frame = frame[["clicks"]].assign(tags=lists, y=y)
+    options = {"label_column": "y", "kind": ["tags=set"], "executor": "serial"}
+    distls.ingest(frame, tmp_path / "train", **options)
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"}, executor="serial")
+    done = distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
+    assert done.expects.endswith('tags; "tags" as text with "|" between values, not as a list')
+    model, reader = distls.load_model(tmp_path / "run"), load_skops(done.path, ["numpy.dtype"])
+    marked = frame[["clicks"]].assign(tags=["|".join(json.loads(text)) for text in lists])
+    assert close(reader.decision_function(marked), model.decision_function(frame[["clicks", "tags"]]))
+
+
 @pytest.mark.slow
 def test_what_a_format_cannot_read_is_named(tmp_path):
     frame, y = raw_rows(300, 0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalties_with
 from distls.workers.stochastic import fobos
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
@@ -122,7 +123,7 @@ def test_lazy_shrinkage_equals_that_of_every_step(penalty, layout, loss, alpha):
     update = FobosUpdate(loss, alpha, True, eta0=0.4, penalty=penalty, l1_ratio=0.3)
     w, b, loss_sum = oracle.fobos(
         x, y, oracle.slopes_of(loss), 0.4, lambda v, mu: bcd.prox(v, mu, penalty, 0.3), k=3, alpha=alpha, s=s,
-        intercept=True,
+        eta_b=min(0.4, 1.0 / loss_named(loss).slope_growth(3)),
     )  # fmt: skip
     (got, got_b), got_loss, _ = learn(update, x, y, s, layout)
     np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-12)
