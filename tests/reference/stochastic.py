@@ -153,7 +153,7 @@ def fobos(
     x: Array, y: Any, slopes: Slopes, eta0: float, prox: Callable[[Array, float], Array], *, k: int,
     alpha: float = 0.0, s: Any = None, eta_b: float = 0.0,
 ) -> tuple[Array, Array, float]:  # fmt: skip
-    """Forward-backward splitting with steps eta0/sqrt(t), eta_b/sqrt(t) for b: every row of W is shrunk at every step."""
+    """Forward-backward splitting with steps eta0/sqrt(t), eta_b/sqrt(t) for b: all rows of W shrink at every step."""
     w, b, loss_sum = np.zeros((x.shape[1], k)), np.zeros(k), 0.0
     for t in range(1, len(x) + 1):
         i, eta = t - 1, eta0 / np.sqrt(t)
