@@ -53,13 +53,13 @@ def long_call(function: F) -> F:
         **given: Any,
     ) -> Any:
         _show_progress(known, given)
+        limit = worker_bytes(workers, threads, memory_limit)
         if workers is None and threads is None and memory_limit is None:
             return function(*args, **given)
         if given.get("executor") not in (None, "auto", "dask") or given.get("client") is not None:
             raise ParameterError(
                 "workers, threads and memory_limit start workers, executor and client have theirs"
             )
-        limit = parse_bytes(memory_limit) if isinstance(memory_limit, str) else memory_limit
         with open_executor(ClusterOptions("dask", workers, threads, limit)) as (executor, budget):
             if "memory" in known and given.get("memory") is None:
                 given["memory"] = budget
@@ -79,9 +79,32 @@ def long_call(function: F) -> F:
 def _show_progress(known: Any, given: dict[str, Any]) -> None:
     """Put a bar in place of `progress`, where one is wanted."""
     asked = given.get("progress")
-    if "progress" not in known or callable(asked):
+    if "progress" not in known or isinstance(asked, Bar):
         return
-    given["progress"] = Bar() if asked or (asked is None and in_notebook()) else None
+    if callable(asked):
+        # a fit of data that are there has rounds alone, which callbacks see
+        if "callbacks" in known and "notify" not in known:
+            raise ParameterError("progress: True or False; the rounds of a fit are for callbacks=")
+        return
+    # not None, which a call within this one would take for its default
+    given["progress"] = Bar() if asked or (asked is None and in_notebook()) else False
+
+
+def worker_bytes(workers: int | None, threads: int | None, memory_limit: int | str | None) -> int | None:
+    """Return the memory of each worker in bytes; raise ParameterError for what workers cannot have."""
+    limit: int | None = parsed("memory_limit", parse_bytes, memory_limit)
+    for name, number in (("workers", workers), ("threads", threads), ("memory_limit", limit)):
+        if number is not None and number < 1:
+            raise ParameterError(f"{name}={number}: must be at least 1")
+    return limit
+
+
+def parsed(name: str, parse: Callable[[str], Any], given: Any) -> Any:
+    """Return what a text says, or what is not a text as it is; raise ParameterError if it cannot be parsed."""
+    try:
+        return parse(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise ParameterError(f"{name}: {error}") from None
 
 
 def in_notebook() -> bool:

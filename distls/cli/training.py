@@ -263,6 +263,7 @@ def resume(
     **options: Any,
 ) -> int:
     """Continue a fit that was interrupted or killed, or with --passes one that has ended."""
+    from distls.solvers.status import Status
     from distls.training.fitting import proceed, resumable
     from distls.training.setting_fit import FitOptions
 
@@ -270,7 +271,9 @@ def resume(
     folder, request = resumable(run, passes, data)
     ended = folder.has_ended
     if ended and not quiet:
-        more = "; --passes N trains on" if (folder.path / "final").exists() else ""
+        # what converged, stopped early or diverged is refused more passes
+        limited = folder.status["status"] in (Status.MAX_PASSES, Status.MAX_SECONDS)
+        more = "; --passes N trains on" if limited and (folder.path / "final").exists() else ""
         note(f"{run} has ended: nothing is to be done{more}")
     # what has ended needs no workers
     with Running(cluster, 0.0 if ended else request.decoded_bytes, quiet or ended) as (executor, budget):

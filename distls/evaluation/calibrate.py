@@ -124,6 +124,8 @@ def calibrate(
     """
     path = None if isinstance(model, LinearModel) else place_of(model)
     name = "the model" if path is None else str(path)
+    if reading.get("kind") in (*CALIBRATIONS, *LABEL_CALIBRATIONS):
+        raise ParameterError("kind is calibration= now")
     reading = source_options(dataset, reading)
     beside = path or place_of(f"{tempfile.gettempdir()}/distls-calibrate")
     runner = executor_of(executor)

@@ -298,10 +298,9 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
         return named
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes
-    values = {*class_values(known).ravel().tolist()}
-    # with further classes there are no truths, whose spellings `class_values` would know
-    if not values.issuperset(seen):
-        values = {*map(label_value, known)}
+    spelled = {*class_values(known).ravel().tolist()}
+    # beside further classes truths are words, of one spelling
+    values = spelled if spelled.issuperset(seen) else {*map(label_value, known)}
     unseen = _named([value for value in seen if value not in values], words, as_words=_has_words(known))
     _check_same_kind(survey, like, seen, unseen)
     if unseen:

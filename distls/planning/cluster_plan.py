@@ -21,6 +21,7 @@ from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MIB, MemoryBudget, parse_bytes
 from distls.execution.network import Traffic, traffic_of
 from distls.facts import Shown
+from distls.long_calls import parsed, worker_bytes
 from distls.memory_plan import Plan
 from distls.methods.method import Method
 from distls.methods.method_registry import method_named
@@ -29,6 +30,7 @@ from distls.planning.fit_plan import one_thread_seconds, plan_fit, planned
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, ShardTable
+from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
 
@@ -101,8 +103,8 @@ class ClusterPlan(Shown):
 
 
 def plan(
-    method: str | Place,
-    dataset: str | Place | None = None,
+    method: str | Place | Dataset,
+    dataset: str | Place | Dataset | None = None,
     *,
     params: Mapping[str, Any] | None = None,
     passes: float | None = None,
@@ -110,8 +112,8 @@ def plan(
     as_published: bool = False,
     probe: bool = True,
     cluster: str | None = None,
-    bandwidth: str = "10Gbit",
-    latency: str = "1ms",
+    bandwidth: str | None = None,
+    latency: str | None = None,
     bytes: int | str | None = None,
     rate: float | None = None,
     workers: int | None = None,
@@ -130,29 +132,42 @@ def plan(
         Train on one partition in this process, to estimate the seconds of a pass.
     cluster : str, optional
         Plan for a cluster that is not there, ``"100x8"`` of 100 workers with 8 threads each, whose machines have links
-        of this `bandwidth` and `latency`, and as if the data set had `bytes`; `rate`, the stored bytes that a thread
-        processes in a second, takes the place of the probe.
+        of this `bandwidth` ("10Gbit" by default) and `latency` ("1ms"), and as if the data set had `bytes`; `rate`, the
+        stored bytes that a thread processes in a second, takes the place of the probe.
 
     Raises
     ------
+    ParameterError
+        An option goes with `cluster`, and there is none, or the other way around.
     MemoryPlanError
         It cannot fit, with numbers and remedies.
     """
     if dataset is None:
         method, dataset = AUTO, method
-    named = str(method)
+    named, dataset = str(method), dataset.path if isinstance(dataset, Dataset) else dataset
     given = method_named(named).as_published(params or {})[0] if as_published else params
-    limit = parse_bytes(memory_limit) if isinstance(memory_limit, str) else memory_limit
+    limit = worker_bytes(workers, threads, memory_limit)
+    imagined = {"bytes": bytes, "rate": rate, "bandwidth": bandwidth, "latency": latency}
+    _check_together(cluster, imagined, {"workers": workers, "threads": threads})
     asked: dict[str, Any] = {"params": given, "passes": passes, "seed": seed, "probe": probe}
     if cluster is None:
-        options = ClusterOptions("auto", workers, threads, limit)
-        return plan_fit(named, dataset, cluster=options, **asked)
-    shape = Cluster(*parse_shape(cluster), parse_bandwidth(bandwidth), parse_seconds(latency))
-    size = parse_bytes(bytes) if isinstance(bytes, str) else bytes
+        return plan_fit(named, dataset, cluster=ClusterOptions("auto", workers, threads, limit), **asked)
+    link = parsed("bandwidth", parse_bandwidth, bandwidth or "10Gbit")
+    delay = parsed("latency", parse_seconds, latency or "1ms")
+    machines, slots = parsed("cluster", parse_shape, cluster)
+    shape = Cluster(machines, slots, link, delay)
+    asked |= {"stored_bytes": parsed("bytes", parse_bytes, bytes), "rate": rate}
     memory = limit or DEFAULT_THREAD_BYTES * shape.threads
-    return plan_cluster(
-        named, dataset, cluster=shape, memory_limit=memory, stored_bytes=size, rate=rate, **asked
-    )
+    return plan_cluster(named, dataset, cluster=shape, memory_limit=memory, **asked)
+
+
+def _check_together(cluster: str | None, imagined: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
+    """Refuse what only a cluster that is not there has, without one, and with one what workers that are there have."""
+    why = "describes actual workers and cluster hypothetical ones; drop one of them"
+    why = "needs cluster, such as cluster='100x8'" if cluster is None else why
+    for name, value in (imagined if cluster is None else actual).items():
+        if value is not None:
+            raise ParameterError(f"{name} {why}")
 
 
 def plan_cluster(
@@ -173,6 +188,8 @@ def plan_cluster(
     `rate` is the stored bytes that one thread reads, decodes and learns from in a second; by default a probe of one
     partition in this process measures it, if `probe`.
     """
+    if method == AUTO:
+        raise ParameterError("a plan for a cluster is of one method; name it, such as sgd")
     given, chosen = open_dataset(dataset), method_named(method)
     data = given if stored_bytes is None else resized(given, stored_bytes)
     setting = Setting.of(chosen, params or {}, data, seed)

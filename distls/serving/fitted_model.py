@@ -15,7 +15,7 @@ from distls.evaluation.scores import predictor_of
 from distls.facts import Fact, Shown
 from distls.ingestion.adhoc_dataset import row_type
 from distls.model_check import columns_of
-from distls.storage.errors import ParameterError
+from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two
 from distls.storage.model.model import load_model as load_stored
@@ -41,7 +41,8 @@ class FittedModel(LinearModel, Shown):
     - a list, array or Series of strings, for a model of raw text; or a frame with its column of documents;
     - a NumPy array or SciPy sparse matrix of shape (n_rows, n_features_in): features before transforms, in the order of
       the training data; categories of a table as indicators, text hashed;
-    - a Dask array or data frame of such rows; what is returned is then a Dask array, of which nothing is computed yet.
+    - a Dask array or data frame of such rows, in all but `transform`; what is returned is then a Dask array, of which
+      nothing is computed yet.
 
     Nothing is written, and several threads may use one model. The other attributes are those of `LinearModel`.
 
@@ -128,11 +129,9 @@ class FittedModel(LinearModel, Shown):
             else rows.values
             for rows in self._encoder.blocks(X)
         ]
-        return (
-            vstack(blocks, format="csr")
-            if blocks and isinstance(blocks[0], csr_matrix)
-            else np.concatenate(blocks)
-        )
+        if not blocks:
+            return np.empty((0, self.n_features), self.row_dtype)
+        return vstack(blocks, format="csr") if isinstance(blocks[0], csr_matrix) else np.concatenate(blocks)
 
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
@@ -235,6 +234,8 @@ class FittedModel(LinearModel, Shown):
 
     def _lazily(self, method: Callable[[Any], NDArray[Any]], X: Any) -> Any:
         """Return what a method gives for a Dask collection; columns that do not fit are refused at once."""
+        if not hasattr(X, "_meta"):
+            raise BadInputError(f"X is a Dask {type(X).__name__.lower()}; give an array or data frame")
         if hasattr(X, "map_partitions"):
             return X.map_partitions(method, meta=method(X._meta))
         return by_chunks(method, X, method(np.empty((0, *X.shape[1:]), X.dtype)))
@@ -254,8 +255,12 @@ class FittedModel(LinearModel, Shown):
 
 def by_chunks(method: Callable[[Any], Any], X: Any, empty: NDArray[Any]) -> Any:
     """Apply a method of rows to each chunk of a Dask array; `empty` is what it gives for no rows."""
-    X = X.rechunk({1: -1})  # a row is scored as a whole
-    axes = {"drop_axis": 1} if empty.ndim == 1 else {"chunks": (X.chunks[0], empty.shape[1:])}
+    axes: dict[str, Any] = {} if empty.ndim == 1 else {"chunks": (X.chunks[0], empty.shape[1:])}
+    if X.ndim == 1:  # texts
+        axes |= {"new_axis": 1} if empty.ndim > 1 else {}
+    else:
+        X = X.rechunk({1: -1})  # a row is scored as a whole
+        axes |= {"drop_axis": 1} if empty.ndim == 1 else {}
     return X.map_blocks(method, dtype=empty.dtype, meta=empty, **axes)
 
 

@@ -125,6 +125,9 @@ class RowEncoder:
             raise BadInputError(f"X is one text; give {self.name} a list of rows")
         if hasattr(x, "collect") and not hasattr(x, "shape"):
             raise BadInputError("X is a lazy frame; give X.collect()")
+        # of which all rows would be loaded
+        if hasattr(x, "__dask_graph__"):
+            raise BadInputError("X is a Dask collection; map this over its chunks")
         if hasattr(x, "tocsr"):
             return self._sparse_blocks(x)
         if isinstance(x, Mapping) and any(map(_is_value, x.values())):

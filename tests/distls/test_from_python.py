@@ -126,6 +126,36 @@ def test_a_notebook_shows_a_bar_and_a_script_nothing(
     assert "mcid: 2 passes" in capfd.readouterr().err
 
 
+def test_no_progress_is_none_of_calls_within_a_call_either(cell: _Cell) -> None:
+    inner = long_call(lambda *, executor=None, progress=None: progress and progress(1, 2, "work"))
+    outer = long_call(lambda *, executor=None, progress=None: inner(progress=progress))
+    outer(progress=False)
+    assert not cell.shown
+    outer()
+    assert len(cell.shown) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"progress": print}, "progress: True or False; the rounds of a fit are for callbacks="),
+        ({"memory_limit": "lots"}, "memory_limit: 'lots' is not a size; write it like 600MiB or 2GiB"),
+        ({"memory_limit": 0}, "memory_limit=0: must be at least 1"),
+        ({"workers": 0}, "workers=0: must be at least 1"),
+        ({"threads": -1}, "threads=-1: must be at least 1"),
+    ],
+)
+def test_what_workers_and_progress_cannot_be(data: Path, given: dict[str, Any], message: str) -> None:
+    for call in (lambda: distls.fit("mcid", data, **given), lambda: distls.resume("nothing", **given)):
+        with pytest.raises(ParameterError) as refused:
+            call()
+        assert str(refused.value) == message
+    if "progress" not in given:
+        with pytest.raises(ParameterError) as refused:
+            distls.plan("mcid", data, probe=False, **given)
+        assert str(refused.value) == message
+
+
 def test_a_bar_escapes_what_it_shows(cell: _Cell) -> None:
     Bar()(1, 2, "<script>")
     assert cell.shown == ['<progress value="0.5000"></progress> &lt;script&gt;']

@@ -323,3 +323,7 @@ def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data: Dataset, tmp
         cli, ["resume", str(tmp_path / "run"), "--executor", "serial", "--passes", "3"]
     )
     assert "nothing is to be done" not in longer.output
+    # what ended by itself is refused more passes
+    fit("gls", data, tmp_path / "solved", params={"link": "identity"})
+    ended = CliRunner().invoke(cli, ["resume", str(tmp_path / "solved"), "--executor", "serial"])
+    assert f"{tmp_path / 'solved'} has ended: nothing is to be done\n" in ended.output

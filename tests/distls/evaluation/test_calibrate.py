@@ -27,7 +27,7 @@ from distls.evaluation import calibrate as module
 from distls.evaluation.metrics import Evaluation
 from distls.request import OPTIONS
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import DistlsError, FormatError, MismatchError
+from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import LinearModel, save_model
 from distls.testing.solvers import StopAfter, interrupted, opened
@@ -410,6 +410,11 @@ def test_from_the_command_line(four: Case, train: Dataset, tmp_path: Path) -> No
     )
     assert refused.exit_code == 2
     assert "calibration needs held-out rows: give --calibrate DATASET" in refused.output
+
+
+def test_the_earlier_name_of_the_kind(four: Case) -> None:
+    with pytest.raises(ParameterError, match=r"^kind is calibration= now$"):
+        calibrate(four.model, four.data, kind="vector")
 
 
 def test_the_option_has_all_kinds() -> None:

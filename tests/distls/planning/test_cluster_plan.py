@@ -1,6 +1,7 @@
 """Plans for clusters that are not there: the bytes are those of a real fit, and the parts of a round add up."""
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,12 @@ from distls.planning.cluster_plan import (
     parse_bandwidth,
     parse_seconds,
     parse_shape,
+    plan,
     plan_cluster,
     resized,
 )
 from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import MemoryPlanError
+from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.synthetic.generation import generate
 from distls.training.configuration import Setting
 from distls.workers.rounds.reduction_tree import ReductionTree
@@ -389,6 +391,33 @@ def test_units(parse: Callable[[str], Any], text: str, value: Any) -> None:
 def test_what_has_no_unit_is_refused(parse: Callable[[str], Any], text: str, what: str) -> None:
     with pytest.raises(ValueError, match=f"'{text}' is not a {what}"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"bytes": "1TB"}, "bytes needs cluster, such as cluster='100x8'"),
+        ({"latency": "1ms"}, "latency needs cluster, such as cluster='100x8'"),
+        (
+            {"cluster": "4x2", "threads": 2},
+            "threads describes actual workers and cluster hypothetical ones; drop one of",
+        ),
+        ({"cluster": "4"}, "cluster: '4' is not a cluster; write workers"),
+        ({"cluster": "4x2", "bandwidth": "fast"}, "bandwidth: 'fast' is not a bandwidth"),
+        ({"cluster": "4x2", "bytes": "much"}, "bytes: 'much' is not a size"),
+        ({"cluster": "4x2", "method": "auto"}, "a plan for a cluster is of one method; name it, such as sgd"),
+    ],
+)
+def test_what_does_not_go_together_from_python(small: Path, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=f"^{re.escape(message)}"):
+        plan(**{"method": "mcid", "dataset": small, "probe": False, **asked})
+
+
+def test_an_open_data_set_is_planned_from_python(small: Path) -> None:
+    for shape in ({}, {"cluster": "4x2"}):
+        asked: Any = {"params": {"loss": "hinge"}, "probe": False, **shape}
+        found = plan("mcid", open_dataset(small), **asked)
+        assert found.to_json() == plan("mcid", small, **asked).to_json()
 
 
 def test_the_lines_of_a_plan(small: Path) -> None:

@@ -10,6 +10,8 @@ import time
 import warnings
 from dataclasses import replace
 
+import dask.array as da
+import dask.bag as db
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -269,6 +271,25 @@ def test_bad_rows_have_one_clear_line(table, x, message):
     line = str(caught.value)
     assert re.match(message.replace("RUN", re.escape(str(table / "run"))), line)
     assert "\n" not in line
+
+
+def test_lazy_texts(text):
+    model, texts = distls.load_model(text / "run"), make_documents(20, seed=3)[0]
+    lazy = da.from_array(np.array(texts, dtype=object), chunks=8)
+    for method in (model.predict, model.decision_function, model.predict_proba):
+        found = method(lazy)
+        assert found.shape == method(texts).shape
+        assert np.array_equal(found.compute(scheduler="synchronous"), method(texts))
+    with pytest.raises(BadInputError, match=r"^X is a Dask collection; map this over its chunks$"):
+        model.transform(lazy)
+    with pytest.raises(BadInputError, match=r"^X is a Dask bag; give an array or data frame$"):
+        model.predict(db.from_sequence(texts))
+
+
+def test_no_rows_have_features_too(table):
+    model = distls.load_model(table / "run")
+    found = model.transform(np.ones((0, model.n_features_in_)))
+    assert (found.shape, found.dtype) == ((0, model.n_features), model.row_dtype)
 
 
 def test_bad_texts(text):
