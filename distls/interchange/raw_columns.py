@@ -40,7 +40,7 @@ def check_columns(model: FittedModel, to: str, reads: Container[str] = ()) -> No
     written = model.source.get("recipe", {}).get("dialect", {}).get("missing", ())
     if own := [marker for marker in written if marker not in MISSING]:
         raise ParameterError(
-            f"{model.name}: {', '.join(own)} stand for missing values (--na-values), which {to} would take for "
+            f"{model.name}: {', '.join(own)} stand for missing values of this model, which {to} would take for "
             "values; --to npz has the weights, and distls.load_model predicts"
         )
     for feature in features_of(model):
