@@ -279,7 +279,7 @@ def test_own_missing_markers_are_refused(tmp_path):
     distls.ingest(tmp_path / "train.csv", tmp_path / "train", **options)
     distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"}, executor="serial")
     for to, reader in {"onnx": "ONNX", "sklearn": "sklearn"}.items():
-        message = rf"run: -999 stand for missing values \(--na-values\), which {reader} would take for values"
+        message = f"run: -999 stand for missing values of this model, which {reader} would take for values"
         with pytest.raises(ParameterError, match=message):
             distls.export(tmp_path / "run", tmp_path / "m", to=to)
     distls.export(tmp_path / "run", tmp_path / "m.npz", to="npz")
