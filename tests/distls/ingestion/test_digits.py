@@ -73,7 +73,8 @@ def test_values_that_float32_makes_equal_are_named_with_the_remedy(tmp_path, kin
 def test_what_is_centred_keeps_its_values_and_predicts_alike_from_every_source(tmp_path, kind, column):
     x = np.column_stack([column, np.arange(N)]).astype(float)
     given, options = source(tmp_path, kind, x, Y)
-    assert ingest(given, tmp_path / "d", **options, transform="standardize").notices == ()
+    notices = ingest(given, tmp_path / "d", **options, transform="standardize").notices
+    assert not [notice for notice in notices if "float32" in notice]
     assert distinct(tmp_path / "d")[0] == len(set(column.tolist()))
     fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 0.001})
     model = load_model(tmp_path / "run")
