@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from distls.execution.batch import Wanted, run_alone
 from distls.execution.executor import Executor
 from distls.execution.row_reads import rows_reduced
 from distls.problem import Problem
+from distls.solvers.least_squares.gls_passes import intercept_curvature, optimal_intercept
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.workers.duals.stored_duals import DualPoint
@@ -60,9 +62,10 @@ class Evaluator:
         eval_data: Dataset | None = None,
         select_data: Dataset | None = None,
         search: BoundSearch | None = None,  # a better bound than that of the weights' own gradient
+        balances: bool = False,  # the intercept is made optimal for a bound, where the method does not do it
     ) -> None:
         self._problem, self._data = problem, data
-        self._search = search
+        self._search, self._balances = search, balances
         self._eval = self._checked(eval_data)
         self._select = self._checked(select_data)
         # squared norms of the rows of the gradient of the last objective, where it has one
@@ -155,8 +158,11 @@ class Evaluator:
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
         further = 0.0
-        if fitted.improved_weights is not None and problem.alpha != 0:
-            near, own, further = await Wanted(fitted.improved_weights)
+        improved = fitted.improved_weights
+        if improved is None and self._balances and fitted.debias is None:
+            improved = partial(self._balanced, problem, predictor)
+        if improved is not None and problem.alpha != 0:
+            near, own, further = await Wanted(improved)
             read += own
             if near is not None:
                 other, bound, own = await self._certified(problem, near)
@@ -200,6 +206,28 @@ class Evaluator:
         read += values["eval_bytes_read"]
         found = {"certificate": certificate, "eval_bytes_read": read}
         return {**values, **found, "bound": bound, "reached": reached}
+
+    def _balanced(
+        self, problem: Problem, predictor: LinearPredictor, executor: Executor
+    ) -> tuple[LinearPredictor, int, float]:
+        """Return weights with the intercept optimal for them, the bytes read, and the passes."""
+        read, passes = 0, 0.0
+        # Scores in single precision would hide the gradient that is left.
+        predictor = replace(predictor, coefficients=predictor.coefficients.astype(np.float64))
+
+        def gradient_at(intercept: NDArray[np.float64]) -> NDArray[np.float64]:
+            nonlocal read, passes
+            total = run_alone(
+                self._summed(replace(predictor, intercept=intercept), with_gradient=True), executor
+            )
+            read, passes = read + total.ledger.bytes_read, passes + 1.0
+            return total.intercept_gradient / total.weight_sum
+
+        found = optimal_intercept(
+            gradient_at, predictor.intercept, intercept_curvature(problem),
+            separable=loss_named(problem.loss).separable,
+        )  # fmt: skip
+        return replace(predictor, intercept=found), read, passes
 
     async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""

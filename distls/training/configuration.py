@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from distls.evaluation.calibrate import check_calibrable, check_held_out
-from distls.evaluation.certificates import certificate_kind
+from distls.evaluation.certificates import BOUNDS, balances_for, certificate_kind
 from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.thresholds import check_threshold
 from distls.execution.memory_budget import MemoryBudget
@@ -256,8 +256,10 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             raise ParameterError(
                 f"{limits[0]}: {self.method.name} trains each class to its end; limit it by -p class_tol or -p sweeps"
             )
-        kinds = {certificate_kind(params, self.method) for params in self.grid} if self.is_judged else set()
-        if self.rtol is not None and not kinds <= {"duality_gap", "strong_convexity"}:
+        judged = self.grid if self.is_judged else []
+        kinds = {certificate_kind(params, self.method) for params in judged}
+        unbounded = [params for params in judged if certificate_kind(params, self.method) not in BOUNDS]
+        if self.rtol is not None and not all(balances_for(params, self.method) for params in unbounded):
             raise ParameterError(
                 "rtol: the certificate of this setting bounds no distance from the optimum; without an intercept and "
                 "with alpha above 0 it does, and that of sdca always"

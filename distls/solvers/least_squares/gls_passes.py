@@ -117,21 +117,9 @@ class GlsPasses:
 
         theta, loss = theta.astype(self.problem.dtype), loss_named(self.problem.loss)
         theta[0] = optimal_intercept(
-            gradient_at, theta[0].copy(), self._intercept_curvature(), separable=loss.separable
+            gradient_at, theta[0].copy(), intercept_curvature(self.problem), separable=loss.separable
         )
         return self._predictor(theta), read, passes
-
-    def _intercept_curvature(self) -> Array:
-        """Return a diagonal that is about the second derivatives in the intercept, or above them."""
-        k, loss = self.problem.shape[1], loss_named(self.problem.loss)
-        if loss.logistic and not loss.separable and self.problem.target == "class":
-            # of the softmax they are below the mean probabilities, at the optimum the shares of the classes
-            shares = np.asarray(self.problem.dataset.meta.label_weights, np.float64)
-            shares = shares * (1.0 if self._reader.class_weight is None else self._reader.class_weight)
-            # A class without rows would have no curvature, and its first step no bound.
-            return np.maximum(shares / shares.sum(), 1e-9)
-        bound = loss.lipschitz(2)
-        return np.full(k, bound if np.isfinite(bound) else 1.0)
 
     def _report(
         self, sums: BlockSums, details: dict[str, Any], path: list[dict[str, float]], notes: list[str]
@@ -219,6 +207,19 @@ def rank_notes(metric: Metric) -> list[str]:
         f"the second-moment matrix has rank {metric.rank} of {metric.size}; its {left_out} null directions were "
         "dropped. Set alpha > 0 to regularise them instead"
     ]
+
+
+def intercept_curvature(problem: Problem) -> Array:
+    """Return a diagonal that is about the second derivatives in the intercept, or above them."""
+    k, loss = problem.shape[1], loss_named(problem.loss)
+    if loss.logistic and not loss.separable and problem.target == "class":
+        # of the softmax they are below the mean probabilities, at the optimum the shares of the classes
+        shares = np.asarray(problem.dataset.meta.label_weights, np.float64)
+        shares = shares * (1.0 if problem.row_weights is None else problem.row_weights)
+        # A class without rows would have no curvature, and its first step no bound.
+        return np.maximum(shares / shares.sum(), 1e-9)
+    bound = loss.lipschitz(2)
+    return np.full(k, bound if np.isfinite(bound) else 1.0)
 
 
 def optimal_intercept(
