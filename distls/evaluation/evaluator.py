@@ -157,18 +157,8 @@ class Evaluator:
         certificate = certificate_of(problem, predictor, total, value, mean_row=mean_row)
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
-        further = 0.0
-        improved = fitted.improved_weights
-        if improved is None and self._balances and fitted.debias is None:
-            improved = partial(self._balanced, problem, predictor)
-        if improved is not None and problem.alpha != 0:
-            near, own, further = await Wanted(improved)
-            read += own
-            if near is not None:
-                other, bound, own = await self._certified(problem, near)
-                read += own
-                if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
-                    certificate = tightened(certificate, value, other, (bound, rounding))
+        certificate, own, further = await self._improved(problem, fitted, certificate, value)
+        read += own
         return {
             "objective": value,
             "certificate": certificate,
@@ -176,6 +166,28 @@ class Evaluator:
             "certificate_rounding": rounding,
             "certificate_passes": further,
         }
+
+    async def _improved(
+        self, problem: Problem, fitted: Fitted, certificate: dict[str, Any], value: float
+    ) -> tuple[dict[str, Any], int, float]:
+        """Return the certificate that other weights improve, the bytes read for it, and the passes."""
+        read, passes = 0, 0.0
+        searches = [] if fitted.improved_weights is None else [fitted.improved_weights]
+        if self._balances and fitted.debias is None:
+            searches.append(partial(self._balanced, problem, fitted.predictor))
+        for place, search in enumerate(searches if problem.alpha != 0 else []):
+            # The intercept alone is for fits that have no bound yet.
+            if place == 1 and certificate["kind"] in BOUNDS:
+                break
+            near, own, further = await Wanted(search)
+            read, passes = read + own, passes + further
+            if near is None:
+                continue
+            other, bound, own = await self._certified(problem, near)
+            read += own
+            if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
+                certificate = tightened(certificate, value, other, (bound, rounding_of(problem, value)))
+        return certificate, read, passes
 
     async def _known(self, fitted: Fitted) -> dict[str, Any] | None:
         """Return what the method, or its dual point, has to say of its own fit; None where that is nothing."""
