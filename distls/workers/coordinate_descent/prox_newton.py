@@ -33,10 +33,10 @@ _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 _SINGLE = 1e-6
 # What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
 # gap by which the objective falls in steps that have not come to an end.
-_FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
+_FAST, _SCALED, _UNLIKE, _WORTH = 0.25, 0.95, 0.5, 1e-3
 # Rows for each column, from which a Gram is summed where the gap is to fall to no less than this part: the error of
-# such a model is about the root of 1/20.
-_SAMPLE, _LOOSE = 20, 1e-3
+# such a model is about the root of 1/20. What may be left where such steps come to an end, or one of all rows is made.
+_SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
 # What may be left of it after all steps, or of the objective, without sweeps being tried, whose searches see no less;
 # and of the objective, below which a gap is rounding.
 _LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
@@ -92,12 +92,12 @@ class ProxNewton:
             self._shift = max(share.bit_length() - 1, 0)
         # Zero weights stay exact zeros where they are optimal.
         for _ in range(_STEPS if first.gap > _ROUNDING * first.value else 0):
-            # The Gram of an earlier step serves while the gap falls; fast, where it cannot be scaled.
-            limit = _FAST if self._is_quadratic else _SCALED if stale else np.inf
-            stale = self._model is not None and judged.gap <= limit * before
-            # One of some rows has done what it can: other columns matter more.
+            stale = self._model is not None and judged.gap <= self._limit(stale) * before
+            # One of some rows has done what it can: if that is enough, other columns matter more.
             if self._shift and not stale and self._model is not None:
-                return True
+                if judged.gap <= _ENOUGH * first.gap:
+                    return True
+                self._shift = 0
             before, found = judged.gap, self._stepped(judged, stale=stale)
             if found is None and (stale or self._shift):
                 self._shift, stale = 0, False
@@ -113,6 +113,14 @@ class ProxNewton:
         else:
             return not np.isnan(judged.gap)
         return judged.gap <= max(_LED * first.gap, _SWEPT * judged.value)
+
+    def _limit(self, stale: bool) -> float:
+        """Return what a step may leave of the gap, so that its Gram, which was `stale` there or not, serves again."""
+        if self._is_quadratic:
+            return _FAST
+        # Unlike parts change by more than their scale.
+        far = _SCALED if self._shift or self._h.shape[1] <= self._k else _UNLIKE
+        return far if stale else np.inf
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
         """Do one step; return the objective, None where it would not fall."""
@@ -153,8 +161,7 @@ class ProxNewton:
         with task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
             rows = _rows_of(self._columns.x, len(h), self._shift, ones=self._ones)
             gram = gram_of(rows, h, self._numbers, task.data, most)
-            # A rehearsal has all kernels loaded.
-            return self._scaled(gram) if self._shift or task.data.one_row else gram
+            return self._scaled(gram) if self._shift else gram
 
     def _scaled(self, gram: Single) -> Single:
         """Scale an earlier Gram in place, or one of some rows, to the diagonal that all rows have now."""
@@ -198,9 +205,10 @@ class ProxNewton:
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
         longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
         model = Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
-        # A rehearsal's only weight leaves nothing to move along, and the kernel would be loaded in the first round.
+        # A rehearsal's only weight leaves nothing to move along, and the kernels would be loaded in the first round.
         if self._columns.task.data.one_row:
             model.changes(np.zeros((m, k)))
+            self._scaled(gram)
         return model
 
     def _minimised(self, model: Model, judged: Judged) -> tuple[Array, Array]:
