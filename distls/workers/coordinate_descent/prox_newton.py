@@ -126,7 +126,9 @@ class ProxNewton:
         """Do one step; return the objective, None where it would not fall."""
         columns = self._columns
         if not stale:
-            self._model = self._quadratic(self._gram())
+            gram = self._gram()
+            # A rehearsal has the kernels of later steps loaded too.
+            self._model = self._quadratic(self._scaled(gram) if columns.task.data.one_row else gram)
         elif not self._is_quadratic and self._model is not None:
             self._model = self._quadratic(self._scaled(self._model.gram))
         if self._model is None:
@@ -205,10 +207,9 @@ class ProxNewton:
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
         longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
         model = Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
-        # A rehearsal's only weight leaves nothing to move along, and the kernels would be loaded in the first round.
+        # A rehearsal's only weight leaves nothing to move along, and the kernel would be loaded in the first round.
         if self._columns.task.data.one_row:
             model.changes(np.zeros((m, k)))
-            self._scaled(gram)
         return model
 
     def _minimised(self, model: Model, judged: Judged) -> tuple[Array, Array]:
