@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.dual_problem import balance_of
+from distls.dual_problem import balance_of, intercept_curvature, optimal_intercept
 from distls.evaluation.certificates import (
     BOUNDS,
     certificate_of,
@@ -27,7 +27,6 @@ from distls.execution.batch import Wanted, run_alone
 from distls.execution.executor import Executor
 from distls.execution.row_reads import rows_reduced
 from distls.problem import Problem
-from distls.solvers.least_squares.gls_passes import intercept_curvature, optimal_intercept
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.workers.duals.stored_duals import DualPoint
