@@ -24,7 +24,8 @@ __all__ = ["Tab", "browser"]
 
 _FOCUSED = """
 (() => {
-  const each = document.activeElement, box = each.getBoundingClientRect(), style = getComputedStyle(each);
+  const each = document.activeElement, box = each.getBoundingClientRect();
+  const style = getComputedStyle(each.closest('.plot') ?? each);  // what Bokeh draws is in a tree of its own
   return {
     text: each.textContent.trim().slice(0, 40), name: each.localName,
     seen: box.width > 0 && box.left >= 0 && box.right <= innerWidth && box.top < innerHeight && box.bottom > 0,

@@ -91,9 +91,8 @@ def test_a_page_is_read_by_the_keys_in_either_light(site: Path, tab: Tab, dark: 
     tab.press("Tab")
     assert tab.value("document.querySelector('#main-content').contains(document.activeElement)")
     for _ in range(5):
-        found = tab.focused()
-        assert found["seen"]
-        assert found["ringed"], found
+        wait_until(lambda: tab.focused()["seen"])
+        assert tab.focused()["ringed"], tab.focused()
         tab.press("Tab")
 
 

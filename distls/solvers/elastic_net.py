@@ -24,7 +24,7 @@ def elastic_net_optimum(problem: RowsInMemory, l1_ratio: float, rtol: float) -> 
     """Return weights with a duality gap of at most `rtol` times the objective; None where that takes too long.
 
     The loss of `problem` is the squared one. Minimises the mean of ``s_i/2 |y_i - x_i W - b|^2`` plus ``alpha
-    (l1_ratio |W|_1 + (1 - l1_ratio)/2 |W|^2)``, with a part of the square.
+    (l1_ratio |W|_1 + (1 - l1_ratio)/2 |W|^2)``, with an `l1_ratio` below 1.
     """
     # Weights divided by n, so that all sums are means.
     share = problem.weight / len(problem.weight)
@@ -68,6 +68,8 @@ def _settle(gram: Array, products: Array, l1: float, l2: float, w: Array) -> Non
         old, signs = w[free], np.sign(w[free])
         matrix = gram[np.ix_(free, free)] + l2 * np.eye(len(free))
         new = np.linalg.solve(matrix, products[free] - l1 * signs)
+        if not np.isfinite(new).all():
+            raise np.linalg.LinAlgError("beyond float64")
         crossed = np.sign(new) != signs
         if not crossed.any():
             w[free] = new

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser_helpers import Tab, browser
+from helpers import wait_until
 
 from distls import ingest
 from distls.reporting.comparison import compare
@@ -139,7 +140,7 @@ def test_a_report_is_read_and_sorted_by_the_keys(tab: Tab, report: Path) -> None
     for _ in range(40):
         if tab.focused()["text"] == "recall %":
             break
-        assert tab.focused()["seen"]
+        wait_until(lambda: tab.focused()["seen"])  # the page scrolls there smoothly
         assert tab.focused()["ringed"], tab.focused()
         tab.press("Tab")
     tab.press("Enter")
