@@ -317,11 +317,9 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     scheduler = options.pop("scheduler")
     if source is ParameterSource.ENVIRONMENT and own != ClusterOptions():
         scheduler = None
-    given, certificates = [options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")], None
-    if any(given):
-        from distls.execution.dask.tls import certificates_of
-
-        certificates = certificates_of(*given)
+    files = [options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")]
+    tls = importlib.import_module("distls.execution.dask.tls") if any(files) else None
+    certificates = None if tls is None else tls.certificates_of(*files)
     return replace(own, scheduler=scheduler, certificates=certificates, debug=debug)
 
 

@@ -24,7 +24,7 @@ from distls.workers.compilation.kernel_cache import KernelCache
 found, solve, load = [], setting_fit.solve, KernelCache.load_overload
 
 def warm(*args, **options):
-    print([name for name in found if "averaging" in name])
+    print([name for name in found if "merge_mean" in name or "add_scaled" in name])
     found.clear()
     return solve(*args, **options)
 
@@ -74,7 +74,8 @@ def test_a_fit_needs_no_other_kernels(method: str, layout: str, tmp_path: Path) 
 @pytest.mark.skipif(os.environ.get("DISTLS_NUMBA_CACHE") == "0", reason="kernels are not cached")
 @pytest.mark.slow_cases("params[12]")
 @pytest.mark.parametrize(
-    ("params", "merged"), [({}, False), ({"lanes": 2}, True), ({"average": "tail"}, True)]
+    ("params", "merged"),
+    [({}, False), ({"lanes": 2}, True), ({"average": "tail", "schedule": "sqrt", "eta0": 0.1}, True)],
 )
 def test_one_lane_needs_no_kernels_to_merge(params: dict[str, object], merged: bool, tmp_path: Path) -> None:
     x, y = labelled_rows(60, 40, 3)
