@@ -19,12 +19,12 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted, vali
 from distls.estimators.arguments import dataset_given, lazy_type, number_types, rows_of, seed_of, weights_of
 from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
-from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.facts import warn_caller
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.method_registry import method_named
+from distls.model_check import predictor_of
 from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError

@@ -59,6 +59,10 @@ class StreamingEstimator(DatasetEstimator):
     def _check_streamable(self, params: dict[str, Any]) -> None:
         if params["lanes"] not in (None, 1):
             raise ParameterError(f"lanes={params['lanes']}: partial_fit works in one lane")
+        if params.get("steps") is not None:
+            raise ParameterError(
+                f"steps={params['steps']}: partial_fit learns from all rows that it is given"
+            )
         if params.get("alpha") == "path":
             raise ParameterError("alpha='path' needs all rows at once; give partial_fit a number")
         if params.get("center") == "global":

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from distls.evaluation.compatibility import check_model_scores, check_probabilities
-from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import (
@@ -29,7 +28,7 @@ from distls.ingestion.adhoc_dataset import (
     sources_of,
 )
 from distls.long_calls import long_call
-from distls.model_check import check_model
+from distls.model_check import check_model, predictor_of
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, open_dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
 from distls.storage.errors import MismatchError, ParameterError, StorageError

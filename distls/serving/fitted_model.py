@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_probabilities
-from distls.evaluation.scores import predictor_of
 from distls.facts import Fact, Shown
 from distls.ingestion.adhoc_dataset import row_type
-from distls.model_check import columns_of
+from distls.model_check import columns_of, predictor_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two
