@@ -14,15 +14,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, is_regressor
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_y,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
-from distls.estimators.arguments import dataset_given, lazy_type, number_types, rows_of, seed_of, weights_of
+from distls.estimators.arguments import (
+    dataset_given,
+    has_other_columns,
+    lazy_type,
+    number_types,
+    rows_of,
+    seed_of,
+    weights_of,
+)
 from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.facts import warn_caller
+from distls.ingestion.adhoc_dataset import pass_on
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.method_registry import method_named
 from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
@@ -32,6 +47,8 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two, save_model
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
+from distls.workers.ingestion.formats.data_frames import is_frame
+from distls.workers.ingestion.transforms import AUTO
 from distls.workers.losses.loss_registry import class_scores, decision_of
 from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import score_pieces, scored_as
@@ -52,6 +69,7 @@ class DatasetEstimator(BaseEstimator):
     }
     _model: FittedModel | None
     _seed = 0  # drawn once a fit
+    _mixed = False  # whether rows are those of a frame with columns that are no plain numbers
 
     if TYPE_CHECKING:  # the parameters of the method, by their names
 
@@ -68,8 +86,10 @@ class DatasetEstimator(BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
-            The chunks of a dask array are computed one at a time and stored in a temporary dataset.
+        X : array, sparse matrix, dask array or frame of shape (n_rows, n_features), dataset path or Dataset
+            The chunks of a dask array are computed one at a time and stored in a temporary dataset. A frame with
+            columns that are no plain numbers is read as `distls.train` reads it: categories, texts, dates, missing
+            values; its columns are found by name in predictions.
         y : array or dask array of shape (n_rows,), for regressors also (n_rows, n_outputs)
             Not given with a dataset, which has its own labels or numbers.
         sample_weight : array of shape (n_rows,), optional
@@ -84,7 +104,7 @@ class DatasetEstimator(BaseEstimator):
         if dataset is not None:
             return self._fit_dataset(dataset)
         X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
-        sample_weight = weights_of(X, sample_weight)
+        sample_weight, self._mixed = weights_of(X, sample_weight), has_other_columns(X)
         fit_rows = self._fit_lazy if hasattr(X, "__dask_graph__") else self._fit_rows
         return fit_rows(X, y, sample_weight)
 
@@ -93,7 +113,7 @@ class DatasetEstimator(BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
+        X : array, sparse matrix, dask array or frame of shape (n_rows, n_features), dataset path or Dataset
             The predictions for a dask array are a dask array, computed chunk by chunk when it is.
         """
         check_is_fitted(self, "model_")
@@ -144,15 +164,27 @@ class DatasetEstimator(BaseEstimator):
                 executor=executor, progress=False,
             )  # fmt: skip
 
+    def _checked(self, X: Any, y: Any, **asked: Any) -> Any:
+        """Return rows and targets that scikit-learn has checked; a mixed frame as it is."""
+        if not self._mixed:
+            return validate_data(self, X, y, accept_sparse="csr", dtype=number_types(X), **asked)
+        X, y = validate_data(self, X, y, skip_check_array=True)
+        check_consistent_length(X, y)
+        return X, _check_y(y, **asked)
+
     def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:
         """Write rows as a dataset."""
         from distls.ingestion.ingest import ingest
 
+        if self._mixed:  # as `train` has them
+            options |= {"transform": AUTO, "dtype": "float32"}
         shuffle = getattr(self, "shuffle", True)
-        ingest(
+        report = ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
             executor="serial", row_numbers=False, progress=False, **options,
         )  # fmt: skip
+        if self._mixed:
+            pass_on(report.notices, None)
         return open_dataset(path)
 
     def _begin_lazily(self, X: Any, y: Any) -> str:
@@ -170,7 +202,8 @@ class DatasetEstimator(BaseEstimator):
             if "null directions" in note:  # one of several solutions
                 warn_caller(note)
         self._keep(result.model)
-        self.n_features_in_ = dataset.meta.n_features
+        if not self._mixed:
+            self.n_features_in_ = dataset.meta.n_features
         self.n_iter_ = result.passes
         self.status_ = str(result.status)
 
@@ -196,6 +229,10 @@ class DatasetEstimator(BaseEstimator):
     def _lazily(self, method: str, X: Any, dtype: np.dtype[Any], n_columns: int | None) -> Any:
         """Apply a method to each chunk of a dask array; the result has `n_columns` columns, or one dimension."""
         check_is_fitted(self, "model_")
+        empty = np.empty((0,) if n_columns is None else (0, n_columns), dtype)
+        apply = partial(_apply, self._alone(), method, empty)
+        if self._mixed and hasattr(X, "map_partitions"):
+            return X.map_partitions(apply, meta=empty)
         if hasattr(X, "to_dask_array"):
             _check_feature_names(self, X._meta, reset=False)
             X = X.to_dask_array()
@@ -204,8 +241,7 @@ class DatasetEstimator(BaseEstimator):
             raise ValueError(
                 f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             )
-        empty = np.empty((0,) if n_columns is None else (0, n_columns), dtype)
-        return by_chunks(partial(_apply, self._alone(), method, empty), X, empty)
+        return by_chunks(apply, X, empty)
 
     def _alone(self) -> Self:
         """Return a copy that can be pickled for workers: without the executor, which may hold a client."""
@@ -217,6 +253,8 @@ class DatasetEstimator(BaseEstimator):
 
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
+        if self._mixed or (is_frame(X) and "features" in self.model_.source.get("recipe", {})):
+            return self.model_.scores(X)  # by the recipe of the training data
         X = validate_data(self, X, accept_sparse="csr", dtype=number_types(X), reset=False)
         scores = [values for _, values in score_pieces(predictor_of(self.model_), rows_of(X))]
         return np.concatenate(scores)
@@ -271,17 +309,18 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     classes_: NDArray[Any]
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=number_types(X))
+        X, y = self._checked(X, y)
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
             )
-        if self._fit_here(X, codes, sample_weight, classes):
+        if not self._mixed and self._fit_here(X, codes, sample_weight, classes):
             return self
         with folder_for_rows(X, self._executor()) as folder:
-            dataset = self._ingest(X, folder / "data", codes, sample_weight, dtype=X.dtype.name)
+            dtype = "" if self._mixed else X.dtype.name
+            dataset = self._ingest(X, folder / "data", codes, sample_weight, dtype=dtype)
             return self._fit_dataset(dataset, labels=classes)
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:

@@ -18,7 +18,7 @@ from distls.estimators.temporary_data import folder_for_rows
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.parameters import ONE_BLOCK
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import MismatchError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predict_task import Predicted
@@ -34,10 +34,13 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         return tags
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=number_types(X), multi_output=True, y_numeric=True
-        )  # fmt: skip
-        return self._fit_numbers(X, y, sample_weight, X.dtype.name)
+        X, y = self._checked(X, y, multi_output=True, y_numeric=True)
+        if self._mixed and np.ndim(y) > 1 and y.shape[1] > 1:
+            raise ParameterError(
+                "y has several columns beside a frame with columns that are no plain numbers: distls.train takes "
+                "them as columns of the frame, label_column=[...]"
+            )
+        return self._fit_numbers(X, y, sample_weight, "" if self._mixed else X.dtype.name)
 
     def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
         return self._fit_numbers(X, y, sample_weight, self._begin_lazily(X, y))
@@ -123,7 +126,7 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
         self
         """
         first = not (hasattr(self, "_model") or hasattr(self, "_stream"))
-        X = unwrapped("X", X)
+        X = self._streamable(unwrapped("X", X))
         X, y = validate_data(
             self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X),
             multi_output=True, y_numeric=True, reset=first,

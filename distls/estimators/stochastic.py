@@ -52,7 +52,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         self
         """
         fresh = not hasattr(self, "classes_")
-        X = unwrapped("X", X)
+        X = self._streamable(unwrapped("X", X))
         X, y = validate_data(
             self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X), reset=fresh
         )  # fmt: skip

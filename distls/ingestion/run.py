@@ -207,7 +207,7 @@ class IngestRun:
     ) -> tuple[Survey, Schema]:
         """Stage rows that are to be centred once more, as float64; say where float32 loses values all the same."""
         centred = centres(self.transforms) or (self.plan.is_dense and needs_moments(self.transforms))
-        if centred:
+        if centred and not self.options.float64:
             steps = [dict(s, float64=True) if s["name"] == "standardize" else s for s in self.transforms]
             self.options = replace(self.options, transform=tuple(steps))
             survey = self._stage(len(self.plan.items))

@@ -31,7 +31,7 @@ from distls.workers.ingestion.formats.table_columns import (
 )
 from distls.workers.ingestion.transforms import AUTO
 
-KINDS = ("number", "category", "text", "date", "set", "hash", "id", "weight", "label", "ignore")
+KINDS = ("number", "category", "text", "date", "duration", "set", "hash", "id", "weight", "label", "ignore")
 HASHED = 2**17  # features of hashed categories
 _DOCUMENTS = 2**18  # features of a column of documents
 _FEW = 20  # rows that are too few to tell that all values differ
@@ -43,7 +43,8 @@ _STRATEGIES = ("median", "mean", "most_frequent", "category", "refuse")
 _WHAT = {
     "text": "documents",
     "date": "dates",
-    "time": "times of day",
+    "time": "times of day (--kind NAME=duration: lengths of time, NAME=category: neither)",
+    "duration": "lengths of time, in seconds",
     "set": "sets",
     "hash": "hashed values",
     "marked": "numbers with marks",
@@ -139,8 +140,12 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
         kind, _, style = rest.partition(":")
         if not equals or kind not in KINDS:
             raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
-        if kind == "date" and style not in ("", "dmy", "mdy", "time"):
-            raise ParameterError(f"the kind of dates is date, date:dmy, date:mdy or date:time, not {entry!r}")
+        if kind == "duration":
+            kind, style = "date", style or kind
+        if kind == "date" and style not in ("", "dmy", "mdy", "time", "duration"):
+            raise ParameterError(
+                f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
+            )
         if kind == "marked" and style not in ("", ",", "."):
             raise ParameterError(f"the decimal mark of numbers is , or ., not {entry!r}")
         kinds[find("kind", name)] = kind, style
@@ -171,7 +176,7 @@ class FeatureMaker:
         if not kind:
             kind, style = self.samples.kind(name)
             if kind:
-                self.found.setdefault("time" if style == "time" else kind, []).append(name)
+                self.found.setdefault(style if style in _WHAT else kind, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
             elif is_category:

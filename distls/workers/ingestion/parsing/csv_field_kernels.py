@@ -113,7 +113,7 @@ class Answers(NamedTuple):
     values: Doubles
 
 
-NEWLINE, _RETURN, SPACE, _TAB, _QUOTE, _COMMA, _POINT = 10, 13, 32, 9, 34, 44, 46
+NEWLINE, _RETURN, SPACE, _TAB, _QUOTE, COMMA, POINT = 10, 13, 32, 9, 34, 44, 46
 SCRATCH = 128  # bytes: 64 of a number, and newlines after it
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 KIND, SLOT, _NA = 0, 1, 2  # of a column
@@ -203,16 +203,16 @@ def _scan_comma(text: Bytes, start: int, end: int, scratch: Bytes) -> Any:
         return -1, 0.0, True
     for p in range(start, end):
         character = text[p]
-        if character in (_POINT, _COMMA):
+        if character in (POINT, COMMA):
             # a group of thousands has three digits, the first up to three
-            whole = digits == 3 if grouped else character == _COMMA or 0 < digits <= 3
+            whole = digits == 3 if grouped else character == COMMA or 0 < digits <= 3
             if comma or not whole:
                 return -1, 0.0, True
-            grouped, comma = grouped or character == _POINT, character == _COMMA
+            grouped, comma = grouped or character == POINT, character == COMMA
             digits = 0
         digits += 48 <= character <= 57
-        if character != _POINT:
-            scratch[n] = _POINT if character == _COMMA else character
+        if character != POINT:
+            scratch[n] = POINT if character == COMMA else character
             n += 1
     for p in range(n, SCRATCH):
         scratch[p] = NEWLINE

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import inlined, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.csv_field_kernels import (
+    COMMA,
     KIND,
     NEWLINE,
+    POINT,
     SLOT,
     SPACE,
     Answers,
@@ -33,7 +35,13 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import store_pair
-from distls.workers.ingestion.parsing.rounding_kernels import Rounding, note_row
+from distls.workers.ingestion.parsing.rounding_kernels import (
+    EXACT,
+    Rounding,
+    is_inexact,
+    note_row,
+    note_value,
+)
 from distls.workers.ingestion.parsing.word_table_kernels import Words
 
 
@@ -78,6 +86,17 @@ def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
 
 
 @inlined
+def _note_inexact(
+    text: Bytes, code: int, value: float, column: Ints, rules: Rules, slots: Slots, state: Ints
+) -> None:
+    """Note the number of a feature, which was just read, if float64 does not keep it."""
+    large = code == Code.DONE and abs(value) >= EXACT and column[KIND] in (Kind.NUMBER, Kind.GAPPED)
+    mark = COMMA if rules.mode & Mode.COMMA else POINT
+    if large and is_inexact(text, state[State.START], state[State.END], mark, value):
+        note_value(slots.rounding, column[SLOT] - FEATURES, value)
+
+
+@inlined
 def _parse_row(
     text: Bytes,
     p: int,
@@ -102,6 +121,7 @@ def _parse_row(
             special = (value < 0.0 and kind == Kind.WEIGHT) or kind == Kind.CHECK_LABEL
             if after < 0 or text[after] not in ends or special:
                 code, after, value = general_number(text, p, rules, kind, answers, state)
+                _note_inexact(text, code, value, columns[c], rules, slots, state)
             slots.values[slot] = value
         elif kind == Kind.SKIP:
             code, start, end, after, _ = field_bounds(text, p, rules.separator)

@@ -1,4 +1,4 @@
-"""The columns of which float32 does not keep the values: different ones may become equal."""
+"""The columns of which float32, or float64, does not keep the values: different ones may become equal."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
@@ -8,12 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import inlined, kernel
-from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.compilation.jit import helper, inlined, kernel
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles
+from distls.workers.ingestion.parsing.decimal_kernels import double_bits
 
 KEPT = 2.0**24  # whole numbers up to here are
+EXACT = 2.0**53  # float64 has all whole numbers up to here
 _WHOLE = 2.0**63  # beyond, no integer type has them: they were not counted
 _FIRST, _EVERY = 64, 16  # rows of a chunk whose numbers with a fraction tell the range of their column
+_MODULUS = 2**53 - 1  # ten times that is in int64
 _RANGE = 2.0**-10  # of values over their size: few of those that float32 has are left
 # of a column of a chunk: its number, the smallest and the largest value that is rounded, whether one is whole
 Rounded = tuple[int, float, float, bool]
@@ -59,6 +62,38 @@ def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, tuple[float, float]]
 
 
 # -- kernels -------------------------------------------------------------------------------------------
+
+
+@helper
+def is_inexact(text: Bytes, start: int, end: int, point: int, value: float) -> bool:
+    """Return whether the number in text[start:end], whose float64 is `value` of `EXACT` or more, is another one.
+
+    `point` is its decimal mark. A number with an exponent was rounded by who wrote it.
+    """
+    # by remainders, as no type has all of its digits: rounding is less than the modulus up to 2**106
+    remainder, fraction = 0, False
+    for p in range(start, end):
+        digit = np.int64(text[p]) - 48
+        if text[p] | 32 == 101:
+            return False
+        fraction = fraction or text[p] == point
+        if 0 <= digit <= 9:
+            if fraction and digit > 0:
+                return True
+            remainder = remainder if fraction else (remainder * 10 + digit) % _MODULUS
+    bits = np.int64(double_bits(abs(value)))
+    found = (bits & (2**52 - 1)) + 2**52
+    for _ in range((bits >> 52) - 1075):
+        found = found * 2 % _MODULUS
+    return found % _MODULUS != remainder
+
+
+@inlined
+def note_value(rounding: Rounding, column: int, value: float) -> None:
+    """Note a whole number that is not kept."""
+    rounding.low[column] = min(rounding.low[column], value)
+    rounding.high[column] = max(rounding.high[column], value)
+    rounding.whole[column] = True
 
 
 @inlined
