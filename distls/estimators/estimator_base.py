@@ -184,7 +184,8 @@ class DatasetEstimator(BaseEstimator):
             executor="serial", row_numbers=False, progress=False, **options,
         )  # fmt: skip
         if self._mixed:
-            pass_on(report.notices, None)
+            # nothing of the command line
+            pass_on([notice.partition("; --")[0] for notice in report.notices], None)
         return open_dataset(path)
 
     def _begin_lazily(self, X: Any, y: Any) -> str:
@@ -192,6 +193,7 @@ class DatasetEstimator(BaseEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         _check_feature_names(self, getattr(X, "_meta", X), reset=True)
+        self.n_features_in_ = X.shape[1]
         return lazy_type(X)
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:

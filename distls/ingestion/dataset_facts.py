@@ -12,7 +12,7 @@ from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema
 from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.metadata import DatasetMeta
-from distls.workers.ingestion.parsing.rounding_kernels import EXACT, KEPT
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT, Rounded
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
 _SHOWN = 20  # columns named in a notice
@@ -71,13 +71,13 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
 
 
-def rounding_notices(
-    rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
-) -> list[str]:
+def rounding_notices(rounded: Mapping[int, Rounded], names: Sequence[str], centred: bool) -> list[str]:
     """Return notices of columns in which different values become equal, also where they are centred before."""
-    long = [c for c, extremes in rounded.items() if max(map(abs, extremes)) >= EXACT]
+    long = [c for c, (*_, level) in rounded.items() if level == 2]
     # centred, whole numbers that float64 has are kept if few would fit between the smallest and the largest
-    lost = [c for c, (low, high) in rounded.items() if c not in long and (not centred or high - low > KEPT)]
+    lost = [
+        c for c, (_, low, high, _) in rounded.items() if c not in long and (not centred or high - low > KEPT)
+    ]
     remedies = (
         (lost, "float32", "--dtype float64 keeps them"),
         (
@@ -91,7 +91,7 @@ def rounding_notices(
 
 def _rounding_notice(
     lost: Sequence[int],
-    rounded: Mapping[int, tuple[float, float]],
+    rounded: Mapping[int, Rounded],
     names: Sequence[str],
     where: str,
     remedy: str,
@@ -100,5 +100,5 @@ def _rounding_notice(
     more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
     return (
         f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in {where}, such as "
-        f"{rounded[min(lost)][1]:.17g}; {remedy}"
+        f"{rounded[min(lost)][2]:.17g}; {remedy}"
     )

@@ -167,7 +167,6 @@ class FeatureMaker:
     doubtful: list[str] = field(default_factory=list)  # columns that may be ids
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
-    long: list[str] = field(default_factory=list)  # columns of whole numbers that float64 does not keep
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
@@ -188,7 +187,6 @@ class FeatureMaker:
             else:
                 texts = [*map(str, self.samples.present(name))]
                 self.codes += [name] * any(map(_CODE.fullmatch, texts))
-                self.long += [name] * any(map(_is_long, texts))
                 self.days += [name] * (len(texts) > 1 and all(map(_is_day, texts)))
         if kind == "id":
             return None
@@ -241,11 +239,6 @@ class FeatureMaker:
                 f"several texts in {_some(self.merged)}, such as NA and an empty one, are all read as missing; in "
                 "Parquet only nulls are"
             )
-        if self.long:
-            notices.append(
-                f"whole numbers in {_some(self.long)} are beyond 2^53, where no type of number keeps them apart: "
-                '"--kind NAME=category", hash or id does'
-            )
         if self.days:
             notices.append(
                 f'numbers in {_some(self.days)} look like dates written as 20240131: "--kind NAME=date" reads them so'
@@ -256,11 +249,6 @@ class FeatureMaker:
                 '"--kind NAME=id" if they are ids'
             )
         return tuple(notices)
-
-
-def _is_long(text: str) -> bool:
-    """Return whether a text is a whole number that float64 does not keep."""
-    return len(text) > 15 and text.lstrip("+-").isdecimal() and int(float(text)) != int(text)
 
 
 def _is_day(text: str) -> bool:

@@ -223,7 +223,7 @@ class _Block:
             if value != number:
                 features = self.options.features
                 column = first_columns(features)[features.index(feature)]
-                self.rounded.append((column, number, number, True))
+                self.rounded.append((column, number, number, 2))
                 return
 
     def _vectors(self, feature: Feature) -> Doubles:

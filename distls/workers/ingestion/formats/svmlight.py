@@ -131,8 +131,9 @@ class SvmlightParser:
             int(self._state[State.ROUNDED]),
             float(self._state[State.ROUNDED_VALUE :].view(np.float64)[0]),
         )
-        rounded = [(index, value, value, True)] if value else []
-        self._state[[State.ROWS, State.WORDS, State.NNZ, State.ROUNDED_VALUE]] = 0
+        column, level = (index, 1) if index >= 0 else (-1 - index, 2)
+        rounded = [(column, value, value, level)] if value else []
+        self._state[[State.ROWS, State.WORDS, State.NNZ, State.ROUNDED, State.ROUNDED_VALUE]] = 0
         records = self._words[:n_words], self._row_at[: n_rows + 1], self._row_line[:n_rows]
         weights = self._weights[:n_rows] if self.options.weighted else None
         return RecordBatch(*records, weights, self._label_words, rounded=rounded)

@@ -71,7 +71,8 @@ class State(IntEnum):
     MAX_INDEX = 9
     MAX_LINE = 10
     LAST_INDEX = 11  # the index before the offending token in its row
-    ROUNDED = 12  # the index of a whole number that is not kept, and its bits as a double; 0: there is none
+    # the index of a whole number that is not kept (-1 - index: nor in float64), and its bits as a double; 0: none
+    ROUNDED = 12
     ROUNDED_VALUE = 13
     SIZE = 14
 
@@ -203,7 +204,7 @@ def _parse_long_value(text: Bytes, start: int, wide: int, at: int, index: int, r
     if size == np.inf or (not wide and size >= _LARGEST_FLOAT32 * (1.0 if exact else _CERTAIN)):
         return Code.OVERFLOW, start, 0.0
     if size >= EXACT and is_inexact(text, start, end, _POINT, size):
-        row[_ROUNDED], row[_ROUNDED_VALUE] = index, np.int64(double_bits(value))
+        row[_ROUNDED], row[_ROUNDED_VALUE] = -1 - index, np.int64(double_bits(value))
     if exact or (not wide and np.float32(size) == np.float32(0.0)):
         return Code.DONE, end, value
     if (
@@ -252,7 +253,7 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
         if first < 0:
             first = index
         last = index
-        if not wide and abs(value) > KEPT and is_merged(value):
+        if not wide and abs(value) > KEPT and is_merged(value) and row[_ROUNDED] >= 0:
             row[_ROUNDED], row[_ROUNDED_VALUE] = index, np.int64(double_bits(value))
         at = store_pair(words, floats, at, index, value, wide)
     row[_NNZ] = (at - start_word) // (3 if wide else 2)

@@ -177,9 +177,10 @@ def overflows(value: float, wide: int) -> bool:
 @helper
 def note_rounded(text: Bytes, start: int, end: int, value: float, wide: int, index: int, row: Ints) -> None:
     """Note the large number in text[start:end] if it is not kept."""
-    merged = not wide and is_merged(value)
-    if merged or (abs(value) >= EXACT and is_inexact(text, start, end, _POINT, value)):
-        row[ROW_ROUNDED], row[ROW_ROUNDED_VALUE] = index, np.int64(double_bits(value))
+    inexact = abs(value) >= EXACT and is_inexact(text, start, end, _POINT, value)
+    if inexact or (not wide and is_merged(value)):
+        row[ROW_ROUNDED] = -1 - index if inexact else index
+        row[ROW_ROUNDED_VALUE] = np.int64(double_bits(value))
 
 
 # -- before the first bar --------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def _inexact(values: NDArray[Any], numbers: Doubles, columns: NDArray[Any] | Non
         places = np.nonzero(large & (numbers.astype(values.dtype) != values))
     own = places[1] if columns is None else columns[places[0]]
     first = dict(zip(own.tolist(), numbers[places].tolist(), strict=True))
-    return [(column, value, value, True) for column, value in first.items()]
+    return [(column, value, value, 2) for column, value in first.items()]
 
 
 def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
