@@ -19,6 +19,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_width,
     listed_text,
     unmarked,
+    utc_offsets,
 )
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
@@ -168,6 +169,9 @@ class FeatureMaker:
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
+    zones: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # columns of local times, and how far they are from UTC
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -203,6 +207,8 @@ class FeatureMaker:
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
             style = style or date_style(texts)
+            if len(offsets := utc_offsets(texts)) > 1:
+                self.zones[name] = offsets
             return Feature(name, width=date_width(texts, style), kind="date", style=style)
         if kind == "set":
             return Feature(name, (), kind="set", style=style or "|")
@@ -242,6 +248,11 @@ class FeatureMaker:
         if self.days:
             notices.append(
                 f'numbers in {_some(self.days)} look like dates written as 20240131: "--kind NAME=date" reads them so'
+            )
+        for name, offsets in self.zones.items():
+            notices.append(
+                f'times in "{name}" are {", ".join(offsets)} from UTC and read as they are written: convert them to '
+                "one zone where instants count"
             )
         if self.doubtful:
             notices.append(

@@ -322,3 +322,11 @@ class TableColumns(LabelColumn, HashedWords):
             parse=pair_list,
         ),
     )
+
+
+def position_of(wanted: str | int) -> int | None:
+    """Return the position by which an option may name a column, None for a name."""
+    try:
+        return -1 if wanted == "last" else int(wanted)
+    except (TypeError, ValueError):
+        return None

@@ -249,17 +249,6 @@ def test_words_are_no_months(tmp_path):
     assert len(columns_of(frame, tmp_path / "a")[1]) == 28
 
 
-def test_whole_numbers_beyond_float64_are_named(tmp_path):
-    long = pd.DataFrame({"v": [2**53, 2**53 + 1] * 10, "y": [0, 1] * 10})
-    long.to_csv(tmp_path / "a.csv", index=False)
-    for k, source in enumerate((long, tmp_path / "a.csv")):
-        for dtype in ("float32", "float64"):
-            assert "beyond 2^53" in columns_of(source, tmp_path / f"{k}{dtype}", dtype=dtype)[2][0]
-    assert columns_of(long, tmp_path / "c", kind="v=category")[1] == [f"v={2**53}", f"v={2**53 + 1}"]
-    (notice,) = ingest(long[["v"]].to_numpy(), tmp_path / "d", y=long["y"], transform="standardize").notices
-    assert "up to 2^53" in notice
-
-
 def test_labels_that_differ_in_case_only_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("a,y\n1,TRUE\n2,False\n3,True\n")
     (notice,) = columns_of(tmp_path / "a.csv", tmp_path / "d")[2]

@@ -24,7 +24,7 @@ Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
 
 _CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"
 _TIME_OF_DAY = re.compile(_CLOCK)
-_TIME = rf"(?:[T ,]+{_CLOCK}\s*(?:Z|UTC|[+-]\d{{2}}:?\d{{2}})?)?"
+_TIME = rf"(?:[T ,]+{_CLOCK}\s*(?:Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?"
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 # 31-Jan-2024, 31 January 2024; Jan. 31, 2024: they are the same in any order
 _DAY_MONTH = re.compile(
@@ -33,12 +33,17 @@ _DAY_MONTH = re.compile(
 _MONTH_DAY = re.compile(r"(?P<month>[A-Za-z]{3,9})\.? (?P<day>\d{1,2}),? (?P<year>\d{4})(?P<time>.*)")
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
            "december")  # fmt: skip
+_WEEKDAY = re.compile(
+    r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\.?,? +", re.IGNORECASE
+)
+_OFFSET = re.compile(r":\d\d\s*([+-]\d\d:?\d\d)\Z")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
 # 30:24, 1:02:33.5, and with days as Python and pandas write them: 1 day, 2:03:04 or 0 days 00:03:45
 _DURATION = re.compile(
-    r"(?:(-?\d+) days?(?:,? \+?|\Z))?(?:(?:(\d+):)?(\d+):(\d\d(?:\.\d+)?))?", re.IGNORECASE
+    r"(?:(-?\d+) days?(?:,? \+?|\Z))?(?:(?:(\d+):(?=[0-5]?\d:))?(\d+):([0-5]\d(?:\.\d+)?))?", re.IGNORECASE
 )
+_ISO_DURATION = re.compile(r"P(?:(\d+)D)?T?(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?")
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative.
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*)"
 MARKED = re.compile(
@@ -93,7 +98,7 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
 
 def _seconds(text: str) -> tuple[float] | None:
     """Return the seconds of a length of time; two numbers are minutes and seconds."""
-    found = _DURATION.fullmatch(text.strip())
+    found = _DURATION.fullmatch(text.strip()) or _ISO_DURATION.fullmatch(text.strip())
     if found is None or not any(found.groups()):
         return None
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
@@ -124,6 +129,7 @@ def _with_number(text: str) -> str:
     """Return a date whose month has an English name, or the first letters of one, with its number; 20240131 too."""
     if found := _COMPACT.fullmatch(text):
         return "-".join(found.groups())
+    text = _WEEKDAY.sub("", text)
     found = _DAY_MONTH.fullmatch(text) or _MONTH_DAY.fullmatch(text)
     if found is None:
         return text
@@ -146,6 +152,11 @@ def date_style(texts: Iterable[str]) -> str:
         return "mdy"
     day_first = any(int(found.group(1)) > 12 or found.group(2) != "/" for found in matches)
     return "dmy" if day_first or not matches else "mdy"
+
+
+def utc_offsets(texts: Iterable[str]) -> list[str]:
+    """Return how far from UTC the times of dates say that they are, sorted."""
+    return sorted({found[1] for text in texts if (found := _OFFSET.search(text.strip()))})
 
 
 def is_date(text: str) -> bool:
