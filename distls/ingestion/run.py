@@ -180,7 +180,8 @@ class IngestRun:
         if survey is not None:
             surveyed = partial(self._surveyed, survey)
             read, notices = surveyed_options(survey, self.options.n_features, surveyed, self._where)
-            notices = (*self.plan.notices, *notices)
+            # what the first rows show, all of them may show again
+            notices = tuple(dict.fromkeys((*self.plan.notices, *notices)))
             facts = {"survey": None, "read": read, "notices": notices, **survey.facts(read)}
             facts["labelled"] = facts["labelled"] or self.plan.joined is not None
             self.plan = replace(self.plan, **facts)

@@ -236,10 +236,7 @@ class FeatureMaker:
         )
         notices += [id_notice(name) for name in self.found.get("id", ())]
         if self.codes:
-            notices.append(
-                f'numbers in {_some(self.codes)} begin with zeros, as codes do: "--kind NAME=category" keeps them as '
-                "they are"
-            )
+            notices.append(codes_notice(self.codes))
         if self.merged:
             notices.append(
                 f"several texts in {_some(self.merged)}, such as NA and an empty one, are all read as missing; in "
@@ -272,6 +269,11 @@ def _some(names: Sequence[str]) -> str:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
+
+
+def codes_notice(names: Sequence[str]) -> str:
+    """Return the notice that numbers may be codes."""
+    return f'numbers in {_some(names)} begin with zeros, as codes do: "--kind NAME=category" keeps them as they are'
 
 
 def id_notice(name: str) -> str:

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import distls
+from distls.storage.errors import ParameterError
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -77,9 +78,9 @@ def test_other_rows_are_refused_in_one_line(fitted: Any, rows: Any, message: str
 
 def test_what_needs_all_rows_at_once_is_refused(fitted: Any) -> None:
     for estimator in (distls.MCIDClassifier(), distls.MCIDClassifier().fit(FRAME, Y)):
-        with pytest.raises(distls.ParameterError, match="partial_fit takes columns of numbers"):
+        with pytest.raises(ParameterError, match="partial_fit takes columns of numbers"):
             estimator.partial_fit(FRAME, Y, classes=["no", "yes"])
-    with pytest.raises(distls.ParameterError, match="label_column="):
+    with pytest.raises(ParameterError, match="label_column="):
         distls.GeneralizedLeastSquaresRegressor().fit(FRAME, RNG.normal(size=(N, 2)))
 
 

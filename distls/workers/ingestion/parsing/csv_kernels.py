@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import inlined, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.csv_field_kernels import (
+    CODED,
     COMMA,
     KIND,
+    NA,
     NEWLINE,
     POINT,
     SLOT,
     SPACE,
+    ZERO,
     Answers,
     Code,
     Kind,
@@ -97,6 +100,13 @@ def _note_inexact(
 
 
 @inlined
+def _note_code(text: Bytes, p: int, columns: Ints, c: int) -> None:
+    """Note in a survey that a number begins with a zero before other digits."""
+    if columns[c, KIND] == Kind.CHECK and text[p] == ZERO and ZERO <= text[p + 1] <= ZERO + 9:
+        columns[c, NA] = CODED
+
+
+@inlined
 def _parse_row(
     text: Bytes,
     p: int,
@@ -123,6 +133,7 @@ def _parse_row(
                 code, after, value = general_number(text, p, rules, kind, answers, state)
                 _note_inexact(text, code, value, columns[c], rules, slots, state)
             slots.values[slot] = value
+            _note_code(text, p, columns, c)
         elif kind == Kind.SKIP:
             code, start, end, after, _ = field_bounds(text, p, rules.separator)
             state[State.START], state[State.END] = start, end
@@ -194,7 +205,7 @@ def parse_rows(
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
     columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category (-1: unknown); for a column to
-        collect, whether a value was missing
+        collect, whether a value was missing; for one to check, CODED once a number begins with a zero, as codes do
     state : shape (State.SIZE,); COLUMN, START and END locate the error in a refused row
     """
     p = state[State.POSITION]
