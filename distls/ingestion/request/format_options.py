@@ -305,7 +305,8 @@ class TableColumns(LabelColumn, HashedWords):
     kind: Sequence[str] = option(
         (),
         OptionInfo(
-            "Kind of a column: number, category, text, date, duration, set, hash, id, weight, label, ignore; default: found.",
+            "Kind of a column: number, category, text, date, duration, set, hash, id, weight, label, ignore; default: "
+            "found.",
             "NAME=KIND",
             fitted=True,
             repeated=True,
