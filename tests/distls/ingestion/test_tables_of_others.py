@@ -320,3 +320,14 @@ def test_texts_that_are_all_missing_are_named(tmp_path):
     (tmp_path / "b.csv").write_text("c,y\n" + "NA,0\nDE,1\nFR,0\n" * 4)
     assert "all read as missing" in columns_of(tmp_path / "a.csv", tmp_path / "a", impute="category")[2][0]
     assert "missing" not in columns_of(tmp_path / "b.csv", tmp_path / "b", impute="category")[2][0]
+
+
+def test_columns_that_are_in_names_of_folders_alone_are_named(tmp_path):
+    frame = pd.DataFrame({"a": [1.5, 2.5], "y": [0, 1]})
+    paths = [tmp_path / f"year={k}" / "month=1" / "part.csv" for k in (2023, 2024)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        frame.to_csv(path, index=False)
+    (notice,) = columns_of(paths, tmp_path / "a")[2]
+    assert notice.startswith("year of the names of folders")
+    assert columns_of(paths[:1], tmp_path / "b")[2] == ()
