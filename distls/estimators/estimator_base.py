@@ -47,7 +47,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two, save_model
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
-from distls.workers.ingestion.formats.data_frames import is_frame
+from distls.workers.ingestion.formats.data_frames import column_labels, is_frame
 from distls.workers.ingestion.transforms import AUTO
 from distls.workers.losses.loss_registry import class_scores, decision_of
 from distls.workers.prediction.predict_task import Predicted, PredictTask
@@ -170,6 +170,10 @@ class DatasetEstimator(BaseEstimator):
             return validate_data(self, X, y, accept_sparse="csr", dtype=number_types(X), **asked)
         X, y = validate_data(self, X, y, skip_check_array=True)
         check_consistent_length(X, y)
+        if not len(X):
+            raise ValueError("X has no rows")
+        if len({*map(str, column_labels(X))}) < X.shape[1]:
+            raise ValueError("X: two columns have one name; rename one of them")
         return X, _check_y(y, **asked)
 
     def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:

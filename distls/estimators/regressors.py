@@ -47,7 +47,8 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
 
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         with folder_for_rows(X, self._executor()) as folder:
-            data = self._ingest(X, folder / "data", y, sample_weight, target="continuous", dtype=dtype)
+            numbers = y[:, 0] if self._mixed and np.ndim(y) > 1 else y
+            data = self._ingest(X, folder / "data", numbers, sample_weight, target="continuous", dtype=dtype)
             return self._fit_dataset(data, single=getattr(y, "ndim", 1) == 1)
 
     def _fit_dataset(self, dataset: Dataset, single: bool | None = None) -> Self:

@@ -82,6 +82,9 @@ def test_what_needs_all_rows_at_once_is_refused(fitted: Any) -> None:
             estimator.partial_fit(FRAME, Y, classes=["no", "yes"])
     with pytest.raises(ParameterError, match="label_column="):
         distls.GeneralizedLeastSquaresRegressor().fit(FRAME, RNG.normal(size=(N, 2)))
+    for wrong in (FRAME[:0], pd.concat([FRAME, FRAME[["job"]]], axis=1)):
+        with pytest.raises(ValueError, match=r"no rows|one name"):
+            clone(CLASSIFIER).fit(wrong, Y[: len(wrong)])
 
 
 def test_what_is_found_is_said_without_options_of_the_command_line() -> None:

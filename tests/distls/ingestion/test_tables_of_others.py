@@ -128,7 +128,8 @@ def test_numbers_with_leading_zeros_are_named(tmp_path):
     assert [n for n in notices if "begin with zeros" in n and '"zip"' in n and '"n"' not in n]
     # behind the first rows too
     rows = "".join(f"{k},{k % 2}\n" for k in range(10_000, 10_600))
-    (tmp_path / "late.csv").write_text(f"zip,y\n{rows}00012,1\n")
+    coded = "".join(f"{k:05},{k % 2}\n" for k in range(16))
+    (tmp_path / "late.csv").write_text(f"zip,y\n{rows}{coded}")
     notices = columns_of(tmp_path / "late.csv", tmp_path / "late")[2]
     assert len([n for n in notices if "begin with zeros" in n and '"zip"' in n]) == 1
     _, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "b", kind="zip=category")
