@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
+from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator
+from distls.estimators.optional_parts import LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
 from distls.facts import warn_caller
 from distls.methods.default_losses import OF_NUMBERS

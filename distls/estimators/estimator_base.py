@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -31,6 +30,7 @@ from distls.estimators.arguments import (
     seed_of,
     weights_of,
 )
+from distls.estimators.optional_parts import WhereProbable
 from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of
@@ -44,7 +44,7 @@ from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import LinearModel, one_of_two, save_model
+from distls.storage.model.model import LinearModel, save_model
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
 from distls.workers.ingestion.formats.data_frames import column_labels, is_frame
@@ -288,26 +288,6 @@ def set_model(estimator: DatasetEstimator, model: LinearModel) -> None:
     estimator.n_features_in_ = model.n_features
 
 
-class _WhereProbable:
-    """A method that is there only for losses with probabilities; for others its absence says why, and what to do."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, estimator: Any, owner: type) -> Any:
-        if estimator is None:
-            return self._method
-        try:
-            estimator._check_probabilities()
-        except ParameterError as error:
-            raise AttributeError(
-                f"This {owner.__name__!r} has no attribute {self._method.__name__!r}: {error}, or calibrate its "
-                f"scores: sklearn.calibration.CalibratedClassifierCV({owner.__name__}(...))"
-            ) from error
-        return MethodType(self._method, estimator)
-
-
 class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     """A classifier: one class a row."""
 
@@ -395,7 +375,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         """Return True, or raise a ParameterError that says why there are no class probabilities."""
         return True
 
-    @_WhereProbable
+    @WhereProbable
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, shape (n_rows, n_classes); only where the loss gives them."""
         check_is_fitted(self, "model_")
@@ -404,31 +384,11 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
         return model_probabilities(self.model_, self._scores(X).astype(np.float64))
 
-    @_WhereProbable
+    @WhereProbable
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Return the logarithms of `predict_proba`."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
-
-
-class LinearCoefficients:
-    """Mix-in of classifiers: the weights of a plain linear model in scikit-learn's orientation."""
-
-    @property
-    def coef_(self) -> NDArray[Any]:
-        """Weights, shape (n_classes, n_features), of two classes (1, n_features)."""
-        return one_of_two(_model_of(self).weights.T)
-
-    @property
-    def intercept_(self) -> NDArray[Any]:
-        """Intercept, shape (n_classes,), of two classes (1,)."""
-        return one_of_two(_model_of(self).intercept)
-
-
-def _model_of(estimator: Any) -> LinearModel:
-    check_is_fitted(estimator, "model_")
-    model: LinearModel = estimator.model_
-    return model
 
 
 def _apply(estimator: Any, method: str, empty: NDArray[Any], X: Any) -> NDArray[Any]:
