@@ -168,12 +168,12 @@ class DatasetEstimator(BaseEstimator):
         """Return rows and targets that scikit-learn has checked; a mixed frame as it is."""
         if not self._mixed:
             return validate_data(self, X, y, accept_sparse="csr", dtype=number_types(X), **asked)
-        X, y = validate_data(self, X, y, skip_check_array=True)
-        check_consistent_length(X, y)
         if not len(X):
             raise ValueError("X has no rows")
         if len({*map(str, column_labels(X))}) < X.shape[1]:
             raise ValueError("X: two columns have one name; rename one of them")
+        X, y = validate_data(self, X, y, skip_check_array=True)
+        check_consistent_length(X, y)
         return X, _check_y(y, **asked)
 
     def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:

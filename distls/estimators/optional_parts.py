@@ -13,6 +13,9 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel, one_of_two
 
 
+_CHECK = "_check_probabilities"  # of an estimator
+
+
 class WhereProbable:
     """A method that is there only for losses with probabilities; for others its absence says why, and what to do."""
 
@@ -24,7 +27,7 @@ class WhereProbable:
         if estimator is None:
             return self._method
         try:
-            estimator._check_probabilities()
+            getattr(estimator, _CHECK)()
         except ParameterError as error:
             raise AttributeError(
                 f"This {owner.__name__!r} has no attribute {self._method.__name__!r}: {error}, or calibrate its "

@@ -153,7 +153,9 @@ def long_source(folder, kind, texts):
     return path, options.get(kind, {})
 
 
-@pytest.mark.slow_cases("(vw|frame|sparse|parquet)", "(csv|svm|jsonl)-(pointed|longer|printed|rounded)")
+@pytest.mark.slow_cases(
+    "(vw|frame|sparse|parquet)", "(csv|svm|jsonl)-(pointed|longer|printed|rounded)", "(jsonl|array)-kept"
+)
 @pytest.mark.parametrize("numbers", LONG)
 @pytest.mark.parametrize("kind", ["svm", "csv", "jsonl", "array", "vw", "frame", "sparse", "parquet"])
 def test_numbers_that_float64_makes_equal_are_named_in_any_type(tmp_path, kind, numbers):
