@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel, one_of_two
 
-
 _CHECK = "_check_probabilities"  # of an estimator
 
 
