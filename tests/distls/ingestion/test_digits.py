@@ -122,8 +122,8 @@ LONG = {
     "pointed": [f"{2**53 + k}.0" for k in range(20)],
     "longer": [str(10**21 + k) for k in range(20)],
     "kept": [str(2**53 + 2 * k) for k in range(20)],
-    "printed": [f"{1e22 * (k + 1):.1f}" for k in range(20)],
-    "rounded": [f"{1e17 + k}e0" for k in range(20)],
+    "printed": [f"{2.0**60 + k * 2**10:.1f}" for k in range(20)],
+    "rounded": [f"{10**17 + k}e0" for k in range(20)],
 }
 
 
