@@ -96,6 +96,7 @@ def test_what_is_found_is_said_without_options_of_the_command_line() -> None:
     assert not any("--" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_frames_of_numbers_are_taken_as_before(fitted: Any) -> None:
     numbers = FRAME[["age", "ok"]].fillna(0.0)
     again = clone(fitted).fit(FRAME, Y).fit(numbers, Y)

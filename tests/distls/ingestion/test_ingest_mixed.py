@@ -176,6 +176,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.slow_cases("1 day", "PT1H")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_column_is_the_same_in_every_file(tmp_path, name):
     column, feature, first = WRITTEN[name]
@@ -191,6 +192,7 @@ def test_a_column_is_the_same_in_every_file(tmp_path, name):
             assert {n: v.tolist() for n, v in found.items()} == {n: v.tolist() for n, v in expected.items()}
 
 
+@pytest.mark.slow_cases("csv", "parquet")
 @pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
 def test_lengths_of_time_are_seconds(tmp_path, kind):
     seconds = np.arange(24) * 3661
