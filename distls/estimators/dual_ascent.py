@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
+from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator
+from distls.estimators.optional_parts import LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
 from distls.facts import warn_caller
 from distls.methods.default_losses import OF_NUMBERS
@@ -240,7 +241,7 @@ class DualRidge(_DualAscent, DatasetRegressor):
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
         given = self._params(None)
-        if self._may_fit_here(X):
+        if not self._mixed and self._may_fit_here(X):
             numbers = np.asarray(y, np.float64).reshape(len(y), -1)
             weights = row_weights(np.zeros(len(y), np.int32), sample_weight, None)
             if self._solved_here(X, numbers, weights, given, self.loss, 0) is not None:
