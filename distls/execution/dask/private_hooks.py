@@ -5,13 +5,15 @@ Changes of a version of distributed meet this file alone.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SchedulerPlugin, SpecCluster
+from distributed.client import ClosedClientError
 
 # At least between two messages of one connection.
 MESSAGE_SECONDS = 0.001
@@ -78,6 +80,18 @@ def is_inherited(client: Client) -> bool:
     """Return whether a client was opened before this process was forked: the threads that it needs are not here."""
     # Private hook of distributed: a client does not say whose it is, but its id ends in a UUID made with the process's.
     return uuid.UUID(client.id[-36:]).clock_seq != os.getpid() % 2**14
+
+
+@contextlib.contextmanager
+def closed_as_cut(client: Client) -> Iterator[None]:
+    """Raise ClosedClientError for whatever Dask raises while another thread closes its client."""
+    # Private hook of distributed: parts of a client that are closed before it say so in errors of their own.
+    try:
+        yield
+    except (AttributeError, RuntimeError) as error:
+        if client.status not in ("closing", "closed"):
+            raise
+        raise ClosedClientError(str(error)) from None
 
 
 def ask_workers(
