@@ -53,7 +53,7 @@ JUDGED = ("--eval", "{data}/T")
 CUT = ("--partition-size", "2KiB")
 TABLE = ("{data}/train.csv", "D", *CUT, "--label-column", "label", "--split", "held=0.2")
 PATH = given(alpha="path", alphas="0.1:0.03")
-CUT_OF = ("--calibrate", "{data}/two", "--threshold-for", "f1")
+CUT_OF = ("--calibrate", "{data}/two-held", "--threshold-for", "f1")
 RARELY = ("--checkpoint-seconds", 9)
 JOBS = {
     "ingest": Job(("ingest", "{data}/train.svm", "D", *SERIAL, *CUT)),
@@ -131,7 +131,7 @@ class Bench:
         self.done("ingest", self.data / "train.svm", self.data / "D", *shape)
         shutil.copytree(self.data / "D", self.data / "plain")
         self.done("columns", self.data / "D", *SERIAL)
-        self.done("ingest", self.data / "two.svm", self.data / "two", *shape)
+        self.done("ingest", self.data / "two.svm", self.data / "two", *shape, "--split", "held=0.3")
         for name, source in (("T", "test"), ("T2", "other")):
             self.done(
                 "ingest", self.data / f"{source}.svm", self.data / name, "--like", self.data / "D", *shape

@@ -19,6 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import dask
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import NoValidWorkerError, NoWorkerError
@@ -52,7 +53,7 @@ _WAITING = "waiting"
 # Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
 _UNPLACED = "no-worker"
 _RESUME = "once that is fixed, `distls resume` continues the run"
-_GONE = "its result was lost with the workers that held it, or were to answer"
+_GONE = "its result was lost with the workers that held it or were to answer, or none of them may run it"
 
 _LOG = logging.getLogger(__name__)
 
@@ -172,7 +173,9 @@ class Connection:
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         """Start a task, on `worker` if it is alive."""
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        # Dask would place it there without the resources that its caller wants, and fail: then it chooses itself.
+        free = worker is None or "resources" in dask.get_annotations()
+        where = {} if free else {"workers": [worker], "allow_other_workers": True}
         with _as_lost(self.client):
             self._keep_group()
             # No retries by Dask: a task that failed is repeated by the caller, who knows what is left to do.

@@ -99,5 +99,8 @@ def ask_workers(
 ) -> dict[str, Any]:
     """Return each worker's answer; raise TimeoutError if one does not answer in time."""
     # Private hook of distributed: `run` has no time limit.
-    answers: dict[str, Any] = client.sync(client._run, function, workers=workers, callback_timeout=seconds)
+    with closed_as_cut(client):
+        answers: dict[str, Any] = client.sync(
+            client._run, function, workers=workers, callback_timeout=seconds
+        )
     return answers

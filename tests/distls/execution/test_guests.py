@@ -21,7 +21,7 @@ from helpers import SECONDS, labelled_rows, wait_until, write_dataset
 
 import distls
 from distls.execution import executor_of, memory_of
-from distls.execution.dask import remote_cluster, worker_watch
+from distls.execution.dask import connection, dask_executor, remote_cluster, worker_watch
 from distls.execution.dask.connection import Connection
 from distls.execution.dask.worker_watch import WorkerWatch
 from distls.execution.memory_budget import MIB, WorkerMemory, budget_of_workers
@@ -250,6 +250,37 @@ def test_paths_travel_as_they_were_given(tmp_path: Path, method: str) -> None:
     assert b"behind" not in executor.sent
     # the run is the same by its other name
     assert distls.resume(tmp_path / "behind/run").status == distls.resume(given / "run").status
+
+
+def test_workers_that_run_no_functions_are_refused_in_one_line(data: Dataset) -> None:
+    with (
+        dask.config.set({"distributed.worker.blocked-handlers": ["run"]}),
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NOWHERE) as made,
+        Client(made, set_as_default=False) as own,
+        pytest.raises(WorkerError, match=r"cannot be asked for its versions .*'run'"),
+    ):
+        distls.fit("sgd", data, client=own)
+
+
+def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(dask_executor, "_ATTEMPTS", 2)
+    options = {"threads_per_worker": 2, "processes": False, "resources": {"LARGE": 1}}
+    with (
+        LocalCluster(n_workers=1, **options, **NOWHERE) as made,
+        Client(made, set_as_default=False) as own,
+    ):
+        alone = distls.fit("sgd", data, executor="serial", passes=2).model.sha256
+        with dask.annotate(resources={"LARGE": 1}):
+            found = distls.fit("sgd", data, client=own, passes=2)
+        assert found.model.sha256 == alone
+        with (
+            dask.annotate(resources={"OTHER": 1}),
+            pytest.raises(WorkerError, match="none of them may run it"),
+        ):
+            distls.fit("sgd", data, client=own, passes=2)
 
 
 # -- real processes ----------------------------------------------------------------------------------------
