@@ -65,12 +65,16 @@ class Commands(click.Group):
                 raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
             library = _misled(error)
             if library is None or _debugging(ctx):
                 raise
             why = f"{library} cannot be used as it is set ({' '.join(str(error).split())[:200]})"
             return say(f"distls: {why}; mend its environment variables or configuration files", USAGE)
+
+
+# Functions that take a setting as it is, or fail: the last one of `distributed.comm.timeouts.tcp`.
+_READERS = ("parse_timedelta", "parse_bytes", "set_tcp_timeout")
 
 
 def _misled(error: BaseException) -> str | None:
@@ -82,7 +86,7 @@ def _misled(error: BaseException) -> str | None:
     module, function = frames[-1]
     library = module.partition(".")[0]
     imported = any(name.startswith(library) and code == "<module>" for name, code in frames)
-    reads = imported or module == "dask.config" or function in ("parse_timedelta", "parse_bytes")
+    reads = imported or module == "dask.config" or function in _READERS
     return library if reads and library in ("numba", "dask", "distributed") else None
 
 
