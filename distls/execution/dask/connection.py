@@ -130,7 +130,10 @@ class Connection:
         """Return the scheduler's answer; one that is stopped keeps its connections, and gives none."""
         with closed_as_cut(self.client):
             asked = getattr(self.client.scheduler, question)
-            return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
+            try:
+                return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
+            except ValueError as error:  # its configuration may block what is asked
+                raise WorkerError(f"the scheduler at {self._address} does not answer: {error}") from None
 
     def _open_again(self) -> None:
         if self._reopen is None:

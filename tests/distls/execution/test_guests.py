@@ -252,12 +252,19 @@ def test_paths_travel_as_they_were_given(tmp_path: Path, method: str) -> None:
     assert distls.resume(tmp_path / "behind/run").status == distls.resume(given / "run").status
 
 
-def test_workers_that_run_no_functions_are_refused_in_one_line(data: Dataset) -> None:
+@pytest.mark.parametrize(
+    ("who", "handler", "said"),
+    [
+        ("worker", "run", r"cannot be asked for its versions .*'run'"),
+        ("scheduler", "ncores", r"does not answer: .*'ncores'"),
+    ],
+)
+def test_handlers_that_are_blocked_are_one_line(data: Dataset, who: str, handler: str, said: str) -> None:
     with (
-        dask.config.set({"distributed.worker.blocked-handlers": ["run"]}),
+        dask.config.set({f"distributed.{who}.blocked-handlers": [handler]}),
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NOWHERE) as made,
         Client(made, set_as_default=False) as own,
-        pytest.raises(WorkerError, match=r"cannot be asked for its versions .*'run'"),
+        pytest.raises(WorkerError, match=said),
     ):
         distls.fit("sgd", data, client=own)
 
