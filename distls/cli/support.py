@@ -73,10 +73,6 @@ class Commands(click.Group):
             return say(f"distls: {why}; mend its environment variables or configuration files", USAGE)
 
 
-# Functions that take a setting as it is, or fail: the last one of `distributed.comm.timeouts.tcp`.
-_READERS = ("parse_timedelta", "parse_bytes", "set_tcp_timeout")
-
-
 def _misled(error: BaseException) -> str | None:
     """Return the library that an error comes from while it reads the user's settings, most of it in its import."""
     frames = [
@@ -86,7 +82,8 @@ def _misled(error: BaseException) -> str | None:
     module, function = frames[-1]
     library = module.partition(".")[0]
     imported = any(name.startswith(library) and code == "<module>" for name, code in frames)
-    reads = imported or module == "dask.config" or function in _READERS
+    readers = ("parse_timedelta", "parse_bytes", "set_tcp_timeout")
+    reads = imported or module == "dask.config" or function in readers
     return library if reads and library in ("numba", "dask", "distributed") else None
 
 
