@@ -160,7 +160,9 @@ def test_more_threads_need_no_less(job: dict[str, Any], shape: tuple[int, int, b
 @given(jobs, shapes, st.integers(1, 9))
 def test_more_lanes_need_no_less(job: dict[str, Any], shape: tuple[int, int, bool], extra: int) -> None:
     fewer, more = _needed(job, shape), _needed({**job, "lanes": job["lanes"] + extra}, shape)
-    assert all(more[name] >= fewer[name] for name in fewer)
+    # of tasks with several lanes, more may be nodes of the tree: fewer results wait to be merged
+    alone = job["lanes"] + extra <= shape[0] * shape[1]
+    assert all(more[name] >= fewer[name] for name in fewer if alone or name != "weights")
 
 
 def test_the_cache_is_what_the_limit_leaves() -> None:
