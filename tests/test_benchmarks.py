@@ -8,12 +8,13 @@ import importlib.util
 import io
 import json
 import math
+import os
 import random
 import shutil
 import struct
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -431,9 +432,36 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _read(tmp_path / "out.json") == report
     assert [each for each in report["rounds"] if each["trouble"]] == []
     assert sum(bool(each["faults"]) for each in report["rounds"]) > 5
+    # what is damaged after it was written is a matter of moments
     assert capsys.readouterr().out.endswith(
-        f"{len(report['rounds'])} rounds, seed 1: 0 with trouble, 0 unread\n"
+        f"{len(report['rounds'])} rounds, seed 1: 0 with trouble, {report['unread']} unread\n"
     )
+
+
+def test_chaos_bears_that_others_remove_files_and_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("data/gone", "kernels/folder"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("data/there", "kernels/gone"):
+        (tmp_path / name).touch()
+
+    def without(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(path: str, *given: Any) -> Any:
+            if Path(path).name == name:
+                raise FileNotFoundError(path)
+            return act(path, *given)
+
+        return acting
+
+    monkeypatch.setattr(faulty_fit, "_link", without("gone", os.link))
+    made = faulty_fit.Round(
+        tmp_path / "round", tmp_path / "data", str(tmp_path / "kernels"), random.Random(0)
+    )
+    monkeypatch.setattr(os, "scandir", without("gone", os.scandir))
+    for _ in range(20):
+        made.do_fault("remove", subprocess.Popen(["true"]))
+    assert made.faults[-1] == "remove data/there"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Commands(click.Group):
                 raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
             library = _misled(error)
             if library is None or _debugging(ctx):
                 raise
@@ -82,7 +82,8 @@ def _misled(error: BaseException) -> str | None:
     module, function = frames[-1]
     library = module.partition(".")[0]
     imported = any(name.startswith(library) and code == "<module>" for name, code in frames)
-    reads = imported or module == "dask.config" or function in ("parse_timedelta", "parse_bytes")
+    readers = ("parse_timedelta", "parse_bytes", "set_tcp_timeout")
+    reads = imported or module == "dask.config" or function in readers
     return library if reads and library in ("numba", "dask", "distributed") else None
 
 

@@ -75,7 +75,10 @@ def drop_kinds(given: str | Sequence[str]) -> tuple[str, ...]:
 def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]:
     """Turn a line of CSV such as ``"id,name"``, or a sequence, into column names and positions."""
     if isinstance(given, str):
-        return tuple(name.strip() for name in next(csv.reader([given], skipinitialspace=True), []))
+        try:
+            return tuple(name.strip() for name in next(csv.reader([given], skipinitialspace=True), []))
+        except csv.Error:  # no line of CSV: one name, of several lines or very long
+            return (given,)
     return (given,) if isinstance(given, int) else tuple(given)
 
 

@@ -413,7 +413,9 @@ def test_what_does_not_go_together_from_python(small: Path, asked: dict[str, Any
         plan(**{"method": "mcid", "dataset": small, "probe": False, **asked})
 
 
-def test_an_open_data_set_is_planned_from_python(small: Path) -> None:
+def test_an_open_data_set_is_planned_from_python(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # of which others may take some between two plans
+    monkeypatch.setattr("distls.execution.memory_budget.available_memory", lambda: 2**33)
     for shape in ({}, {"cluster": "4x2"}):
         asked: Any = {"params": {"loss": "hinge"}, "probe": False, **shape}
         found = plan("mcid", open_dataset(small), **asked)
