@@ -11,10 +11,22 @@ from distls.storage.dataset.dataset import Dataset
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.rounds.task import Task
 
+# Largest number of lanes.
+MOST_LANES = 4096
+# Partitions of a lane at least, where there are many: 192 MiB of such that ingest makes by default.
+_PARTITIONS_A_LANE = 12
+
+
+def default_parallelism(n_partitions: int) -> int:
+    """Return how many threads are to work at the same time on data of so many partitions, on any cluster."""
+    # a power of two: as many lanes for each of 2, 4, 8, ... threads, and no results that the tree leaves apart
+    wanted = max(n_partitions // _PARTITIONS_A_LANE, 1)
+    return min(1 << (wanted.bit_length() - 1), MOST_LANES)
+
 
 def reading_lanes(dataset: Dataset) -> list[Lane]:
     """Return the lanes in which a dataset is read for a reduction."""
-    n_lanes = max(1, min(DEFAULT_LANES, len(dataset)))
+    n_lanes = max(1, min(max(DEFAULT_LANES, default_parallelism(len(dataset))), len(dataset)))
     return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
 
 

@@ -77,7 +77,7 @@ def test_keywords_have_their_names_defaults_and_texts(function: Any, names: typi
 
 def test_the_keywords_of_fit_are_those_that_users_know() -> None:
     known = ("method dataset run params passes tol rtol max_seconds eval_data eval_every patience select refit seed "
-             "calibrate calibration threshold_for as_published executor client memory callbacks "
+             "calibrate calibration threshold_for as_published parallelism executor client memory callbacks "
              "workers threads memory_limit progress "
              "checkpoint_seconds")  # fmt: skip
     assert set(inspect.signature(distls.fit).parameters) == set(known.split())
@@ -88,7 +88,7 @@ def test_the_keywords_of_fit_are_those_that_users_know() -> None:
     [
         ("fit", list(BY_NAME)),
         ("train", ALONE),
-        ("plan", ("passes", "seed", "as_published")),
+        ("plan", ("passes", "seed", "as_published", "parallelism")),
         ("calibrate", ("calibration",)),
     ],
 )
