@@ -79,20 +79,22 @@ def _idle(setting: Setting, lanes: int, slots: int) -> str | None:
         return None
     idle, asked = f"{slots - lanes} of {slots} threads are idle", setting.params.get("lanes")
     if "lanes" not in setting.params:
-        return (
-            f"{idle}: "
-            + ("there is only one block" if lanes == 1 else f"there are only {lanes} blocks")
-            + " of classes"
-        )
+        return f"{idle}: {_only(lanes)} of classes"
     if [p.default for p in setting.method.parameters if p.name == "lanes"] != [None]:
         return f"{idle}: {setting.method.name} runs in one lane"
     blocks = blocks_of(setting)
-    if (best := min(slots, blocks, MOST_LANES)) > lanes and (asked or setting.problem.parallelism < best):
+    # dual ascent has one lane fewer than partitions
+    best = min(slots, blocks - (setting.method.name == "sdca"), MOST_LANES)
+    if best > lanes and (asked or setting.problem.parallelism < best):
         way = f"-p lanes={best}" if asked else f"--parallelism {best}"
         return f"{idle}: {way} gives them work (and other weights: lanes are part of the problem)"
     if lanes == MOST_LANES:
         return f"{idle}: there are {MOST_LANES} lanes at most"
-    return f"{idle}: there are only {counted(blocks, 'block')}, smaller ones would make more lanes"
+    return f"{idle}: {_only(blocks)}, smaller ones would make more lanes"
+
+
+def _only(blocks: int) -> str:
+    return f"there {'is' if blocks == 1 else 'are'} only {counted(blocks, 'block')}"
 
 
 def _fits(setting: Setting) -> int:

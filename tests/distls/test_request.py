@@ -139,7 +139,7 @@ def test_a_record_names_all_that_can_be_asked_for() -> None:
     config = RunConfig(
         method="sgd", dataset="d", dataset_fingerprint="", grid=[{}], passes=np.float64(3), eval_data="e", patience=2,
         select="s", refit=True, calibrate="c", calibration="platt", threshold_for="f1", tol=1.0, rtol=0.5,
-        max_seconds=9.0, eval_every=1.0, seed=7, as_published=True,
+        max_seconds=9.0, eval_every=1.0, seed=7, as_published=True, parallelism=16,
     )  # fmt: skip
     assert json.loads(json.dumps(config.stored()))["passes"] == 3
     assert (

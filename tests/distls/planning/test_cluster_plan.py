@@ -329,7 +329,7 @@ def test_idle_threads_are_told_of(wide: Path) -> None:
     [
         ("mcid", r"792 of 800 threads are idle: --parallelism \d+ gives them work"),
         ("rls", "799 of 800 threads are idle: rls runs in one lane"),
-        ("ovr-sdca", "799 of 800 threads are idle: there is only one block of classes"),
+        ("ovr-sdca", "799 of 800 threads are idle: there is only 1 block of classes"),
     ],
 )
 def test_what_keeps_threads_idle(small: Path, method: str, why: str) -> None:
