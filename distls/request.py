@@ -83,8 +83,8 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
         "Every parameter as the paper of the method prints it, but for those given beside.")] = False
     parallelism: Annotated[_Count, _asked("THREADS",
         "Threads that are to train at the same time, on any cluster: methods have as many lanes at least, or one for "
-        "each partition; lanes are part of the problem. Default: by the data, one for every twelve partitions, rounded "
-        "down to a power of two.")] = None
+        "each partition; lanes are part of the problem. Default: by the data, one for every twelve partitions, more "
+        "than eight for 32,768 rows each, rounded down to a power of two.")] = None
     seed: Annotated[Annotated[int, Meta(ge=0)], _asked("N", "Seed of all random choices.")] = 0
     # fmt: on
     selected_on: D | None = None  # to be scored for a parent run that chooses

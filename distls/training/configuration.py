@@ -59,7 +59,7 @@ class Setting:
         parallelism: int | None = None,  # by default what suits the data
     ) -> Setting:
         """Validate and complete parameters for a data set; raise ParameterError or MismatchError."""
-        threads = min(parallelism or default_parallelism(len(data)), MOST_LANES)
+        threads = min(parallelism or default_parallelism(data), MOST_LANES)
         others = {"continuous": method.continuous, "multilabel": method.multilabel}.get(data.meta.target, {})
         if others and given.get(next(iter(others))) is None:
             # Defaults for the kind of target come last: what the user gives wins.

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -350,9 +351,14 @@ def test_lanes_follow_the_data_and_the_parallelism_that_is_meant(small: Path) ->
     assert one.plan.idle is None
     assert plan("mcid", small, probe=False, cluster="100x8", bytes="1TB", parallelism=100).plan.lanes == 100
     assert plan("mcid", small, probe=False).lanes == plan("mcid", small, probe=False, workers=7).lanes
-    assert [default_parallelism(count) for count in (1, 23, 24, 95, 96, 123, 191, 192, 10**6)] == (
-        [1, 1, 2, 4, 8, 8, 8, 16, MOST_LANES]
-    )
+
+
+@pytest.mark.parametrize(("rows", "most"), [(10**9, MOST_LANES), (2**19 + 1, 16), (50, 8)])
+def test_the_parallelism_of_partitions_and_rows(rows: int, most: int) -> None:
+    counts = (1, 23, 24, 95, 96, 123, 191, 192, 10**6)
+    given = [MagicMock(**{"__len__.return_value": count, "meta.n_rows": rows}) for count in counts]
+    expected = [1, 1, 2, 4, 8, 8, 8, 16, MOST_LANES]
+    assert [default_parallelism(each) for each in given] == [min(each, most) for each in expected]
 
 
 def test_most_lanes_are_what_methods_accept() -> None:

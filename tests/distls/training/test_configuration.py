@@ -79,6 +79,7 @@ def test_a_run_has_the_lanes_that_it_was_begun_with(
 ) -> None:
     """Those of earlier versions have recorded no parallelism; a later rule changes no run."""
     monkeypatch.setattr(row_reads, "_PARTITIONS_A_LANE", 1)
+    monkeypatch.setattr(row_reads, "_ROWS_A_LANE", 1)
     data = write_dataset(tmp_path / "train", *labelled_rows(34, 20, 3), partition_rows=2)
     for threads, lanes in ((1, earlier), (None, now)):
         request = FitRequest.of(method, data, parallelism=threads)
