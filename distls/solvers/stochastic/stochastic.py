@@ -76,7 +76,7 @@ class Stochastic(Solver[StochasticState]):
     ) -> None:
         super().__init__(problem, params, **given)
         dataset = problem.dataset
-        n_lanes = lane_count(params["lanes"], len(dataset))
+        n_lanes = lane_count(params["lanes"], len(dataset), problem.parallelism)
         # Lanes are a property of the data and the parameters, not of the machine: results do not depend on workers.
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
