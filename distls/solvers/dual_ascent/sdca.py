@@ -50,7 +50,7 @@ _T = Totals()
 # each lane, no rows of two partitions would ever meet in a lane: many times the passes, so there is one lane fewer.
 _DEFAULT_LANES = 2
 _DEFAULT_ROUNDS = 2  # a pass, of several lanes
-# Decoded MiB that one of many lanes visits between additions: additions undo what lanes cost (docs/decisions/0043), and
+# Decoded MiB that one of many lanes visits between additions: additions undo what lanes cost (docs/decisions/0044), and
 # one, of some hundredths of a second, stays the smaller part of a round.
 _ROUND_MIB = 48
 # Decoded MiB of a lane's partitions: all at once up to this, which workers of 600 MiB can hold, else groups of so many.
