@@ -35,6 +35,7 @@ from distls.solvers.coordinate_descent.near_search import (
     working_row_bytes,
     working_set_bytes,
 )
+from distls.solvers.coordinate_descent.row_blocks import RowBlocks
 from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
 from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
@@ -56,7 +57,7 @@ from distls.workers.rounds.task import Call, Needs
 _WORTH_NAMING = 16 * MIB
 # Weights in the driver: the state's, those sent, the common target, the shorter step, the polished ones.
 _DRIVER_WEIGHTS = 5
-# Of a row, in a thread with an intercept: its column of ones, a centred column, and what kernels gather it into.
+# Of a row, in a task with an intercept: its column of ones, a centred column, and what kernels gather it into.
 _INTERCEPT_BYTES = 4 + 8 + 12
 # Of sweeps more lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
 _DEFAULT_LANES = 2
@@ -92,9 +93,13 @@ class BlockCoordinateDescent(Solver[BcdState]):
             )
         if initial is not None:
             check_initial(initial, problem, params["init"])
-        dataset = problem.dataset
-        self._shards = _shards_of(problem)
+        dataset, self._memory = problem.dataset, memory or MemoryBudget(workers=slots)
         self.proves = _is_by_working_sets(problem, params)
+        self._blocks: RowBlocks | None = None
+        if params["algorithm"] == "row-blocks":
+            self._read_rows()
+            return
+        self._shards = _shards_of(problem)
         # Rounds that read columns alone have the same result in any number of lanes, but for the columns they choose.
         most = DEFAULT_LANES if self.proves else _DEFAULT_LANES
         self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, most))
@@ -103,7 +108,14 @@ class BlockCoordinateDescent(Solver[BcdState]):
         )
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
         self._polishes = len(sweeping) > 1 and params["active_sweeps"] > 0
-        self.plan = self._planned(memory or MemoryBudget(workers=slots))
+        try:
+            self.plan = self._planned(self._memory)
+        except MemoryPlanError:
+            # A refit is by sweeps, which hold the scores of all rows.
+            if not self.proves or params["algorithm"] is not None or params["debias"] is not None:
+                raise
+            self._read_rows()
+            return
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
         row_lanes = deal(dataset.decoded_bytes, min(DEFAULT_LANES, len(dataset)))
@@ -118,6 +130,16 @@ class BlockCoordinateDescent(Solver[BcdState]):
             folder=state,
         )
         self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
+
+    def _read_rows(self) -> None:
+        """Have rounds keep no number of a row."""
+        self._blocks = blocks = RowBlocks(self.problem, self.params, self._memory)
+        self.plan, self.data, self.lanes = blocks.plan, blocks.data, blocks.lanes
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """See `Solver.kernels`."""
+        return *super().kernels, str(self._blocks is not None)
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""
@@ -153,7 +175,11 @@ class BlockCoordinateDescent(Solver[BcdState]):
         reads, reductions = 1 + judging + polishing, 2 + judging + 2 * polishing
         # sweeps have their certificate from a working set
         by_sets = self.proves or self.params["active_sweeps"] > 0
-        row_bytes = working_row_bytes(self.problem) if by_sets else score_bytes
+        # Of sweeps every lane has its scores; a descent on a working set is one task, and reads share the slopes.
+        own = _INTERCEPT_BYTES * self.problem.fit_intercept
+        row_bytes = min(len(self._sweeping), memory.threads) * (score_bytes + own)
+        if by_sets:
+            row_bytes = max(row_bytes, working_row_bytes(self.problem) + own)
         if self.proves:
             # of float64: scores and slopes, which are written, and read by the descent, the dual and every lane
             exchanged, reads, reductions = (4 + len(self.lanes)) * 8 * k, 0, 3
@@ -168,8 +194,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
                     columns=self._shards,
-                    thread_bytes=row_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
-                    worker_bytes=target_bytes(dataset.meta) + 8 * dataset.meta.weighted + self._kept(),
+                    worker_bytes=target_bytes(dataset.meta)
+                    + 8 * dataset.meta.weighted
+                    + self._kept()
+                    + row_bytes,
                     reads=reads,
                     exchanged_bytes=exchanged,
                 ),
@@ -199,6 +227,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: one partition is scored and one shard swept."""
+        if self._blocks is not None:
+            return self._blocks.tasks(data, block)
         setting = replace(self._setting, data=data, folder=IN_MEMORY)
         if self.proves:
             return working_set_tasks(setting)
@@ -225,6 +255,11 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
         """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""
+        # Rounds that have begun so go on, where the rows would fit too: with the bits that an undisturbed run has.
+        if state.by_rows and self._blocks is None:
+            self._blocks = RowBlocks(self.problem, self.params, self._memory)
+        if self._blocks is not None:
+            return self._blocks.step(state, executor)
         if self._selected(state) and not state.refit:
             # A refit is another problem: the violation and the skipped columns of the sparse one say nothing about it.
             used = np.asarray(state.weights.any(axis=1))
@@ -262,6 +297,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
         """Return the intercept that is optimal where all weights are zero."""
         self.prepare(executor)
+        if self._blocks is not None:
+            return self._blocks.intercept_alone(executor)
         zero = BcdState(
             weights=np.zeros(self.problem.shape, self.problem.dtype),
             intercept=np.zeros(self.problem.shape[1]),
@@ -303,7 +340,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if self.certifies(state):
             return Fitted(predictor, known=_known(state, self.problem))
         # with the paper's algorithm no columns are held in memory
-        searches = self.params["active_sweeps"] > 0
+        searches = self.params["active_sweeps"] > 0 and self._blocks is None
         return Fitted(
             predictor, improved_weights=partial(near_optimum_of, self._setting, state) if searches else None
         )
@@ -333,12 +370,15 @@ def _shards_of(problem: Problem) -> ColumnShards:
 def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
     """Return whether rounds are descents on working sets; raise ParameterError where they cannot be as asked."""
     own = by_working_sets(params) and not problem.penalty_is_quadratic
-    if params.get("algorithm") == "working-set" and not own:
+    # A refit after a selection of features is by sweeps.
+    if params.get("algorithm") == "row-blocks" and params["debias"] is not None:
+        raise ParameterError(f"debias={params['debias']}: not with algorithm=row-blocks; drop one of them")
+    if params.get("algorithm") in ("working-set", "row-blocks") and not own:
         given = [
             *only_of_sweeps(params),
             "alpha=0" if params["alpha"] == 0.0 else f"penalty={problem.penalty}",
         ][0]
-        raise ParameterError(f"{given}: not with algorithm=working-set, but with algorithm=sweeps")
+        raise ParameterError(f"{given}: not with algorithm={params['algorithm']}, but with algorithm=sweeps")
     return own
 
 
