@@ -96,7 +96,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         dataset, self._memory = problem.dataset, memory or MemoryBudget(workers=slots)
         self.proves = _is_by_working_sets(problem, params)
         self._blocks: RowBlocks | None = None
-        if params["algorithm"] == "row-blocks":
+        if params.get("algorithm") == "row-blocks":
             self._read_rows()
             return
         self._shards = _shards_of(problem)
@@ -112,7 +112,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             self.plan = self._planned(self._memory)
         except MemoryPlanError:
             # A refit is by sweeps, which hold the scores of all rows.
-            if not self.proves or params["algorithm"] is not None or params["debias"] is not None:
+            if not self.proves or params.get("algorithm") or params["debias"]:
                 raise
             self._read_rows()
             return

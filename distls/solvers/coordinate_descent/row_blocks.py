@@ -141,7 +141,11 @@ class _RowBlockRound(WorkingSetRound):
 
     def _begun(self, state: BcdState) -> BcdState:
         """Read all columns at the weights, of zero weights with the intercept that is optimal for them."""
-        if self._problem.fit_intercept and not state.weights.any() and not state.size:
+        if state.size:
+            # A fit that goes on has judged them already, and the sums have the same bits.
+            self._blocks.newest = sent(state), self._read(sent(state), None)
+            return state
+        if self._problem.fit_intercept and not state.weights.any():
             state = replace(state, intercept=self.optimal_intercept())
         return self._judged(state, None)[0]
 
@@ -182,8 +186,10 @@ class _RowBlockRound(WorkingSetRound):
             if judged.value - self._value(at, sums) <= _WORTH * judged.gap:
                 break
         # Rounded to the type of the state, before the intercept is made optimal for them.
-        at = at._replace(values=at.values.astype(state.weights.dtype))
-        at = at._replace(intercept=self._balanced(state, at))
+        values = at.values.astype(state.weights.dtype)
+        known = sums if np.array_equal(values, at.values) else None
+        at = at._replace(values=values)
+        at = at._replace(intercept=self._balanced(state, at, known))
         # The next read is at these weights, and has the sums of a report.
         return Descended(at, len(columns), RowSums(sums.loss, 0.0, sums.errors))
 
@@ -235,15 +241,16 @@ class _RowBlockRound(WorkingSetRound):
         found: tuple[Array, Array] = self._reduced(task, [Lane(0, ())], (own, gram, w))
         return found
 
-    def _balanced(self, state: BcdState, at: SparseWeights) -> Array:
+    def _balanced(self, state: BcdState, at: SparseWeights, sums: ModelSums | None = None) -> Array:
         """Return the intercept that is optimal for some weights: duals are a bound only where they sum to zero."""
         for _ in range(_BALANCINGS if self._problem.fit_intercept else 0):
-            sums = self._read(at, _NO_PLACES)
+            sums = sums or self._read(at, _NO_PLACES)
             if float(np.abs(sums.of_intercept).sum()) <= BALANCED:
                 break
             judged = Judged(1.0, sums.gradient, sums.of_intercept, 1.0)
-            shift = self._minimum(state, judged, sums.gram, at.values[:0], _NO_PLACES)[1]
-            at = at._replace(intercept=at.intercept + shift)
+            of_ones = sums.gram[-1:, -1:]
+            shift = self._minimum(state, judged, of_ones, at.values[:0], _NO_PLACES)[1]
+            at, sums = at._replace(intercept=at.intercept + shift), None
         return at.intercept
 
     def _read(self, at: SparseWeights, moving: Places | None, factor: float | None = None) -> ModelSums:
