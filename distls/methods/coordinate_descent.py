@@ -137,7 +137,10 @@ _DESCENT = (
     ),
     NO_PAPER_INTERCEPT,
     CLASS_WEIGHT,
-    lanes("groups of column shards processed in parallel; default min(8, shards), of sweeps min(2, shards)"),
+    lanes(
+        "groups of column shards (row-blocks: of partitions) processed in parallel; default min(8, shards), of sweeps "
+        "min(2, shards)"
+    ),
     dtype("float64", "type of the weights and of the scores of all rows"),
     INIT,
 )
