@@ -79,26 +79,20 @@ class BlockCoordinateDescent(Solver[BcdState]):
         state: str | None = None,
     ) -> None:
         self.problem, self.params, self._initial = problem, params, initial
-        if params["debias"] is not None and params["tau"] == 0.0:
-            raise ParameterError(
-                "debias needs tau > 0: debiasing starts when the stopping criterion reaches tau"
-            )
-        if params["shrink"] and params["tau"] == 0.0:
-            raise ParameterError(
-                "shrink needs tau > 0: skipped columns are swept again once the others have reached tau"
-            )
-        if params.get("rules") and problem.penalty != SPARSE_PENALTY:
-            raise ParameterError(
-                f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them"
-            )
+        _check_together(problem, params)
         if initial is not None:
             check_initial(initial, problem, params["init"])
-        dataset, self._memory = problem.dataset, memory or MemoryBudget(workers=slots)
+        self._memory = memory or MemoryBudget(workers=slots)
         self.proves = _is_by_working_sets(problem, params)
         self._blocks: RowBlocks | None = None
         if params.get("algorithm") == "row-blocks":
             self._read_rows()
-            return
+        else:
+            self._read_columns(state)
+
+    def _read_columns(self, state: str | None) -> None:
+        """Have rounds read column shards, where the numbers of all rows fit."""
+        problem, params, dataset = self.problem, self.params, self.problem.dataset
         self._shards = _shards_of(problem)
         # Rounds that read columns alone have the same result in any number of lanes, but for the columns they choose.
         most = DEFAULT_LANES if self.proves else _DEFAULT_LANES
@@ -173,13 +167,6 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # scores are written once and read by every lane and by the judging; polishing writes and reads them again
         exchanged = (1 + len(self._sweeping) + judging + 2 * polishing) * score_bytes
         reads, reductions = 1 + judging + polishing, 2 + judging + 2 * polishing
-        # sweeps have their certificate from a working set
-        by_sets = self.proves or self.params["active_sweeps"] > 0
-        # Of sweeps every lane has its scores; a descent on a working set is one task, and reads share the slopes.
-        own = _INTERCEPT_BYTES * self.problem.fit_intercept
-        row_bytes = min(len(self._sweeping), memory.threads) * (score_bytes + own)
-        if by_sets:
-            row_bytes = max(row_bytes, working_row_bytes(self.problem) + own)
         if self.proves:
             # of float64: scores and slopes, which are written, and read by the descent, the dual and every lane
             exchanged, reads, reductions = (4 + len(self.lanes)) * 8 * k, 0, 3
@@ -194,10 +181,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
                     columns=self._shards,
-                    worker_bytes=target_bytes(dataset.meta)
-                    + 8 * dataset.meta.weighted
-                    + self._kept()
-                    + row_bytes,
+                    worker_bytes=self._row_bytes(memory.threads),
                     reads=reads,
                     exchanged_bytes=exchanged,
                 ),
@@ -207,11 +191,18 @@ class BlockCoordinateDescent(Solver[BcdState]):
             reductions=reductions,
         )
 
-    def _kept(self) -> int:
-        """Return the bytes per row of what a worker has once: the last slopes, their products, and a Gram's rows."""
-        n_features, k = self.problem.shape
-        products = 8 * k * (1 + -(-n_features // self.problem.dataset.meta.n_rows))
-        return (products + kept_row_bytes(self.problem)) * self.proves
+    def _row_bytes(self, threads: int) -> int:
+        """Return a worker's bytes per row: targets, what tasks hold, the last slopes, products, and a Gram's rows."""
+        (n_features, k), meta = self.problem.shape, self.problem.dataset.meta
+        products = 8 * k * (1 + -(-n_features // meta.n_rows))
+        # Of sweeps every lane has its scores; a descent on a working set is one task, and reads share the slopes.
+        scores, own = k * self.problem.dtype.itemsize, _INTERCEPT_BYTES * self.problem.fit_intercept
+        at_work = min(len(self._sweeping), threads) * (scores + own)
+        # sweeps have their certificate from a working set
+        if self.proves or self.params["active_sweeps"] > 0:
+            at_work = max(at_work, working_row_bytes(self.problem) + own)
+        kept = (products + kept_row_bytes(self.problem)) * self.proves
+        return target_bytes(meta) + 8 * meta.weighted + at_work + kept
 
     def _most_active(self) -> int:
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
@@ -366,6 +357,20 @@ def _shards_of(problem: Problem) -> ColumnShards:
             "and -p algorithm=row-blocks does without"
         )
     return shards
+
+
+def _check_together(problem: Problem, params: dict[str, Any]) -> None:
+    """Raise ParameterError for parameters that contradict each other."""
+    if params["debias"] is not None and params["tau"] == 0.0:
+        raise ParameterError("debias needs tau > 0: debiasing starts when the stopping criterion reaches tau")
+    if params["shrink"] and params["tau"] == 0.0:
+        raise ParameterError(
+            "shrink needs tau > 0: skipped columns are swept again once the others have reached tau"
+        )
+    if params.get("rules") and problem.penalty != SPARSE_PENALTY:
+        raise ParameterError(
+            f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them"
+        )
 
 
 def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:

@@ -47,6 +47,7 @@ _STEPS, _DECREASE, _HALVINGS = 50, 1e-3, 12  # of Newton's method, and of the se
 _WORTH = 1e-3
 _RISE = 8.0 * float(np.finfo(np.float64).eps)
 _BALANCINGS = 20  # reads that make the intercept optimal, at most
+_READS = 8  # of a round, about, most of a few columns
 _DRIVER_WEIGHTS = 8  # matrices of the weights' size in the driver
 
 
@@ -70,7 +71,9 @@ class RowBlocks:
             memory=memory,
             driver_bytes=_DRIVER_WEIGHTS * one + 2 * gram,
         )
-        self.plan, self.lanes = reader.plan, reader.lanes
+        network = _READS * reader.plan.network_bytes_per_round
+        self.plan = replace(reader.plan, reductions=_READS, network_bytes_per_round=network)
+        self.lanes = reader.lanes
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)  # with its fold
         self.setting = RoundSetting(
             problem=problem, params=params, data=self.data, shards=cast("Any", None), lanes=[],

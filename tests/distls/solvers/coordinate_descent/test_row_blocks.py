@@ -159,7 +159,7 @@ def test_a_path_begins_at_its_own_alpha(small, tmp_path):
     params = {"alpha": "path", "alphas": 4}
     ends = [fit("bcd", small, tmp_path / name, params={**params, "algorithm": name}) for name in
             ("working-set", "row-blocks")]  # fmt: skip
-    first, second = ([child.record["objective"] for child in each.children] for each in ends)
+    first, second = ([child["objective"] for child in each.record["children"]] for each in ends)
     assert second == pytest.approx(first, rel=2e-3)
 
 
