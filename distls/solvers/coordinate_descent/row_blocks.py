@@ -241,7 +241,7 @@ class _RowBlockRound(WorkingSetRound):
     ) -> tuple[Array, Array]:
         own = replace(judged, gradient=judged.gradient[moving])
         task = self._blocks.step_task(state)
-        found: tuple[Array, Array] = self._reduced(task, [Lane(0, ())], (own, gram, w))
+        found: tuple[Array, Array] = self._reduced(task, [Lane(0, ())], (own, gram, w.astype(np.float64)))
         return found
 
     def _balanced(self, state: BcdState, at: SparseWeights, sums: ModelSums | None = None) -> Array:

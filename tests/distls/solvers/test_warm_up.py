@@ -48,6 +48,7 @@ PARAMS = {
     "sdca": {"alpha": 1e-2},
     "ovr-sdca": {"alpha": 1e-2},
     "bcd": {"dtype": "float32", "alpha": 1e-3, "tau": 0},
+    "bcd:rows": {"dtype": "float32", "alpha": 1e-3, "tau": 0, "algorithm": "row-blocks"},
     "fista": {"alpha": 1e-3, "tau": 0},
     "sparsa": {"alpha": 1e-3, "tau": 0},
     "gls": {},
@@ -60,12 +61,21 @@ OWN_END = {"ovr-sdca", "cls", "stagewise"}
 @pytest.mark.fast_cases("sdca-sparse")
 @pytest.mark.skipif(os.environ.get("DISTLS_NUMBA_CACHE") == "0", reason="kernels are not cached")
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
-@pytest.mark.parametrize("method", PARAMS)
+@pytest.mark.parametrize("method", PARAMS)  # of several settings, the name of one is after a colon
 def test_a_fit_needs_no_other_kernels(method: str, layout: str, tmp_path: Path) -> None:
     x, y = labelled_rows(60, 40, 3)
     data = write_dataset(tmp_path / "d", x if layout == "sparse" else x.toarray(), y, partition_rows=20)
     given = {"params": PARAMS[method], "limits": {} if method in OWN_END else {"passes": 2}}
     path = add_columns(data.path, shard_size=1000).path if method == "bcd" else data.path
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, method, str(path), json.dumps(given)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        PROGRAM,
+        method.partition(":")[0],
+        str(path),
+        json.dumps(given),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]", ended.stdout
