@@ -96,6 +96,7 @@ def test_numbers_and_sets_of_labels(tmp_path, dtype):
         assert own.record["objective"] == pytest.approx(found.record["objective"], rel=2e-5)
 
 
+@pytest.mark.slow
 def test_columns_move_in_turns_where_their_gram_does_not_fit(small, monkeypatch):
     whole = fit("bcd", small, params={**BY_ROWS, "alpha": 3e-3}, rtol=1e-6, passes=200)
     # four of some thirty columns with weights: the Gram of five, with the intercept's, of 3 * 4 / 2 parts
@@ -106,6 +107,7 @@ def test_columns_move_in_turns_where_their_gram_does_not_fit(small, monkeypatch)
     assert turns.record["round"] > whole.record["round"]
 
 
+@pytest.mark.fast_cases("csr")
 def test_it_is_chosen_where_rows_do_not_fit_and_goes_on_where_they_do(small, tmp_path, monkeypatch):
     params = {"alpha": 3e-3}
     named = fit("bcd", small, params={**params, **BY_ROWS}, rtol=1e-9, passes=60)
