@@ -2,7 +2,7 @@
 
 The rounds are those of `working_set_round.py`: a descent on some columns, and a read of all, which is the certificate.
 What either needs of rows is a sum over them, which the lanes of row partitions return; of these only the columns that
-are worked on are kept between the reads of a descent, as far as there is room (docs/decisions/0043).
+are worked on are kept between the reads of a descent, as far as there is room (docs/decisions/0045).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _CODECS: dict[str, Any] = {
     # Of either shuffle: a buffer says which it has.
     "lz4": Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE),
 }
-# Of values in one dimension, those of sparse rows, equal ones are found sooner as they are (docs/decisions/0044).
+# Of values in one dimension, those of sparse rows, equal ones are found sooner as they are (docs/decisions/0046).
 _UNSHUFFLED = Blosc(cname="lz4", clevel=5, shuffle=Blosc.NOSHUFFLE)
 
 

@@ -1,7 +1,7 @@
 """The quadratic model of the loss around some weights, summed over row partitions, and its minimum plus the penalty.
 
 What proximal Newton steps on a working set need of rows is loss, gradient and Gram: sums over rows, each of which one
-lane has. So no number of a row is kept, and rows need not fit in the workers' memory (docs/decisions/0043).
+lane has. So no number of a row is kept, and rows need not fit in the workers' memory (docs/decisions/0045).
 """
 
 from __future__ import annotations
