@@ -113,7 +113,6 @@ class PerRowCost:
     """Additional memory of a method that works by columns: the columns, and arrays with an entry for every row."""
 
     columns: ColumnShards
-    thread_bytes: int  # Of one row, in each thread
     worker_bytes: int  # Of one row, once in each worker
     reads: int  # Of the partitions, in a pass over the columns
     exchanged_bytes: int  # Of one row: what a round writes into RUN/state and reads from there
@@ -218,8 +217,7 @@ def _worker_parts(
         "reserve": BASE_BYTES - LOADED_BYTES,
     }
     if footprint.per_row is not None:
-        row_bytes = footprint.per_row.thread_bytes * budget.threads + footprint.per_row.worker_bytes
-        parts["rows"] = dataset.meta.n_rows * row_bytes
+        parts["rows"] = dataset.meta.n_rows * footprint.per_row.worker_bytes
     return parts
 
 

@@ -89,9 +89,11 @@ _DESCENT = (
     Parameter(
         "algorithm",
         None,
-        one_of("working-set", "sweeps"),
-        "working-set: descent on the columns that matter, with a certificate in each round; sweeps: Algorithms 1-3 "
-        "of the paper; default working-set, but sweeps with l2, with alpha=0 or a parameter that only sweeps have",
+        one_of("working-set", "row-blocks", "sweeps"),
+        "working-set: descent on the columns that matter, with a certificate in each round; row-blocks: the same by "
+        "reads of row partitions, which keeps no number of a row; sweeps: Algorithms 1-3 of the paper; default "
+        "working-set, or row-blocks where the rows do not fit in memory, but sweeps with l2, with alpha=0 or a "
+        "parameter that only sweeps have",
         optional=True,
     ),
     Parameter(
@@ -136,8 +138,8 @@ _DESCENT = (
     NO_PAPER_INTERCEPT,
     CLASS_WEIGHT,
     lanes(
-        "groups of column shards processed in parallel; default max(8, parallelism), of sweeps max(2, parallelism), at "
-        "most one for each shard"
+        "groups of column shards (row-blocks: of partitions) processed in parallel; default max(8, parallelism), of "
+        "sweeps max(2, parallelism), at most one for each shard or partition"
     ),
     dtype("float64", "type of the weights and of the scores of all rows"),
     INIT,

@@ -137,6 +137,33 @@ def test_descent_over_shards_stays_below_the_plan(large: Path, tmp_path: Path) -
         assert 0.5 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
 
 
+@pytest.mark.slow
+def test_descent_by_rows_stays_below_the_plan(large: Path, tmp_path: Path) -> None:
+    """Of the same rows as those of `test_peaks...`, without column shards; of scores nothing is kept."""
+    asked = [
+        "-p",
+        "algorithm=row-blocks",
+        "-p",
+        "alpha=1e-2",
+        "-p",
+        "active_mib=8",
+        "--passes",
+        "5",
+        *OPTIONS[4:],
+    ]
+    plan = json.loads(Watched("plan", "bcd", large, *asked, "--json", "--no-probe").out)
+    assert "rows" not in plan["worker_parts"]
+    fitted = Watched("fit", "bcd", large, tmp_path / "run", *asked, "--quiet")
+    assert (fitted.code, fitted.error) == (0, "")
+    assert len(fitted.workers) == 2, "no worker was ended for its memory"
+    for peak in fitted.workers.values():
+        assert 0.5 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+    event = json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1])
+    assert event["certificate"]["relative"] <= 5e-4
+    assert len(event["worker_seconds"]) == 2, "both workers train"
+    assert not (tmp_path / "run" / "state").exists()
+
+
 def test_columns_that_cannot_fit_are_refused_at_once(large: Path) -> None:
     refused = Watched("columns", large, "--workers", 2, "--memory-limit", "150MiB")
     assert (refused.code, refused.out, refused.workers) == (1, "", {})

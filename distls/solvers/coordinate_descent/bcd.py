@@ -35,6 +35,7 @@ from distls.solvers.coordinate_descent.near_search import (
     working_row_bytes,
     working_set_bytes,
 )
+from distls.solvers.coordinate_descent.row_blocks import RowBlocks
 from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
 from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
@@ -56,7 +57,7 @@ from distls.workers.rounds.task import Call, Needs
 _WORTH_NAMING = 16 * MIB
 # Weights in the driver: the state's, those sent, the common target, the shorter step, the polished ones.
 _DRIVER_WEIGHTS = 5
-# Of a row, in a thread with an intercept: its column of ones, a centred column, and what kernels gather it into.
+# Of a row, in a task with an intercept: its column of ones, a centred column, and what kernels gather it into.
 _INTERCEPT_BYTES = 4 + 8 + 12
 # Of sweeps more lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
 _DEFAULT_LANES = 2
@@ -78,29 +79,34 @@ class BlockCoordinateDescent(Solver[BcdState]):
         state: str | None = None,
     ) -> None:
         self.problem, self.params, self._initial = problem, params, initial
-        if params["debias"] is not None and params["tau"] == 0.0:
-            raise ParameterError(
-                "debias needs tau > 0: debiasing starts when the stopping criterion reaches tau"
-            )
-        if params["shrink"] and params["tau"] == 0.0:
-            raise ParameterError(
-                "shrink needs tau > 0: skipped columns are swept again once the others have reached tau"
-            )
-        if params.get("rules") and problem.penalty != SPARSE_PENALTY:
-            raise ParameterError(
-                f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them"
-            )
+        _check_together(problem, params)
         if initial is not None:
             check_initial(initial, problem, params["init"])
-        dataset = problem.dataset
-        self._shards = _shards_of(problem)
+        self._memory = memory or MemoryBudget(workers=slots)
         self.proves = _is_by_working_sets(problem, params)
+        self._blocks: RowBlocks | None = None
+        if params.get("algorithm") == "row-blocks":
+            self._read_rows()
+        else:
+            self._read_columns(state)
+
+    def _read_columns(self, state: str | None) -> None:
+        """Have rounds read column shards, where the numbers of all rows fit."""
+        problem, params, dataset = self.problem, self.params, self.problem.dataset
+        self._shards = _shards_of(problem)
         # Rounds that read columns alone have the same result in any number of lanes, but for the columns they choose.
         most = DEFAULT_LANES if self.proves else _DEFAULT_LANES
         self.lanes, self._sweeping = self._dealt(most), self._dealt(_DEFAULT_LANES)
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
         self._polishes = len(self._sweeping) > 1 and params["active_sweeps"] > 0
-        self.plan = self._planned(memory or MemoryBudget(workers=slots))
+        try:
+            self.plan = self._planned(self._memory)
+        except MemoryPlanError:
+            # A refit is by sweeps, which hold the scores of all rows.
+            if not self.proves or params.get("algorithm") or params["debias"]:
+                raise
+            self._read_rows()
+            return
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
         row_lanes = deal(dataset.decoded_bytes, min(max(DEFAULT_LANES, problem.parallelism), len(dataset)))
@@ -120,6 +126,16 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Return the column shards of each lane: as asked, else of so many or as many as threads are meant."""
         count = _lane_count(self.params["lanes"], self._shards, max(least, self.problem.parallelism))
         return deal(self._shards.decoded_bytes, count)
+
+    def _read_rows(self) -> None:
+        """Have rounds keep no number of a row."""
+        self._blocks = blocks = RowBlocks(self.problem, self.params, self._memory)
+        self.plan, self.data, self.lanes = blocks.plan, blocks.data, blocks.lanes
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """See `Solver.kernels`."""
+        return *super().kernels, str(self._blocks is not None)
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""
@@ -153,9 +169,6 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # scores are written once and read by every lane and by the judging; polishing writes and reads them again
         exchanged = (1 + len(self._sweeping) + judging + 2 * polishing) * score_bytes
         reads, reductions = 1 + judging + polishing, 2 + judging + 2 * polishing
-        # sweeps have their certificate from a working set
-        by_sets = self.proves or self.params["active_sweeps"] > 0
-        row_bytes = working_row_bytes(self.problem) if by_sets else score_bytes
         if self.proves:
             # of float64: scores and slopes, which are written, and read by the descent, the dual and every lane
             exchanged, reads, reductions = (4 + len(self.lanes)) * 8 * k, 0, 3
@@ -170,8 +183,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
                     columns=self._shards,
-                    thread_bytes=row_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
-                    worker_bytes=target_bytes(dataset.meta) + 8 * dataset.meta.weighted + self._kept(),
+                    worker_bytes=self._row_bytes(memory.threads),
                     reads=reads,
                     exchanged_bytes=exchanged,
                 ),
@@ -181,11 +193,18 @@ class BlockCoordinateDescent(Solver[BcdState]):
             reductions=reductions,
         )
 
-    def _kept(self) -> int:
-        """Return the bytes per row of what a worker has once: the last slopes, their products, and a Gram's rows."""
-        n_features, k = self.problem.shape
-        products = 8 * k * (1 + -(-n_features // self.problem.dataset.meta.n_rows))
-        return (products + kept_row_bytes(self.problem)) * self.proves
+    def _row_bytes(self, threads: int) -> int:
+        """Return a worker's bytes per row: targets, what tasks hold, the last slopes, products, and a Gram's rows."""
+        (n_features, k), meta = self.problem.shape, self.problem.dataset.meta
+        products = 8 * k * (1 + -(-n_features // meta.n_rows))
+        # Of sweeps every lane has its scores; a descent on a working set is one task, and reads share the slopes.
+        scores, own = k * self.problem.dtype.itemsize, _INTERCEPT_BYTES * self.problem.fit_intercept
+        at_work = min(len(self._sweeping), threads) * (scores + own)
+        # sweeps have their certificate from a working set
+        if self.proves or self.params["active_sweeps"] > 0:
+            at_work = max(at_work, working_row_bytes(self.problem) + own)
+        kept = (products + kept_row_bytes(self.problem)) * self.proves
+        return target_bytes(meta) + 8 * meta.weighted + at_work + kept
 
     def _most_active(self) -> int:
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
@@ -201,6 +220,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: one partition is scored and one shard swept."""
+        if self._blocks is not None:
+            return self._blocks.tasks(data, block)
         setting = replace(self._setting, data=data, folder=IN_MEMORY)
         if self.proves:
             return working_set_tasks(setting)
@@ -227,6 +248,11 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
         """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""
+        # Rounds that have begun so go on, where the rows would fit too: with the bits that an undisturbed run has.
+        if state.by_rows and self._blocks is None:
+            self._blocks = RowBlocks(self.problem, self.params, self._memory)
+        if self._blocks is not None:
+            return self._blocks.step(state, executor)
         if self._selected(state) and not state.refit:
             # A refit is another problem: the violation and the skipped columns of the sparse one say nothing about it.
             used = np.asarray(state.weights.any(axis=1))
@@ -264,6 +290,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
         """Return the intercept that is optimal where all weights are zero."""
         self.prepare(executor)
+        if self._blocks is not None:
+            return self._blocks.intercept_alone(executor)
         zero = BcdState(
             weights=np.zeros(self.problem.shape, self.problem.dtype),
             intercept=np.zeros(self.problem.shape[1]),
@@ -305,7 +333,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if self.certifies(state):
             return Fitted(predictor, known=_known(state, self.problem))
         # with the paper's algorithm no columns are held in memory
-        searches = self.params["active_sweeps"] > 0
+        searches = self.params["active_sweeps"] > 0 and self._blocks is None
         return Fitted(
             predictor, improved_weights=partial(near_optimum_of, self._setting, state) if searches else None
         )
@@ -327,20 +355,38 @@ def _shards_of(problem: Problem) -> ColumnShards:
     if shards is None:
         path = problem.dataset.path
         raise MismatchError(
-            f"{path} has no column shards, which bcd works on; `distls columns {path}` adds them"
+            f"{path} has no column shards, which bcd works on; `distls columns {path}` adds them, "
+            "and -p algorithm=row-blocks does without"
         )
     return shards
+
+
+def _check_together(problem: Problem, params: dict[str, Any]) -> None:
+    """Raise ParameterError for parameters that contradict each other."""
+    if params["debias"] is not None and params["tau"] == 0.0:
+        raise ParameterError("debias needs tau > 0: debiasing starts when the stopping criterion reaches tau")
+    if params["shrink"] and params["tau"] == 0.0:
+        raise ParameterError(
+            "shrink needs tau > 0: skipped columns are swept again once the others have reached tau"
+        )
+    if params.get("rules") and problem.penalty != SPARSE_PENALTY:
+        raise ParameterError(
+            f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them"
+        )
 
 
 def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
     """Return whether rounds are descents on working sets; raise ParameterError where they cannot be as asked."""
     own = by_working_sets(params) and not problem.penalty_is_quadratic
-    if params.get("algorithm") == "working-set" and not own:
+    # A refit after a selection of features is by sweeps.
+    if params.get("algorithm") == "row-blocks" and params["debias"] is not None:
+        raise ParameterError(f"debias={params['debias']}: not with algorithm=row-blocks; drop one of them")
+    if params.get("algorithm") in ("working-set", "row-blocks") and not own:
         given = [
             *only_of_sweeps(params),
             "alpha=0" if params["alpha"] == 0.0 else f"penalty={problem.penalty}",
         ][0]
-        raise ParameterError(f"{given}: not with algorithm=working-set, but with algorithm=sweeps")
+        raise ParameterError(f"{given}: not with algorithm={params['algorithm']}, but with algorithm=sweeps")
     return own
 
 

@@ -36,7 +36,7 @@ from distls.workers.rounds.task import Call
 T = TypeVar("T", bound=OnAllScores)
 
 # Largest sum of an intercept's gradients at which duals count as balanced.
-_BALANCED = 1e-8
+BALANCED = 1e-8
 # Columns of the first working set beside those with weights, at least; later ones have twice as many as before.
 _FIRST = 256
 # The gap of the columns that are worked on, at which a descent ends, as a part of that of all columns: the fewer of the
@@ -91,11 +91,9 @@ class WorkingSetRound:
     def _descended(self, state: BcdState) -> Descended:
         """Descend on the columns that were stored."""
         setting, used = self._setting, int(np.count_nonzero(state.weights.any(axis=1)))
-        fresh = 1.0 - used / max(state.held, 1)
-        share = max(_SHARE * fresh**4, _LEAST_SHARE)
         task = replace(
             setting.sweeps(WorkingSetTask, setting.row_scores(RowScores, state.round), state),
-            target=share * state.gap,
+            target=self._target(state, used, state.held),
             gram_bytes=setting.params["active_mib"] * MIB,
         )
         found: Descended = self._reduced(task, [Lane(len(setting.lanes), ())], sent(state))
@@ -106,8 +104,7 @@ class WorkingSetRound:
         """Read all columns: return the state with its objective and gap, and what was found."""
         setting, problem, k = self._setting, self._problem, self._problem.shape[1]
         used = int(np.count_nonzero(state.weights.any(axis=1)))
-        # Room for the support to double, or more.
-        size = max(state.size, 2 * used + _FIRST)
+        size = self._next_size(state, used)
         task = replace(
             self._task(ViolationTask, state),
             room=-(-(size - used) // len(setting.lanes)),
@@ -121,15 +118,22 @@ class WorkingSetRound:
         if has_conjugate(problem.loss, problem.target):
             shared = found.factor, k
             conjugate = self._reduced(self._task(ConjugateTask, state), [Lane(0, ())], shared)
+        return self._certified(state, rows, found, conjugate, size), found
+
+    def _certified(
+        self, state: BcdState, rows: RowSums, found: Violations, conjugate: float | None, size: int
+    ) -> BcdState:
+        """Return the state with its objective and gap, from sums over rows and columns, and the next set's size."""
+        problem = self._problem
         bound = bound_of(problem.loss, rows.loss, found.dual, conjugate)
         if problem.fit_intercept:
-            balanced = rows.rest <= _BALANCED
+            balanced = rows.rest <= BALANCED
             bound = bound - intercept_slack(rows.rest, state.intercept) if balanced else -math.inf
         value = rows.loss + problem.alpha * problem.penalty_of(state.weights)
         # Zero is a bound too: no loss is negative. Every bound holds for all weights.
         bound = max(bound, state.bound if state.size else -math.inf, loss_named(problem.loss).floor)
         gap = max(value - bound, 0.0) + float(np.finfo(problem.dtype).eps) * abs(value)
-        following = replace(
+        return replace(
             state,
             size=0 if found.held < 0 else size,
             held=max(found.held, 0),
@@ -138,7 +142,18 @@ class WorkingSetRound:
             gap=gap,
             ratio=gap / value if value > 0.0 else 0.0,
         )
-        return following, found
+
+    @staticmethod
+    def _next_size(state: BcdState, used: int) -> int:
+        """Return the size of the next set after a state of `used` columns with weights."""
+        # Room for the support to double, or more.
+        return max(state.size, 2 * used + _FIRST)
+
+    @staticmethod
+    def _target(state: BcdState, used: int, held: int) -> float:
+        """Return the gap of the `held` columns of a set at which their descent ends."""
+        fresh = 1.0 - used / max(held, 1)
+        return max(_SHARE * fresh**4, _LEAST_SHARE) * state.gap
 
     def _task(self, kind: type[T], state: BcdState) -> T:
         scores = self._setting.row_scores(RowScores, state.round)

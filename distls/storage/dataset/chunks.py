@@ -33,16 +33,20 @@ _READ = ("zarr_format", "chunk_grid", "chunk_key_encoding", "codecs", "storage_t
 _CODECS: dict[str, Any] = {
     "none": None,
     "zstd": Zstd(level=1),
+    # Of either shuffle: a buffer says which it has.
     "lz4": Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE),
 }
+# Of values in one dimension, those of sparse rows, equal ones are found sooner as they are (docs/decisions/0046).
+_UNSHUFFLED = Blosc(cname="lz4", clevel=5, shuffle=Blosc.NOSHUFFLE)
 
 
-def _codec_metadata(codec: str, itemsize: int) -> list[dict[str, Any]]:
+def _codec_metadata(codec: str, itemsize: int, *, shuffles: bool) -> list[dict[str, Any]]:
     chain: list[dict[str, Any]] = [{"name": "bytes", "configuration": {"endian": "little"}}]
     if codec == "zstd":
         chain.append({"name": "zstd", "configuration": {"level": 1, "checksum": False}})
     elif codec == "lz4":
-        options = {"typesize": itemsize, "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}
+        shuffle = "shuffle" if shuffles else "noshuffle"
+        options = {"typesize": itemsize, "cname": "lz4", "clevel": 5, "shuffle": shuffle, "blocksize": 0}
         chain.append({"name": "blosc", "configuration": options})
     chain.append({"name": "crc32c"})
     return chain
@@ -59,7 +63,7 @@ def _array_metadata(shape: tuple[int, ...], dtype: np.dtype[Any], codec: str) ->
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(n, 1) for n in shape]}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0,
-        "codecs": _codec_metadata(codec, dtype.itemsize),
+        "codecs": _codec_metadata(codec, dtype.itemsize, shuffles=len(shape) > 1),
         "attributes": {"encoding-type": "array", "encoding-version": "0.2.0"},
         "storage_transformers": [],
     }
@@ -89,7 +93,7 @@ def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, in
     (folder / "zarr.json").write_text(json.dumps(metadata), encoding="utf-8")
     if not array.size:
         return 0, 0
-    encoder = _CODECS[codec]
+    encoder = _UNSHUFFLED if codec == "lz4" and array.ndim == 1 else _CODECS[codec]
     flat = array.reshape(-1)
     payload = flat.view(np.uint8) if encoder is None else np.frombuffer(encoder.encode(flat), np.uint8)
     # Of the encoded bytes: damage is found before anything is decoded.

@@ -8,6 +8,7 @@ follows needs no other read (docs/decisions/0037).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -34,6 +35,11 @@ Array = NDArray[np.float64]
 
 # Columns are worked on that would violate the conditions at this part of alpha: they are about to.
 _NEAR = 0.97
+
+
+def ranks_of(penalty: str, gradient: Array, step: Step) -> Array:
+    """Return how much columns without weights, of that gradient, violate the conditions or are about to; else 0."""
+    return np.sqrt(np.square(prox_rows(penalty, -gradient, _NEAR * step.alpha, step.rho)).sum(axis=1))
 
 
 @dataclass
@@ -76,6 +82,9 @@ class OnAllScores(Task):
         self.ledger.blocks.append(index)
 
 
+_READING = threading.Lock()
+
+
 class _Products(NamedTuple):
     """The newest products of columns, (columns, k) of each shard, with the slopes of all rows."""
 
@@ -84,20 +93,19 @@ class _Products(NamedTuple):
     found: dict[int, Array]
 
 
-def _products_of(data: DatasetRef, slopes: Array) -> dict[int, Array]:
-    """Return the products with these slopes that are known already, to which others are added.
+def _products_of(data: DatasetRef, slopes: Array) -> tuple[Array, dict[int, Array]]:
+    """Return the slopes, and the products with them that are known already, to which others are added.
 
     The next strength of a path begins with the slopes at which the last one has ended: its first read computes nothing.
     Equal slopes have equal products, to the last bit, so that no result depends on what is known.
     """
     # What is tried on one row before a fit replaces nothing.
     if data.one_row:
-        return {}
-    # One at a time: lanes that begin together may replace each other's, which costs a product and no more.
+        return slopes, {}
     newest, own = job_memory.get("products"), data.whole.uncached()
     if newest is None or newest.data != own or not np.array_equal(newest.slopes, slopes):
         newest = job_memory["products"] = _Products(own, slopes, {})
-    return newest.found
+    return newest.slopes, newest.found
 
 
 @dataclass(eq=False)
@@ -110,8 +118,9 @@ class ViolationTask(OnAllScores):
     def start(self) -> None:
         """See `Task.start`."""
         k = len(self.shared.intercept)
-        self._slopes = read_slopes(self.scores, k)
-        self._products = _products_of(self.data, self._slopes)
+        # One of a worker's threads at a time: slopes that another has read already are shared, not held twice.
+        with _READING:
+            self._slopes, self._products = _products_of(self.data, read_slopes(self.scores, k))
         self.total = Violations()
         self._kept: list[tuple[Active, Array]] = []
         self._floor = 0.0  # what a column has to be ranked above to be kept
@@ -131,9 +140,7 @@ class ViolationTask(OnAllScores):
         total.violation += float(sizes.sum())
         total.largest = max(total.largest, float(sizes.max(initial=0.0)))
         # Nearly violating columns follow those that do, and weights come first: a descent may change any of them.
-        rank = np.sqrt(
-            np.square(prox_rows(self.penalty, -gradient, _NEAR * step.alpha, step.rho)).sum(axis=1)
-        )
+        rank = ranks_of(self.penalty, gradient, step)
         rank[given] = np.inf
         self._keep(shard, rank)
 

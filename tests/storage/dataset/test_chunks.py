@@ -73,6 +73,20 @@ def test_written_by_zarr_read_by_us(tmp_path, codec, shape):
     assert same(read(tmp_path / "a", array, codec, expected), array)
 
 
+def test_equal_values_of_sparse_rows_are_not_shuffled(tmp_path):
+    """Values that repeat are found sooner so; a buffer of either kind is read, as earlier versions wrote both alike."""
+    values = np.random.default_rng(0).choice(np.log1p(np.arange(1, 200)), 50_000).astype(np.float32)
+    plain, shuffled = (
+        write_array(tmp_path / "a", values, "lz4"),
+        write_array(tmp_path / "b", values[None], "lz4"),
+    )
+    assert plain[0] < shuffled[0]
+    for name, kind in (("a", "noshuffle"), ("b", "shuffle")):
+        assert f'"shuffle": "{kind}"' in (tmp_path / name / "zarr.json").read_text()
+    chunk_path(tmp_path / "b", 2).replace(chunk_path(tmp_path / "a", 1))
+    assert same(read(tmp_path / "a", values, "lz4", shuffled), values)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_size_and_checksum_are_those_of_the_file(tmp_path, codec):
     size, checksum = write_array(tmp_path / "a", sample((40,), "float64"), codec)

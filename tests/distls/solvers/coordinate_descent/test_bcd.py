@@ -470,7 +470,8 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     dataset, _, _ = small
     large = replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=50_000_000))
     chosen = method_named("bcd")
-    params = chosen.resolve({"dtype": "float32", "loss": "softmax", "fit_intercept": False})
+    asked = {"dtype": "float32", "loss": "softmax", "fit_intercept": False, "algorithm": "working-set"}
+    params = chosen.resolve(asked)
     problem = replace(Problem.of(dataset, params, 0, chosen.targets), dataset=large)
     with pytest.raises(
         MemoryPlanError, match=r"rows \d.*, or train on (\d+) rows, which would fit"
@@ -484,6 +485,9 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     # scores, slopes, a change of scores and ten second derivatives; targets; the last slopes, and their products, which
     # are fewer than rows
     assert plan.worker_parts["rows"] == rows * (3 * 8 * 4 + 4 * 10 + 4 + 2 * 8 * 4)
+    # one task descends, and threads share what they read: no more for eight threads
+    threads = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(8000 * MIB, threads=8)).plan
+    assert threads.worker_parts["rows"] == plan.worker_parts["rows"]
     assert plan.network_bytes_per_round >= rows * 16 * 3
     assert plan.worker_bytes <= 800 * MIB
     # too little for any row
@@ -495,7 +499,7 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
 def test_a_refusal_says_what_active_columns_take(small, monkeypatch):
     dataset, _, _ = small
     chosen = method_named("bcd")
-    params = chosen.resolve({})
+    params = chosen.resolve({"algorithm": "working-set"})
     problem = Problem.of(dataset, params, 0, chosen.targets)
     monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self: 600 * MIB)
     with pytest.raises(

@@ -208,7 +208,7 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
         return [load_model(child / "model").sha256 for child in children], sum(products)
 
     models, columns = path("once")
-    monkeypatch.setattr(violation_task, "_products_of", lambda *a: {})
+    monkeypatch.setattr(violation_task, "_products_of", lambda data, slopes: (slopes, {}))
     # Each strength but the first begins where the one before it has ended.
     assert path("anew") == (models, columns + 2 * small.meta.n_features)
 
