@@ -12,6 +12,7 @@ both are said. Sets are made once in --directory. Exit code 1: a script failed, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -30,26 +31,26 @@ from benchmarks.papers.panels import draw
 Numbers = dict[str, Any]
 # Of a figure with a budget: about its seconds on two idle cores, and the arguments that make it as quick.
 _QUICK = {
-    "lsr-table-1": (240, "--seeds 1 --no-tuning"),
-    "lsr-table-2": (120, "--rows 60000"),
-    "lsr-figure-1": (160, "--share 0.5"),
-    "lsr-spectrum": (120, "--share 0.5"),
-    "lsr-figure-2": (300, "--share 0.5 --limit 80"),
-    "lsr-figure-3": (240, "--share 0.1"),
-    "mcid-figure-1": (150, "--seeds 1"),
-    "mcid-figure-2": (240, "--seeds 1 --iterations 131072"),
-    "mcid-figure-3": (240, "--seeds 1 --iterations 131072"),
-    "mcid-figure-4": (150, "--seeds 1 --limit 30"),
-    "bcd-figures": (200, "--sets sector,20news-hashed --limit 6"),
-    "bcd-losses": (200, "--sets 20news --seeds 1 --limit 8"),
-    "bcd-passes": (150, "--sets 20news --limit 15"),
-    "bcd-extensions": (240, "--alphas 1e-2,3e-3 --sets 20news"),
-    "csgd-figure-2": (120, "--seeds 2"),
-    "csgd-figure-3": (60, "--seeds 1"),
-    "csgd-figure-4": (40, "--seeds 1"),
-    "qn-table-5": (120, "--repeats 3"),
-    "qn-figure-3": (120, "--seeds 1"),
-    "qn-figure-4": (200, "--seeds 1 --quick"),
+    "lsr-table-1": (80, "--seeds 1 --no-tuning --share 0.25"),
+    "lsr-table-2": (150, "--rows 20000"),
+    "lsr-figure-1": (60, "--share 0.25"),
+    "lsr-spectrum": (60, "--share 0.3"),
+    "lsr-figure-2": (150, "--share 0.25 --limit 200"),
+    "lsr-figure-3": (160, "--share 0.05"),
+    "mcid-figure-1": (60, "--seeds 1 --rows 131072 --iterations 65536"),
+    "mcid-figure-2": (130, "--seeds 1 --rows 131072 --iterations 65536"),
+    "mcid-figure-3": (80, "--seeds 1 --rows 131072 --iterations 65536"),
+    "mcid-figure-4": (80, "--seeds 1 --rows 131072 --limit 20"),
+    "bcd-figures": (70, "--sets 20news-hashed --alphas 1e-3 --limit 5"),
+    "bcd-losses": (70, "--sets 20news --alphas 1e-3,3e-4,1e-4 --seeds 1 --limit 5"),
+    "bcd-passes": (90, "--sets 20news --limit 10"),
+    "bcd-extensions": (60, "--alphas 1e-2 --sets 20news"),
+    "csgd-figure-2": (60, "--seeds 1"),
+    "csgd-figure-3": (20, "--seeds 1 --last 18"),
+    "csgd-figure-4": (20, "--seeds 1 --ended 262144"),
+    "qn-table-5": (40, "--rows 100000 --repeats 3"),
+    "qn-figure-3": (60, "--seeds 1 --rows 50000"),
+    "qn-figure-4": (80, "--seeds 1 --rows 50000 --quick"),
 }
 _IN_A_FILE = ("least_squares", "bcd_extensions", "digit_picture")  # modules whose --out is a file
 _OF_OWNERS = ("mcid", "sgd_qn", "bcd")  # those with --real
@@ -113,6 +114,7 @@ def run(figure: Figure, made: Path, limit: float | None, more: Sequence[str]) ->
                 status = "whole" if child.wait(limit) == 0 else "failed"
             except subprocess.TimeoutExpired:
                 status = "cut"
+            finally:
                 _end(child)
         written = Path(folder) / "results.json"
         numbers = json.loads(written.read_text()) if written.exists() else None
@@ -122,14 +124,12 @@ def run(figure: Figure, made: Path, limit: float | None, more: Sequence[str]) ->
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Stop a script and its workers, politely first."""
+    """Stop a script that has not ended, and its workers, politely first."""
     for asked in (signal.SIGTERM, signal.SIGKILL):
-        os.killpg(child.pid, asked)
-        try:
-            child.wait(10.0)
-            return
-        except subprocess.TimeoutExpired:
-            continue
+        if child.poll() is None:
+            os.killpg(child.pid, asked)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(10.0)
 
 
 def _cpu_of_children() -> float:
@@ -190,6 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := set(names) - set(known):
         parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
     options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # as Ctrl-C, so that the script at work ends too
     with tempfile.TemporaryDirectory(prefix="distls-sets-") as folder:
         made = (options.directory or Path(folder)).resolve()
         reports = measured([known[name] for name in names], options, made)

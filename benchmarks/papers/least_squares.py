@@ -164,7 +164,8 @@ def table_1(lab: Lab) -> list[Numbers]:
             method, params = _variant(features, variant, lab)
             seeds = 1 if features == "pixels" else lab.seeds
             error, seconds = _mean_error(lab, data, method, params, seeds)
-            row = {"features": features, "variant": variant, "published": published, "plain": plain,
+            shown = features if lab.share == 1 else f"{lab.share:g} of {features}"
+            row = {"features": shown, "variant": variant, "published": published, "plain": plain,
                    "error": error, "seconds": seconds}  # fmt: skip
             print(_line_1(row), flush=True)
             if lab.tune and features != "pixels":
@@ -296,7 +297,7 @@ def spectrum(lab: Lab) -> list[Numbers]:
         ("20news", _documents(lab)),
         ("rcv1-4", _rcv1(lab)),
     ):
-        values = opponents.singular_values(matrix, min(1000, min(matrix.shape) - 1))
+        values = opponents.singular_values(matrix, min(lab.scaled(1000), min(matrix.shape) - 1))
         share = np.cumsum(values) / values.sum()
         ratio = float(values[1] / values[-1])
         rows.append({"set": name, "ratio": ratio, "published": published[name], "share": share.tolist()})
