@@ -4,9 +4,9 @@
 
 For each one FOLDER/FIGURE.json, with the numbers, seconds, and the verdict of the last full measurement, from
 docs/papers/figures.md; and FOLDER/FIGURE.svg, with the axes and curves of the paper and its own numbers as diamonds.
-With --budget each is measured on less (fewer seeds, rows or strengths), and has the share of the seconds that are left
-which it is known to need; one that is not at its end by then is cut, one that would not fit any more is left out, and
-both are said. Sets are made once in --directory. Exit code 1: a script failed, or no figure came to its end.
+With --budget each is measured on less (fewer seeds, rows or strengths), and has the seconds that the others are known
+to leave; one that is not at its end by then is cut, one that would not fit any more is left out, and both are said.
+Sets are made once in --directory. Exit code 1: a script failed, or no figure came to its end.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def measured(asked: Sequence[Figure], options: argparse.Namespace, made: Path) -
         if options.budget is not None:
             left = options.budget - (time.perf_counter() - began)
             own, rest = _QUICK[figure.name][0], sum(_QUICK[each.name][0] for each in asked[number:])
-            limit = min(max(left * own / rest, own), left)
+            limit = min(max(left - (rest - own), own), left)
         if figure.needs_data and "DISTLS_DATA" not in os.environ:
             found = Outcome("left out: set DISTLS_DATA to the folder of the data sets")
         elif limit is not None and limit < own:

@@ -57,7 +57,7 @@ def _over(points: Iterable[Numbers], x: str, y: str, factor: float = 1.0) -> lis
 def _lsr_table_1(numbers: Numbers) -> list[Panel]:
     rows = numbers["table 1"]
     own = [(r["features"], r["variant"], r["error"], r["published"]) for r in rows]
-    return [_table("MNIST", "test error %", own), _table("MNIST", "seconds", [
+    return [_table("MNIST", "test error %", own, "x"), _table("MNIST", "seconds", [
         (r["features"], r["variant"], r["seconds"], None) for r in rows], "x")]  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def _bcd_passes(numbers: Numbers) -> list[Panel]:
             solver: [(spent[place], float(goal)) for r in rows for goal, spent in r["reached"].items()
                      if (r["set"], r["loss"], r["solver"]) == (name, loss, solver) and spent]
             for (solver,) in _kinds(rows, "solver")}, log="xy")
-        for place, x in ((0, "passes"), (1, "seconds"))
+        for place, x in ((0, "passes"), (1, "CPU seconds"))
         for name, loss in _kinds(rows, "set", "loss")
     ]  # fmt: skip
 

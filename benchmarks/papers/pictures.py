@@ -64,7 +64,10 @@ class Axis:
         """Return some round values."""
         if self.log and self.high - self.low >= 1.0:
             step = max(round((self.high - self.low) / 4), 1)
-            return [10.0**power for power in range(math.ceil(self.low), math.floor(self.high) + 1, step)]
+            powers = [10.0**power for power in range(math.floor(self.low), math.floor(self.high) + 1, step)]
+            parts = (1, 2, 5) if self.high - self.low < 2.0 else (1,)
+            values = [part * power for power in powers for part in parts]
+            return [value for value in values if self.low <= math.log10(value) <= self.high]
         low, high = (10.0**self.low, 10.0**self.high) if self.log else (self.low, self.high)
         raw = (high - low) / 4
         unit = 10.0 ** math.floor(math.log10(raw))
@@ -72,9 +75,9 @@ class Axis:
         return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def picture(panels: Sequence[Panel], columns: int = 3) -> str:
+def picture(panels: Sequence[Panel]) -> str:
     """Return a picture of panels side by side, with one legend below."""
-    across = min(columns, len(panels))
+    across = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
     down = -(-len(panels) // across)
     names = list(dict.fromkeys(name for p in panels for name in (*p.curves, *p.paper)))
     diamond = ["the paper"] if any(p.paper for p in panels) else []
@@ -136,12 +139,16 @@ def _axes(drawing: Drawing, panel: Panel, x: Axis, y: Axis) -> None:
     drawing.text(x.start - 52, top - 4, panel.y, kind="small left")
     for value in x.ticks():
         drawing.line("line", (x(value), bottom), (x(value), bottom + 4))
-        drawing.text(x(value), bottom + 19, f"{value:g}", kind="small")
+        drawing.text(x(value), bottom + 19, _short(value), kind="small")
     for place, value in enumerate(range(len(panel.rows)) if panel.rows else y.ticks()):
         drawing.line("line", (x.start - 4, y(value)), (x.start, y(value)))
-        shown = panel.rows[place] if panel.rows else f"{value:g}"
+        shown = panel.rows[place] if panel.rows else _short(value)
         middle = x.start - (_NAMES / 2 if panel.rows else 26)
         drawing.text(middle, y(value) + 4, shown, kind="small")
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
 
 
 def _colour(number: int) -> str:
