@@ -136,7 +136,7 @@ def _axes(drawing: Drawing, panel: Panel, x: Axis, y: Axis) -> None:
     drawing.line("line", (x.start, top), (x.start, bottom), (x.stop, bottom))
     drawing.text((x.start + x.stop) / 2, top - 14, panel.title, kind="small")
     drawing.text((x.start + x.stop) / 2, bottom + 38, panel.x, kind="small")
-    drawing.text(x.start - 52, top - 4, panel.y, kind="small left")
+    drawing.text(x.start - 52, top - 10, panel.y, kind="small left")
     for value in x.ticks():
         drawing.line("line", (x(value), bottom), (x(value), bottom + 4))
         drawing.text(x(value), bottom + 19, _short(value), kind="small")
