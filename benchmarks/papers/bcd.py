@@ -432,6 +432,9 @@ def figures(lab: Lab) -> Numbers:
 def _curve(lab: Lab, corpus: Corpus, method: str, params: Numbers) -> list[Numbers]:
     """Return measurements after rounds: after each at first, later after each tenth of the elapsed seconds."""
     lanes = {"lanes": corpus.processes} if method == "bcd" else {}
+    first = Fit(lab, corpus, method, {**params, **lanes})
+    first.round()  # loads code and reads the data
+    first.close()
     fit, points, due = Fit(lab, corpus, method, {**params, **lanes}), [], 0.0
     while fit.seconds < lab.limit and fit.rounds < lab.rounds and fit.status == Status.RUNNING:
         fit.round()
@@ -442,6 +445,7 @@ def _curve(lab: Lab, corpus: Corpus, method: str, params: Numbers) -> list[Numbe
             points.append(
                 {
                     "seconds": fit.seconds,
+                    "cpu": fit.cpu,
                     "passes": fit.passes,
                     "objective": corpus.objective(fit.weights, params["alpha"]),
                     "error": corpus.error(fit.weights),

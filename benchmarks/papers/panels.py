@@ -161,13 +161,13 @@ def _bcd_figures(numbers: Numbers) -> list[Panel]:
         for key, y, log in (
             ("objective", "excess", "xy"), ("error", "accuracy %", "x"), ("rows", "non-zero rows %", "xy"),
         ):  # fmt: skip
-            curves = {curve["solver"]: _over(curve["points"], "seconds", key) for curve in here}
+            curves = {curve["solver"]: _over(curve["points"], "cpu", key) for curve in here}
             if key == "objective":
                 least = here[0]["least"]
                 curves = {s: [(t, v / least - 1) for t, v in c if v > least] for s, c in curves.items()}
             if key == "error":
                 curves = {s: [(t, 100 - v) for t, v in c] for s, c in curves.items()}
-            panels.append(Panel(f"{name}, lambda {alpha:g}", "seconds", y, curves, log=log))
+            panels.append(Panel(f"{name}, lambda {alpha:g}", "CPU seconds", y, curves, log=log))
     return panels
 
 
