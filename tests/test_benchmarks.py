@@ -277,6 +277,22 @@ def test_a_picture_has_curves_and_the_papers_numbers(tmp_path: Path) -> None:
         [0, 0],
         [2, 2],
     ]  # two panels have the cell, one the paper's number, and so has the legend
+    fit = {"set": "a", "loss": "b", "solver": "c", "reached": {"0.1": [3.0, 0.5], "1e-06": None}}
+    rank = {"loss": "b", "rows": 1.0, "precision": {"1": 90.0}}
+    cut = {"set": "a", "penalty": "l1", "rows": 1.0, "weights": 0.1, "accuracy": 80.0}
+    own = {"system": "x", "features": 512, "seconds": 1.0, "error": 2.0}
+    image = {"setting": "400 filters", "filters": "random", "accuracy": 66.0}
+    for name, numbers in (
+        ("bcd-passes", {"passes": {"rows": [fit]}}),
+        ("bcd-extensions", {"penalties": [cut], "ranking": [rank]}),
+        (
+            "lsr-figure-2",
+            {"figure 2": {"rows": [own, {"system": "y", "features": 512, "failed": "over 1 s"}]}},
+        ),
+        ("lsr-figure-3", {"figure 3": [image]}),
+    ):
+        draw(name, numbers, tmp_path / "other.svg")
+        assert ET.parse(tmp_path / "other.svg").getroot().findall("{*}circle")
     (line,) = [e for e in parts[0].findall("{*}polyline") if e.get("stroke") and len(e.get("points").split()) == 2
                and float(e.get("points").split()[0].split(",")[0]) > 50]  # fmt: skip
     (left, _), (right, _) = (map(float, place.split(",")) for place in line.get("points").split())

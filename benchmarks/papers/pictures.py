@@ -14,7 +14,7 @@ Point = tuple[float, float]
 # Of nearly the same contrast on a light and on a dark ground; the next names have them again, dashed.
 _COLOURS = ("#3b82d6", "#d6453d", "#2e9a5b", "#c98a1b", "#8b62c9", "#3a9fa5", "#b8559e", "#808080")
 _WIDTH, _HEIGHT = 320, 250  # of a panel, and what is left of it around its axes
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 34, 48
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 46, 48
 _NAMES = 150  # in the place of _LEFT where a panel has names at its left
 _MOST = 40  # points of a curve
 
@@ -134,9 +134,9 @@ def _shown(points: Sequence[Point], log: str) -> list[Point]:
 def _axes(drawing: Drawing, panel: Panel, x: Axis, y: Axis) -> None:
     top, bottom = min(y.start, y.stop), max(y.start, y.stop)
     drawing.line("line", (x.start, top), (x.start, bottom), (x.stop, bottom))
-    drawing.text((x.start + x.stop) / 2, top - 14, panel.title, kind="small")
+    drawing.text((x.start + x.stop) / 2, top - 28, panel.title, kind="small")
     drawing.text((x.start + x.stop) / 2, bottom + 38, panel.x, kind="small")
-    drawing.text(x.start - 52, top - 10, panel.y, kind="small left")
+    drawing.text(x.start - 52, top - 9, panel.y, kind="small left")
     for value in x.ticks():
         drawing.line("line", (x(value), bottom), (x(value), bottom + 4))
         drawing.text(x(value), bottom + 19, _short(value), kind="small")
