@@ -13,7 +13,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import parse_bytes
-from distls.storage.errors import ParameterError
+from distls.storage.errors import ParameterError, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -136,14 +136,14 @@ class Bar:
         share = min(done / total, 1.0) if total else 0.0
         if not in_notebook():
             print(
-                f"\r{what}: {share:4.0%}\033[K",
+                f"\r{printable(what)}: {share:4.0%}\033[K",
                 end="\n" if done >= total else "",
                 file=sys.stderr,
                 flush=True,
             )
             return
         display = sys.modules["IPython"].display
-        shown = display.HTML(f'<progress value="{share:.4f}"></progress> {html.escape(what)}')
+        shown = display.HTML(f'<progress value="{share:.4f}"></progress> {html.escape(printable(what))}')
         if self._cell is None:
             self._cell = display.display(shown, display_id=True)
         else:

@@ -53,6 +53,7 @@ JUDGED = ("--eval", "{data}/T")
 CUT = ("--partition-size", "2KiB")
 TABLE = ("{data}/train.csv", "D", *CUT, "--label-column", "label", "--split", "held=0.2")
 PATH = given(alpha="path", alphas="0.1:0.03")
+CUT_OF = ("--calibrate", "{data}/two-held", "--threshold-for", "f1")
 RARELY = ("--checkpoint-seconds", 9)
 JOBS = {
     "ingest": Job(("ingest", "{data}/train.svm", "D", *SERIAL, *CUT)),
@@ -83,11 +84,14 @@ JOBS = {
     "refit": fit("sgd", *RARELY, "--passes", 1, *given(alpha="0.1,0.01"), "--select", "{data}/T", "--refit"),
     "settings": fit("sgd", "--passes", 1, *given(alpha="0.1,0.01"), "--select", "{data}/T", "--calibrate", "{data}/T2"),
     "train": Job(("train", *TABLE[:1], "run", "--method", "sgd", *TABLE[4:6], "--passes", 1, *SERIAL), run="run"),
+    "threshold": fit("sgd", *CUT_OF, "--passes", 1, *given(loss="log"), data="{data}/two"),
+    "without a method": Job(("fit", "{data}/two", "run", *FIT, "--passes", 2), run="run"),
     "calibrate": Job(("calibrate", "M", "{data}/T", *SERIAL), given=["M"]),
     "predict": Job(("predict", "{data}/M", "{data}/T", "out.csv", *SERIAL)),
     "predict, zarr": Job(("predict", "{data}/M", "{data}/T", "out.zarr", *SERIAL)),
     "predict of files": Job(("predict", "{data}/M", "{data}/test.svm", "out.csv", *SERIAL, "--labelled")),
     "evaluate": Job(("evaluate", "M", "{data}/test.svm", *SERIAL), given=["M"]),
+    "import": Job(("import", "{data}/M.liblinear", "M", "--from", "liblinear")),
     "export": Job(("export", "{data}/M", "out.npz", "--to", "npz")),
     "report": Job(("report", "{data}/M", "--html", "out.html")),
 }  # fmt: skip
@@ -120,17 +124,20 @@ class Bench:
                 for code, row in zip(y, x, strict=True)
             ]
             (self.data / f"{name}.svm").write_text("\n".join(lines) + "\n")
+        (self.data / "two.svm").write_text(re.sub(r"(?m)^2 ", "1 ", "\n".join(lines)) + "\n")
         table = ["label,a,b,c"] + [f"{'xyz'[i % 3]},{i},{i * i % 7},{'uv'[i % 2]}" for i in range(60)]
         (self.data / "train.csv").write_text("\n".join(table) + "\n")
         shape = ("--partition-size", "2KiB", *SERIAL)
         self.done("ingest", self.data / "train.svm", self.data / "D", *shape)
         shutil.copytree(self.data / "D", self.data / "plain")
         self.done("columns", self.data / "D", *SERIAL)
+        self.done("ingest", self.data / "two.svm", self.data / "two", *shape, "--split", "held=0.3")
         for name, source in (("T", "test"), ("T2", "other")):
             self.done(
                 "ingest", self.data / f"{source}.svm", self.data / name, "--like", self.data / "D", *shape
             )
         self.done("fit", "sgd", self.data / "D", self.data / "M", *SERIAL, "--passes", 2, *given(loss="log"))
+        self.done("export", self.data / "M", self.data / "M.liblinear", "--to", "liblinear")
 
     def done(self, *arguments: object) -> None:
         ended = self.faulty(*arguments)

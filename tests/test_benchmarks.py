@@ -8,13 +8,14 @@ import importlib.util
 import io
 import json
 import math
+import os
 import random
 import shutil
 import struct
 import subprocess
 import tarfile
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ SCRIPTS = {
     "scale": "speed.scale --directory {scale} --rows 3000 --text-gb 0.001 --passes 1 --memory-limit 400MiB "
     "--column-rows 2000 --column-limit 900MiB --column-tol 0.02 --out {tmp}/out.json",
     "recovery": "speed.recovery --methods mcid --seconds 2 --every 1 --out {tmp}/out.json",
+    "lanes": "speed.lanes --directory {tmp} --rows 3000 --lanes 2,6 --methods mcid --rounds 2 --out {tmp}/out.json",
     "simulation": "speed.simulation --workers 3,6,12 --kinds dense --rounds 2 --dask 2 --out {tmp}/out.json",
     "endurance": "faults.endurance --methods mcid --clusters local --rounds 6 --out {tmp}/out.json",
     "defaults": "quality.defaults --data {tmp} --sets iris --out {tmp}/out.json",
@@ -65,7 +67,7 @@ SCRIPTS = {
     "systems": "quality.systems --data {sets} --sets 20news --out {tmp}/out.json --rivals",
     "mcid": "papers.mcid --rows 6000 --seeds 2 --iterations 16384 --directory {tmp}/sets --figures 1,3,4 "
     "--kinds rcv1-4 --alphas 1e-4 --out {tmp}/out",
-    "sgd-qn": "papers.sgd_qn --rows 2000 --seeds 1 --repeats 1 --directory {tmp}/sets --out {tmp}/out",
+    "sgd-qn": "papers.sgd_qn --rows 2000 --seeds 1 --repeats 1 --quick --directory {tmp}/sets --out {tmp}/out",
     "sgd-qn default": "papers.sgd_qn_default --sets delta --rows 2000 --seeds 1 --out {tmp}/out.json",
     "least squares": "papers.least_squares --directory {tmp}/sets --also conditioning,path --share 0.02 "
     "--workers 1 --out {tmp}/out.json",
@@ -506,9 +508,36 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _read(tmp_path / "out.json") == report
     assert [each for each in report["rounds"] if each["trouble"]] == []
     assert sum(bool(each["faults"]) for each in report["rounds"]) > 5
+    # what is damaged after it was written is a matter of moments
     assert capsys.readouterr().out.endswith(
-        f"{len(report['rounds'])} rounds, seed 1: 0 with trouble, 0 unread\n"
+        f"{len(report['rounds'])} rounds, seed 1: 0 with trouble, {report['unread']} unread\n"
     )
+
+
+def test_chaos_bears_that_others_remove_files_and_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("data/gone", "kernels/folder"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("data/there", "kernels/gone"):
+        (tmp_path / name).touch()
+
+    def without(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(path: str, *given: Any) -> Any:
+            if Path(path).name == name:
+                raise FileNotFoundError(path)
+            return act(path, *given)
+
+        return acting
+
+    monkeypatch.setattr(faulty_fit, "_link", without("gone", os.link))
+    made = faulty_fit.Round(
+        tmp_path / "round", tmp_path / "data", str(tmp_path / "kernels"), random.Random(0)
+    )
+    monkeypatch.setattr(os, "scandir", without("gone", os.scandir))
+    for _ in range(20):
+        made.do_fault("remove", subprocess.Popen(["true"]))
+    assert made.faults[-1] == "remove data/there"
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,10 @@ class Round:
         self._temporary, self._cache = place / "tmp", place / "cache"
         self._temporary.mkdir()
         if kernels is not None:
-            # its own, to be damaged: what is damaged becomes a file of its own first
-            shutil.copytree(kernels, self._cache / "distls" / "kernels", copy_function=_link)
+            # its own, to be damaged: what is damaged becomes a file of its own first; other processes write and
+            # remove kernels meanwhile, and what is missing is compiled
+            with contextlib.suppress(shutil.Error):
+                shutil.copytree(kernels, self._cache / "distls" / "kernels", copy_function=_link)
             for folder in (self._cache, self._cache / "distls", self._cache / "distls" / "kernels"):
                 folder.chmod(0o700)
 
@@ -222,7 +224,8 @@ class Round:
 
     def _damage(self, kind: str) -> None:
         root = self._choose.choice([Path(self.data), Path(self.run), self._cache])
-        files = sorted(path for path in root.rglob("*") if path.is_file()) if root.exists() else []
+        # the command removes folders meanwhile, over which `rglob` stumbles
+        files = sorted(Path(folder, name) for folder, _, names in os.walk(root) for name in names)
         with contextlib.suppress(OSError):
             if files:
                 path = self._choose.choice(files)
@@ -284,7 +287,8 @@ def survivors(group: int) -> list[int]:
     deadline = time.monotonic() + _END_SECONDS
     while left := [each.pid for each in psutil.process_iter() if _belongs(each, group)]:
         if time.monotonic() > deadline:
-            os.killpg(group, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # they have ended by now
+                os.killpg(group, signal.SIGKILL)
             return left
         time.sleep(0.1)
     return []

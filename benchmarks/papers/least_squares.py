@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -520,11 +521,10 @@ def jpeg(lab: Lab) -> list[Numbers]:
     MNIST's are exact, and lose shades; those of CIFAR-10 were compressed before and lose once more, as their 8 x 8
     blocks are others now.
     """
-    rows, whole = [], images.cifar(lab.source, lab.place)
-    for name, sets, image in (
-        ("mnist", (mnist(lab), lab.place / "mnist-test"), "28x28x1"),
-        ("cifar", whole, "32x32x3"),
-    ):
+    rows, digits = [], (mnist(lab), lab.place / "mnist-test")
+    side = math.isqrt(distls.open_dataset(digits[0]).meta.n_features)
+    kinds = {"mnist": (digits, f"{side}x{side}x1"), "cifar": (images.cifar(lab.source, lab.place), "32x32x3")}
+    for name, (sets, image) in kinds.items():
         again = images.compressed(*sets, image, lab.place / f"{name}-jpeg")
         for state, (train, test) in (("as it is", sets), ("JPEG of quality 75", again)):
             params = {

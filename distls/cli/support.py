@@ -65,7 +65,7 @@ class Commands(click.Group):
                 raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
             library = _misled(error)
             if library is None or _debugging(ctx):
                 raise
@@ -82,7 +82,8 @@ def _misled(error: BaseException) -> str | None:
     module, function = frames[-1]
     library = module.partition(".")[0]
     imported = any(name.startswith(library) and code == "<module>" for name, code in frames)
-    reads = imported or module == "dask.config" or function in ("parse_timedelta", "parse_bytes")
+    readers = ("parse_timedelta", "parse_bytes", "set_tcp_timeout")
+    reads = imported or module == "dask.config" or function in readers
     return library if reads and library in ("numba", "dask", "distributed") else None
 
 
@@ -305,7 +306,6 @@ def _note_quiet(_context: click.Context, _param: click.Parameter, value: bool) -
 def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     """Pop the options that choose where to run."""
     from distls.execution import ClusterOptions
-    from distls.execution.dask.tls import certificates_of
 
     own = ClusterOptions(
         executor=options.pop("executor_kind"),
@@ -318,7 +318,9 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     scheduler = options.pop("scheduler")
     if source is ParameterSource.ENVIRONMENT and own != ClusterOptions():
         scheduler = None
-    certificates = certificates_of(*(options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")))
+    files = [options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")]
+    tls = importlib.import_module("distls.execution.dask.tls") if any(files) else None
+    certificates = None if tls is None else tls.certificates_of(*files)
     return replace(own, scheduler=scheduler, certificates=certificates, debug=debug)
 
 

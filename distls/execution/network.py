@@ -69,11 +69,8 @@ def traffic_of(
             merged += result_bytes * sum(counts[part] for part in elsewhere)
             merges += sum(len(some) > 1 for some in level)
             steps += max(many - counts[joined(some)] for many, some in zip(given, level, strict=True))
-        # What a merge is given stays, for a repetition; it merges copies, one a level of the tree and one more.
-        lanes_per_task = -(-lanes // len(groups))
-        # Of tasks with several lanes a merge is given what does not merge yet: an upper bound, seen by trying.
-        given_at_most = fan if lanes_per_task == 1 else 10 + 2 * lanes_per_task.bit_length()
-        held = given_at_most + fan.bit_length()
+            # What a merge is given stays, for a repetition; it merges copies, one a level of the tree and one more.
+            held = max(held, max(given) + fan.bit_length())
     small = shared_bytes <= SMALL
     # The worker that holds the value does not fetch it.
     busy = min(workers, len(groups))

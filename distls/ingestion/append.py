@@ -18,11 +18,12 @@ from distls.long_calls import long_call
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.extension import digest_of_rows, extend
 from distls.storage.errors import MismatchError, ParameterError
-from distls.storage.filesystem.atomic import remove_tree, sweep
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree, sweep
 from distls.storage.filesystem.locks import DATASET_LOCK, locked
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 
 _ADDED = ".append"  # where new rows are ingested
+_REMEDY = "it is as it was; once that is fixed, append again"
 
 
 @long_call
@@ -93,7 +94,7 @@ def append(
         )
     root = Path(root).resolve()  # the folder is replaced, not a link to it
     open_dataset(root)  # before anything is written
-    with locked(root / DATASET_LOCK, str(root)):
+    with os_errors_described(f"cannot add rows to {root}", _REMEDY), locked(root / DATASET_LOCK, str(root)):
         sweep(root.parent, root.name)  # the other folder of a call that was killed
         known, added = open_dataset(root), root / _ADDED
         had_columns = known.columns is not None

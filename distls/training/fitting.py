@@ -27,7 +27,13 @@ from distls.request import Options, takes_request
 from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, is_dataset
-from distls.storage.errors import MismatchError, ParameterError, StateLostError
+from distls.storage.errors import (
+    CorruptDataError,
+    MismatchError,
+    ParameterError,
+    StateLostError,
+    StorageError,
+)
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.memory_folder import temporary_place
 from distls.storage.filesystem.paths import Place, place_of
@@ -262,7 +268,7 @@ def _run_bytes(request: FitRequest) -> float:
 
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Continue a run that is open, to one setting, paths of them, or several to choose among; see `resume`."""
-    with _held(run):
+    with _held(run, request):
         if run.has_ended:
             return run_alone(finished(run, request), options.executor)
         # Before the first read: a worker that sees other files must not take part.
@@ -279,10 +285,10 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
 
 
 @contextlib.contextmanager
-def _held(run: Run) -> Iterator[None]:
-    """Hold a run while it is trained; say what to do about a disk that fails, and about state of rows lost twice."""
-    remedy = f"once that is fixed, `distls resume {run.path}` continues"
-    stopped = f"{run.path}: the fit stopped"
+def _held(run: Run, request: FitRequest) -> Iterator[None]:
+    """Hold a run while it is trained; say what to do about a disk that fails, and what is lost and why."""
+    again, stopped = f"`distls resume {run.path}` continues", f"{run.path}: the fit stopped"
+    remedy = f"once that is fixed, {again}"
     with os_errors_described(stopped, remedy):
         try:
             with run.removal_described(), run.held():
@@ -291,6 +297,12 @@ def _held(run: Run) -> Iterator[None]:
             # recomputed by the solver, and lost again
             why = "what it keeps for each row was lost again after it had been recomputed"
             raise StateLostError(f"{stopped}: {why} ({error}); check the disk or store; {remedy}") from error
+        except CorruptDataError as error:
+            for data in (request.data, request.eval_data, request.select, request.calibrate):
+                if data is not None and not data.path.exists():
+                    why = f"{data.path} was removed or renamed meanwhile; put it back, and {again}"
+                    raise StorageError(f"{stopped}: {why}") from error
+            raise
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:

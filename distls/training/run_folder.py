@@ -227,7 +227,8 @@ class Run:
         # what a store says to be missing may be there a moment later
         if not isinstance(self.path, StorePath) and not is_run(self.path):
             raise StorageError(
-                f"{self.path}: the run was removed while it was trained; what it had learnt is lost"
+                f"{self.path}: the run was removed or renamed while it was trained; by a new name `distls resume` "
+                "continues it"
             )
 
     @contextlib.contextmanager

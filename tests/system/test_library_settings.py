@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cluster_helpers import cluster
 
 import distls
 
@@ -30,14 +31,26 @@ CASES = [
 def test_one_line(kind: str, tmp_path: Path) -> None:
     """Fault: Settings that Dask or numba cannot read | a file that is no YAML, or a list, or has values for sections or
     words for times; variables of the environment; `fit` | one line, exit code 2 | -"""
-    rows = np.random.default_rng(0).normal(size=(60, 3))
-    distls.ingest(rows, tmp_path / "D", y=np.arange(60) % 2, executor="serial")
     if kind in FILES:
         (tmp_path / "x.yaml").write_text(FILES[kind])
     value, where = VARIABLES.get(kind, (str(tmp_path), DASK))
+    _check_one_line(tmp_path, where, {"DASK_CONFIG" if kind in FILES else kind: value})
+
+
+@pytest.mark.slow
+def test_a_time_that_dask_refuses_where_it_connects(tmp_path: Path) -> None:
+    with cluster(tmp_path) as there:
+        _check_one_line(
+            tmp_path, ["--scheduler", there.address], {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "5s"}
+        )
+
+
+def _check_one_line(place: Path, where: list[str], environment: dict[str, str]) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    distls.ingest(rows, place / "D", y=np.arange(60) % 2, executor="serial")
     ended = subprocess.run(
-        [sys.executable, "-m", "distls", "fit", "mcid", tmp_path / "D", tmp_path / "R", "--quiet", *where],
-        env={**os.environ, "DASK_CONFIG" if kind in FILES else kind: value},
+        [sys.executable, "-m", "distls", "fit", "mcid", place / "D", place / "R", "--quiet", *where],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
     )

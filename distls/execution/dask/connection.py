@@ -19,11 +19,12 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import dask
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
-from distls.execution.dask.private_hooks import is_inherited
+from distls.execution.dask.private_hooks import closed_as_cut, is_inherited
 from distls.execution.dask.worker_watch import Silence, WorkerWatch
 from distls.storage.errors import DistlsError, WorkerError
 
@@ -52,7 +53,7 @@ _WAITING = "waiting"
 # Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
 _UNPLACED = "no-worker"
 _RESUME = "once that is fixed, `distls resume` continues the run"
-_GONE = "its result was lost with the workers that held it, or were to answer"
+_GONE = "its result was lost with the workers that held it or were to answer, or none of them may run it"
 
 _LOG = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class Connection:
 
     def ask_for_workers(self) -> None:
         """Queue a small task: a cluster that adapts starts workers when some wait for them."""
-        with contextlib.suppress(*CUT):
+        with contextlib.suppress(*CUT), closed_as_cut(self.client):
             self._keep_group()
 
     def _look(self) -> tuple[Mapping[str, int], str]:
@@ -127,8 +128,12 @@ class Connection:
 
     def _of_scheduler(self, question: str, **given: Any) -> Any:
         """Return the scheduler's answer; one that is stopped keeps its connections, and gives none."""
-        asked = getattr(self.client.scheduler, question)
-        return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
+        with closed_as_cut(self.client):
+            asked = getattr(self.client.scheduler, question)
+            try:
+                return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
+            except ValueError as error:  # its configuration may block what is asked
+                raise WorkerError(f"the scheduler at {self._address} does not answer: {error}") from None
 
     def _open_again(self) -> None:
         if self._reopen is None:
@@ -139,8 +144,9 @@ class Connection:
         """Check workers that are new since the last call; those that leave meanwhile, when they return."""
         # Workers of other versions would compute other bits, so each new one is checked.
         new = [address for address in workers if address not in self._known]
-        with contextlib.suppress(*CUT):
-            self._watch.look()
+        with contextlib.suppress(*CUT), closed_as_cut(self.client):
+            # one that takes the place of another: why that has ended is known by now
+            self._watch.look(again=bool(new))
             if new:
                 self._check(self.client, new)
                 if self._direct is None:
@@ -151,7 +157,7 @@ class Connection:
     def send(self, value: Any, worker: str | None = None) -> Future:
         """Put `value` on one worker, from which the others fetch it; raise Lost if it or the scheduler is dying."""
         key, workers = _key(), worker and [worker]
-        with _as_lost():
+        with _as_lost(self.client):
             try:
                 scatter = partial(self.client.scatter, {key: value}, workers, hash=False, broadcast=False)
                 return self._asked(partial(scatter, direct=self._direct))[key]
@@ -170,8 +176,10 @@ class Connection:
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         """Start a task, on `worker` if it is alive."""
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        with _as_lost():
+        # Dask would place it there without the resources that its caller wants, and fail: then it chooses itself.
+        free = worker is None or "resources" in dask.get_annotations()
+        where = {} if free else {"workers": [worker], "allow_other_workers": True}
+        with _as_lost(self.client):
             self._keep_group()
             # No retries by Dask: a task that failed is repeated by the caller, who knows what is left to do.
             return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
@@ -192,7 +200,7 @@ class Connection:
         if future.client is not self.client:
             raise Lost("the scheduler was restarted")
         sightings = Counter[str]()
-        with _as_lost(future):
+        with _as_lost(self.client, future):
             answer, lost = _fetch(future, self._direct), partial(self._lost_among, [future], sightings)
             return self._watched(answer, future.client, lost, {future.key})
 
@@ -297,7 +305,7 @@ class Connection:
         Raises Lost if the scheduler or every worker is gone, or if the connection to a worker is whose death the
         scheduler has not noticed yet.
         """
-        with _as_lost():
+        with _as_lost(self.client):
             answers = self._asked(partial(self.client.run, function, item, on_error="return"))
         gone = {worker for worker, answer in answers.items() if isinstance(answer, OSError)}
         there = self.threads()
@@ -345,10 +353,11 @@ async def _answer(call: Callable[..., Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _as_lost(future: Future | None = None) -> Iterator[None]:
+def _as_lost(client: Client, future: Future | None = None) -> Iterator[None]:
     """Raise `Lost` for errors of a dying worker or scheduler; errors of the task itself pass."""
     try:
-        yield
+        with closed_as_cut(client):
+            yield
     except DistlsError:
         raise
     except KilledWorker as error:

@@ -5,13 +5,15 @@ Changes of a version of distributed meet this file alone.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SchedulerPlugin, SpecCluster
+from distributed.client import ClosedClientError
 
 # At least between two messages of one connection.
 MESSAGE_SECONDS = 0.001
@@ -80,10 +82,25 @@ def is_inherited(client: Client) -> bool:
     return uuid.UUID(client.id[-36:]).clock_seq != os.getpid() % 2**14
 
 
+@contextlib.contextmanager
+def closed_as_cut(client: Client) -> Iterator[None]:
+    """Raise ClosedClientError for whatever Dask raises while another thread closes its client."""
+    # Private hook of distributed: parts of a client that are closed before it say so in errors of their own.
+    try:
+        yield
+    except (AttributeError, RuntimeError) as error:
+        if client.status not in ("closing", "closed"):
+            raise
+        raise ClosedClientError(str(error)) from None
+
+
 def ask_workers(
     client: Client, function: Callable[[], Any], workers: list[str], seconds: float
 ) -> dict[str, Any]:
     """Return each worker's answer; raise TimeoutError if one does not answer in time."""
     # Private hook of distributed: `run` has no time limit.
-    answers: dict[str, Any] = client.sync(client._run, function, workers=workers, callback_timeout=seconds)
+    with closed_as_cut(client):
+        answers: dict[str, Any] = client.sync(
+            client._run, function, workers=workers, callback_timeout=seconds
+        )
     return answers

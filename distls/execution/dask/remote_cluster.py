@@ -12,7 +12,7 @@ import dask
 from distributed import Client, get_client, get_worker, secede
 from distributed.security import Security
 
-from distls.execution.dask.connection import SHORT_LOGS, Connection
+from distls.execution.dask.connection import CUT, SHORT_LOGS, Connection
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.private_hooks import PromptClient, ask_workers, is_inherited
@@ -207,6 +207,10 @@ def _asked(client: Client, workers: list[str]) -> dict[str, tuple[dict[str, str]
         why = f"does not answer within {ANSWER_SECONDS} s; end or restart it"
     except (ImportError, AttributeError) as error:
         why = f"has not the same distls ({error}); install it"
+    except CUT:
+        raise
+    except Exception as error:  # such as that of a worker whose configuration blocks "run"
+        why = f"cannot be asked for its versions ({error}); distls needs `Client.run`"
     raise WorkerError(f"one of the workers {', '.join(workers)} {why}") from None
 
 

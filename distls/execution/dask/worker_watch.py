@@ -26,10 +26,10 @@ class WorkerWatch:
         self._heard: dict[tuple[str, float], float] = {}
         self._told: set[tuple[str, str]] = set()
 
-    def look(self) -> None:
-        """Look at the workers, unless that was just done."""
+    def look(self, *, again: bool = False) -> None:
+        """Look at the workers, unless that was just done and is not asked for again."""
         before, now = self._workers, time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._looked < LOOK_SECONDS and not again:
             return
         self._workers, self._looked = self._ask("identity", n_workers=-1)["workers"], now
         seen = [(address, worker["last_seen"]) for address, worker in self._workers.items()]

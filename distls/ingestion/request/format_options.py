@@ -75,7 +75,10 @@ def drop_kinds(given: str | Sequence[str]) -> tuple[str, ...]:
 def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]:
     """Turn a line of CSV such as ``"id,name"``, or a sequence, into column names and positions."""
     if isinstance(given, str):
-        return tuple(name.strip() for name in next(csv.reader([given], skipinitialspace=True), []))
+        try:
+            return tuple(name.strip() for name in next(csv.reader([given], skipinitialspace=True), []))
+        except csv.Error:  # no line of CSV: one name, of several lines or very long
+            return (given,)
     return (given,) if isinstance(given, int) else tuple(given)
 
 
@@ -305,7 +308,8 @@ class TableColumns(LabelColumn, HashedWords):
     kind: Sequence[str] = option(
         (),
         OptionInfo(
-            "Kind of a column: number, category, text, date, set, hash, id, weight, label, ignore; default: found.",
+            "Kind of a column: number, category, text, date, duration, set, hash, id, weight, label, ignore; default: "
+            "found.",
             "NAME=KIND",
             fitted=True,
             repeated=True,
@@ -322,3 +326,11 @@ class TableColumns(LabelColumn, HashedWords):
             parse=pair_list,
         ),
     )
+
+
+def position_of(wanted: str | int) -> int | None:
+    """Return the position by which an option may name a column, None for a name."""
+    try:
+        return -1 if wanted == "last" else int(wanted)
+    except (TypeError, ValueError):
+        return None

@@ -261,9 +261,8 @@ def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[A
     # Sorted, so that the same array is named on every machine.
     for name in sorted(found.keys() | checksums.keys()):
         if found.get(name) != checksums.get(name):
-            raise CorruptDataError(
-                f"{root}: features, array {name}: its checksum does not match the metadata; ingest the data set again"
-            )
+            why = "its checksum does not match the metadata" if name in found else "it is missing"
+            raise CorruptDataError(f"{root}: features, array {name}: {why}; ingest the data set again")
     return arrays
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -209,6 +210,8 @@ def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> Ro
         try:
             described = read_description(folder, "distls_origins", root, ORIGINS_VERSION, "origins of rows")
         except FileNotFoundError:
+            if isinstance(folder, Path) and folder.is_dir():
+                raise  # they were kept, and what describes them is lost
             return None
         table = read_table(folder / "table", root, described)
         # Rows of another dataset would be joined wrongly without any error.

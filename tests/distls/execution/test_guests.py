@@ -16,12 +16,12 @@ from typing import Any
 import dask
 import pytest
 from cluster_helpers import cluster
-from distributed import Client, LocalCluster, get_client, worker_client
+from distributed import Client, Event, LocalCluster, get_client, worker_client
 from helpers import SECONDS, labelled_rows, wait_until, write_dataset
 
 import distls
 from distls.execution import executor_of, memory_of
-from distls.execution.dask import remote_cluster, worker_watch
+from distls.execution.dask import connection, dask_executor, remote_cluster, worker_watch
 from distls.execution.dask.connection import Connection
 from distls.execution.dask.worker_watch import WorkerWatch
 from distls.execution.memory_budget import MIB, WorkerMemory, budget_of_workers
@@ -57,6 +57,23 @@ def test_a_closed_client_is_refused_in_one_line(data: Dataset, client: Client) -
     for given in ({"client": closed}, {"executor": closed}):
         with pytest.raises(ParameterError, match="this Dask client is closed"):
             distls.fit("sgd", data, **given)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("ConnectionPool is closed"), AttributeError("ncores")])
+@pytest.mark.parametrize("ask", [lambda executor: executor.slots, memory_of])
+def test_a_client_that_another_thread_is_closing_is_one_line(
+    client: Client, monkeypatch: pytest.MonkeyPatch, ask: Any, error: Exception
+) -> None:
+    own = Client(client.scheduler.address, set_as_default=False)
+    executor = executor_of(client=own)
+
+    def closing(*_: object, **__: object) -> None:
+        own.close()
+        raise error
+
+    monkeypatch.setattr(own, "sync", closing)
+    with pytest.raises(WorkerError, match="the Dask client was closed"):
+        ask(executor)
 
 
 def test_a_forked_child_stays_in_its_own_process(client: Client) -> None:
@@ -235,6 +252,44 @@ def test_paths_travel_as_they_were_given(tmp_path: Path, method: str) -> None:
     assert distls.resume(tmp_path / "behind/run").status == distls.resume(given / "run").status
 
 
+@pytest.mark.parametrize(
+    ("who", "handler", "said"),
+    [
+        ("worker", "run", r"cannot be asked for its versions .*'run'"),
+        ("scheduler", "ncores", r"does not answer: .*'ncores'"),
+    ],
+)
+def test_handlers_that_are_blocked_are_one_line(data: Dataset, who: str, handler: str, said: str) -> None:
+    with (
+        dask.config.set({f"distributed.{who}.blocked-handlers": [handler]}),
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NOWHERE) as made,
+        Client(made, set_as_default=False) as own,
+        pytest.raises(WorkerError, match=said),
+    ):
+        distls.fit("sgd", data, client=own)
+
+
+def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(dask_executor, "_ATTEMPTS", 2)
+    options = {"threads_per_worker": 2, "processes": False, "resources": {"LARGE": 1}}
+    with (
+        LocalCluster(n_workers=1, **options, **NOWHERE) as made,
+        Client(made, set_as_default=False) as own,
+    ):
+        alone = distls.fit("sgd", data, executor="serial", passes=2).model.sha256
+        with dask.annotate(resources={"LARGE": 1}):
+            found = distls.fit("sgd", data, client=own, passes=2)
+        assert found.model.sha256 == alone
+        with (
+            dask.annotate(resources={"OTHER": 1}),
+            pytest.raises(WorkerError, match="none of them may run it"),
+        ):
+            distls.fit("sgd", data, client=own, passes=2)
+
+
 # -- real processes ----------------------------------------------------------------------------------------
 
 
@@ -250,17 +305,15 @@ def test_workers_with_little_memory_neither_pause_nor_spill(tmp_path: Path) -> N
 
 
 def _fill(seconds: int) -> None:
+    Event("watched").wait()
     memory = bytearray(450 * MIB)
     threading.Event().wait(seconds)
     del memory
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False, reason="the scheduler is asked every two seconds: a fit that ends sooner is told nothing"
-)
 def test_a_worker_that_is_killed_while_a_fit_waits_is_named(
-    data: Dataset, caplog: pytest.LogCaptureFixture
+    data: Dataset, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "600MiB"}
     with (
@@ -270,6 +323,15 @@ def test_a_worker_that_is_killed_while_a_fit_waits_is_named(
         LocalCluster(**options, **NOWHERE) as made,
         Client(made) as own,
     ):
+        look = WorkerWatch.look
+
+        def looked(watch: WorkerWatch, **given: Any) -> None:
+            look(watch, **given)
+            Event("watched", client=own).set()
+
+        monkeypatch.setattr(WorkerWatch, "look", looked)
+        # that it is soon in order again is no reason to say nothing
+        monkeypatch.setattr(worker_watch, "LOOK_SECONDS", SECONDS)
         full = own.submit(_fill, SECONDS)
         wait_until(lambda: any(own.processing().values()))
         assert distls.fit("sgd", data, client=own, passes=1).model is not None

@@ -58,6 +58,11 @@ def test_the_id_of_a_client_ends_in_a_uuid_made_with_its_process() -> None:
     assert "uuid.uuid1(clock_seq=os.getpid())" in inspect.getsource(Client.__init__)
 
 
+def test_a_client_that_is_being_closed_says_so_first() -> None:
+    source = inspect.getsource(Client._close)
+    assert source.index('self.status = "closing"') < source.index("self.rpc.close()")
+
+
 def test_these_are_all() -> None:
     hooks = (
         "_update_worker_status",
@@ -68,6 +73,7 @@ def test_these_are_all() -> None:
         "stream_comms",
         "clock_seq",
         "_run",
+        '"closing"',
     )
     text = inspect.getsource(private_hooks)
     assert text.count("# Private hook of distributed") == len(hooks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 import distls
 from distls.cli import cli
 from distls.storage.dataset.extension import _link_file
-from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(90, 5)).round(3), RNG.integers(0, 3, 90)
@@ -35,6 +36,20 @@ def table(path: Path, rows: slice, names: str = "abcde", **columns: Any) -> Path
 
 def rows_of(path: Path) -> Any:
     return distls.to_arrays(path)
+
+
+@pytest.mark.parametrize("failing", ["locked", "extend"])
+def test_a_disk_that_fails_is_one_line_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    distls.ingest(X, tmp_path / "d", y=Y)
+
+    def fail(*_: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "d" / "x"))
+
+    monkeypatch.setattr(f"distls.ingestion.append.{failing}", fail)
+    with pytest.raises(StorageError, match=r"cannot add rows to .*read-only .*append again"):
+        distls.append(tmp_path / "d", X[:9] + 1, y=Y[:9])
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr", "continuous", "multilabel", "weighted"])

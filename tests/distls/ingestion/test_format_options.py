@@ -12,7 +12,7 @@ from ingest_helpers import make_text, small_ranges  # noqa: F401
 import distls
 from distls.ingestion.formats.format_registry import format_names, option_defaults, option_infos
 from distls.ingestion.ingest import ingest
-from distls.ingestion.request.format_options import FormatOptions
+from distls.ingestion.request.format_options import FormatOptions, column_list
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import IncompleteError, ParameterError
 from distls.storage.filesystem.checksums import write_sealed
@@ -132,3 +132,8 @@ def test_the_stored_plan_has_the_options_of_all_formats(tmp_path):
     write_sealed(path, {"document": document})
     with pytest.raises(IncompleteError, match="it was made by another version of distls; give the same"):
         ingest(tmp_path / "a.svm", tmp_path / "d")
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\nb", "x" * 200_000])
+def test_a_name_that_is_no_line_of_csv_is_one_name(name: str) -> None:
+    assert column_list(name) == (name,)

@@ -221,6 +221,7 @@ def test_predictions_of_files_have_their_ids(held: tuple[LinearModel, Path], tmp
     assert {row["name"] for row in read_csv(tmp_path / "x.csv")} == {"same"}
     # its own predictions are known by whatever name, and those of a name that is a column here have another
     distls.predict(model, other, tmp_path / "x.csv", labelled=True, id_column="name", overwrite=True)
+    distls.predict(model, other, tmp_path / "x.csv", labelled=True, id_column="last", overwrite=True)
     taken = write(frame().drop(columns="key").assign(score="same"), tmp_path / "taken.csv")
     distls.predict(model, taken, tmp_path / "y.csv", labelled=True, id_column="score")
     assert {row["id"] for row in read_csv(tmp_path / "y.csv")} == {"same"}
@@ -257,3 +258,13 @@ def test_origins_of_another_data_set_are_refused(held: tuple[LinearModel, Path],
     shutil.copytree(tmp_path / "d" / "origins", tmp_path / "d-test" / "origins")
     with pytest.raises(CorruptDataError, match="they are those of another data set"):
         _ = open_dataset(tmp_path / "d-test").origins
+
+
+def test_origins_whose_description_is_lost_are_refused(tmp_path: Path) -> None:
+    """Without a word they would be missing from predictions; removed whole they are not wanted."""
+    distls.ingest(frame(), tmp_path / "d", label_column="y")
+    (tmp_path / "d" / "origins" / "zarr.json").unlink()
+    with pytest.raises(CorruptDataError, match="the origins of its rows cannot be read"):
+        _ = open_dataset(tmp_path / "d").origins
+    shutil.rmtree(tmp_path / "d" / "origins")
+    assert open_dataset(tmp_path / "d").origins is None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distls.execution.memory_budget import MIB, SAFE_FRACTION, MemoryBudget, human, parse_bytes
@@ -144,10 +144,15 @@ def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(
 
 
 @given(jobs, shapes, st.integers(1, 8))
+@example(
+    {"dataset": _data([0], [0]), "weight_bytes": 21846, "result_copies": 3, "lanes": 10}, (9, 1, True), 1
+)
 def test_more_threads_need_no_less(job: dict[str, Any], shape: tuple[int, int, bool], factor: int) -> None:
     workers, threads, compiles = shape
     fewer, more = _needed(job, shape), _needed(job, (workers, 2 * threads, compiles))
-    assert all(more[name] >= fewer[name] for name in fewer)
+    # of tasks with fewer lanes each, fewer results wait to be merged
+    alone = job["lanes"] <= workers * threads
+    assert all(more[name] >= fewer[name] for name in fewer if alone or name != "weights")
     more = _needed(job, (workers, threads + factor, compiles))
     assert more["partitions"] >= fewer["partitions"]
 
@@ -155,7 +160,9 @@ def test_more_threads_need_no_less(job: dict[str, Any], shape: tuple[int, int, b
 @given(jobs, shapes, st.integers(1, 9))
 def test_more_lanes_need_no_less(job: dict[str, Any], shape: tuple[int, int, bool], extra: int) -> None:
     fewer, more = _needed(job, shape), _needed({**job, "lanes": job["lanes"] + extra}, shape)
-    assert all(more[name] >= fewer[name] for name in fewer)
+    # of tasks with several lanes, more may be nodes of the tree: fewer results wait to be merged
+    alone = job["lanes"] + extra <= shape[0] * shape[1]
+    assert all(more[name] >= fewer[name] for name in fewer if alone or name != "weights")
 
 
 def test_the_cache_is_what_the_limit_leaves() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from distls.columns.sharding import add_columns
+from distls.execution.memory_budget import MemoryBudget
 from distls.ingestion.ingest import ingest
 from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Progress, Standing
@@ -394,7 +395,7 @@ def _removed_in_mid_fit(
     monkeypatch.setattr(Run, "append_event", append_and_remove)
     with pytest.raises(StorageError) as caught:
         fit(method, folder / "data", run, **options)
-    lost = "the run was removed while it was trained; what it had learnt is lost"
+    lost = "the run was removed or renamed while it was trained; by a new name `distls resume` continues it"
     assert str(caught.value) == f"{run}: {lost}"
     assert not run.exists()
 
@@ -409,6 +410,32 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
     rows_in(tmp_path)
     options: dict[str, Any] = {"params": {"lanes": 1}, "passes": 4, "checkpoint_seconds": seconds}
     _removed_in_mid_fit(tmp_path, monkeypatch, number, "sgd", **options)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_data_set_renamed_while_it_is_read_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """Fault: The data set renamed in mid-fit | after a round, its rows read again or kept | one line, exit code 1;
+    once it is put back `resume` finishes | bits"""
+    (tmp_path / "d.csv").write_text("name,y\n" + "".join(f"{i % 5},{i % 2}\n" for i in range(60)))
+    data = tmp_path / "data"
+    ingest(tmp_path / "d.csv", data, label_column="y")
+    whole, append = fit("sgd", data, passes=4), Run.append_event
+
+    def renamed(run: Run, event: Any) -> None:
+        append(run, event)
+        if event["round"] == 2:
+            data.rename(tmp_path / "elsewhere")
+
+    monkeypatch.setattr(Run, "append_event", renamed)
+    memory = MemoryBudget(cache_limit=None if cached else 0)
+    with pytest.raises(
+        StorageError, match=r"data was removed or renamed meanwhile; put it back, and `distls resume"
+    ):
+        fit("sgd", data, tmp_path / "run", passes=4, checkpoint_seconds=0, memory=memory)
+    (tmp_path / "elsewhere").rename(data)
+    assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
 
 
 @pytest.mark.fast_cases("sdca")
@@ -459,7 +486,7 @@ def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Run, "append_event", remove)
     data = rows_in(tmp_path)
-    with pytest.raises(StorageError, match="the run was removed while it was trained"):
+    with pytest.raises(StorageError, match="the run was removed or renamed while it was trained"):
         fit("sgd", data, tmp_path / "run")
 
 

@@ -30,7 +30,7 @@ def test_features_are_verified(copied):
     write_array(copied / "features" / "idf", np.zeros(37), "none")
     assert_no_features(dataset, why)
     shutil.rmtree(copied / "features")
-    assert_no_features(dataset, why)
+    assert_no_features(dataset, "features, array idf: it is missing; ingest the data set again")
 
 
 def assert_no_features(dataset: Dataset, why: str):
