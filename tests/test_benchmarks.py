@@ -14,19 +14,23 @@ import shutil
 import struct
 import subprocess
 import tarfile
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from paper_files import write_alpha, write_directory, write_rcv1
+from sklearn.svm import LinearSVC
 
 import distls
 from benchmarks.faults import chaos, faulty_fit, storms
 from benchmarks.faults.hosts import Hosts
 from benchmarks.papers import __main__ as figures
-from benchmarks.papers import bcd, constrained_sgd, digit_picture, owners
+from benchmarks.papers import bcd, constrained_sgd, digit_picture, opponents, owners
+from benchmarks.papers.panels import PANELS, draw
 from benchmarks.quality import systems
 from benchmarks.speed import links, peaks, peers
 from distls.ingestion.ingest import ingest
@@ -63,7 +67,7 @@ SCRIPTS = {
     "systems": "quality.systems --data {sets} --sets 20news --out {tmp}/out.json --rivals",
     "mcid": "papers.mcid --rows 6000 --seeds 2 --iterations 16384 --directory {tmp}/sets --figures 1,3,4 "
     "--kinds rcv1-4 --alphas 1e-4 --out {tmp}/out",
-    "sgd-qn": "papers.sgd_qn --rows 2000 --seeds 1 --repeats 1 --directory {tmp}/sets --out {tmp}/out",
+    "sgd-qn": "papers.sgd_qn --rows 2000 --seeds 1 --repeats 1 --quick --directory {tmp}/sets --out {tmp}/out",
     "sgd-qn default": "papers.sgd_qn_default --sets delta --rows 2000 --seeds 1 --out {tmp}/out.json",
     "least squares": "papers.least_squares --directory {tmp}/sets --also conditioning,path --share 0.02 "
     "--workers 1 --out {tmp}/out.json",
@@ -71,16 +75,18 @@ SCRIPTS = {
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "least squares, figures": "papers.least_squares --figure 1,2 --also stages,spectrum --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
-    "least squares, pictures": "papers.least_squares --figure 3 --also masks,triangle --data {sets} "
+    "least squares, pictures": "papers.least_squares --figure 3 --also masks,jpeg --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "constrained sgd": "papers.constrained_sgd --data {sets} --directory {sets}/made --seeds 2 --sets csgd "
     "--rows 1000 --last 12 --out {tmp}/out",
     "bcd, figures": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part figures,lanes "
     "--sets 20news-hashed --alphas 1e-2 --rounds 40 --out {tmp}/out",
+    "bcd, passes": "papers.bcd --data {sets} --directory {sets}/made-bcd --part passes "
+    "--sets 20news --alphas 1e-2 --rounds 30 --out {tmp}/out",
     "bcd, many classes": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part many "
     "--out {tmp}/out",
     "bcd, extensions": "papers.bcd_extensions --data {sets} --directory {tmp}/made --alphas 1e-2 "
-    "--out {tmp}/out.json",
+    "--sets 20news --out {tmp}/out.json",
     "bcd, losses": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part losses "
     "--sets mnist --alphas 1e-2,1e-3 --rounds 20 --out {tmp}/out",
 }
@@ -245,37 +251,106 @@ def scale_place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_figure_of_the_papers_has_a_verdict_and_a_script() -> None:
+def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_picture() -> None:
     found = figures.figures()
-    assert len(found) == 19
+    assert len(found) == 20
     assert {each.verdict for each in found.values()} == {"reproduced", "in kind", "not", "not comparable"}
     assert len({each.paper for each in found.values()}) == 5
     for each in found.values():
         assert importlib.util.find_spec(f"benchmarks.papers.{each.module}") is not None
         assert each.why.strip()
+    assert set(found) == set(figures._QUICK) == set(PANELS)
+    assert sum(seconds for seconds, _ in figures._QUICK.values()) < 3600
+    page = figures._PAGE.read_text()
+    drawn = sorted(figures._PAGE.parent.glob("*.svg"))
+    assert [path.name for path in drawn if f"({path.name})" not in page] == []
+    assert len(drawn) >= 15
+    assert all(path.stat().st_size < 30_000 for path in drawn)
+
+
+def test_a_picture_has_curves_and_the_papers_numbers(tmp_path: Path) -> None:
+    curve = {"block": 300, "inner": "linear", "points": [[1.0, 3.0], [20.0, 2.5], [30.0, None], [0.0, 1.0]]}
+    draw("lsr-figure-1", {"figure 1": [curve]}, tmp_path / "curve.svg")
+    cell = {"features": "pixels", "variant": "linear", "published": 14.1, "error": 13.97, "seconds": 2.0}
+    draw("lsr-table-1", {"table 1": [cell]}, tmp_path / "table.svg")
+    parts = [ET.parse(tmp_path / name).getroot() for name in ("curve.svg", "table.svg")]
+    count = [[len(part.findall(f"{{*}}{kind}")) for kind in ("circle", "polygon")] for part in parts]
+    assert count == [
+        [0, 0],
+        [2, 2],
+    ]  # two panels have the cell, one the paper's number, and so has the legend
+    fit = {"set": "a", "loss": "b", "solver": "c", "reached": {"0.1": [3.0, 0.5], "1e-06": None}}
+    rank = {"loss": "b", "rows": 1.0, "precision": {"1": 90.0}}
+    cut = {"set": "a", "penalty": "l1", "rows": 1.0, "weights": 0.1, "accuracy": 80.0}
+    own = {"system": "x", "features": 512, "seconds": 1.0, "error": 2.0}
+    image = {"setting": "400 filters", "filters": "random", "accuracy": 66.0}
+    for name, numbers in (
+        ("bcd-passes", {"passes": {"rows": [fit]}}),
+        ("bcd-extensions", {"penalties": [cut], "ranking": [rank]}),
+        (
+            "lsr-figure-2",
+            {"figure 2": {"rows": [own, {"system": "y", "features": 512, "failed": "over 1 s"}]}},
+        ),
+        ("lsr-figure-3", {"figure 3": [image]}),
+    ):
+        draw(name, numbers, tmp_path / "other.svg")
+        assert ET.parse(tmp_path / "other.svg").getroot().findall("{*}circle")
+    (line,) = [e for e in parts[0].findall("{*}polyline") if e.get("stroke") and len(e.get("points").split()) == 2
+               and float(e.get("points").split()[0].split(",")[0]) > 50]  # fmt: skip
+    (left, _), (right, _) = (map(float, place.split(",")) for place in line.get("points").split())
+    assert left < right
 
 
 @pytest.mark.slow
-def test_a_figure_leaves_numbers_and_a_picture_and_says_if_it_did_not_end(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    curve = {"block": 300, "inner": "linear", "points": [[1.0, 3.0], [2.0, 2.5]]}
-    point = {"seconds": 2.0, "excess": 1e-3}
-    for numbers in ([curve], {"rows": [{"set": "alpha", "points": [point, {**point, "excess": -1e-9}]}]},
-                    {"table": [{"variant": "linear", "published": 1.8, "error": 2.0}]}, None):  # fmt: skip
-        figure = figures.figures()["lsr-figure-1"]
-        report = figures.keep(figure, figures.Outcome(True, 1.0, numbers, []), tmp_path)
-        assert report["verdict"] == "in kind"
-        assert json.loads((tmp_path / "lsr-figure-1.json").read_text())["numbers"] == numbers
-        assert (tmp_path / "lsr-figure-1.png").stat().st_size > 1000
-    ended = figures.run(figure._replace(script="mcid --figures 9"), tmp_path / "none", None, [])
-    assert not ended.ended
-    assert not figures.run(figure, tmp_path / "none", 0.01, []).ended
+def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISTLS_DATA", raising=False)
+    known = figures.figures()
+    quick = {name: (0, arguments) for name, (_, arguments) in figures._QUICK.items()}
+    monkeypatch.setattr(
+        figures, "_QUICK", {**quick, "csgd-figure-2": (1, "--sets csgd --seeds 1 --rows 300")}
+    )
+    out = ["--out", str(tmp_path)]
+    assert figures.main(["csgd-figure-2", "lsr-table-1", "--budget", "600", *out]) == 0
+    reports = {
+        name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("csgd-figure-2", "lsr-table-1")
+    }
+    assert reports["csgd-figure-2"]["status"] == "whole"
+    assert reports["csgd-figure-2"]["cpu"] > 0.0
+    assert (tmp_path / "csgd-figure-2.svg").stat().st_size > 1000
+    assert "DISTLS_DATA" in reports["lsr-table-1"]["status"]
+    assert figures.main(["csgd-figure-2", "--budget", "0.5", *out]) == 1
+    assert "left out: it takes about 1 s" in capsys.readouterr().out
+    failing = known["mcid-figure-1"]._replace(script="mcid --figures 9")
+    assert figures.run(failing, tmp_path / "none", None, []).status == "failed"
+    assert figures.run(known["csgd-figure-2"], tmp_path / "none", 0.01, []).status == "cut"
     with pytest.raises(SystemExit):
-        figures.main(["lsr-figure-9", "--out", str(tmp_path)])
+        figures.main(["lsr-figure-9", *out])
 
 
 def test_every_method_has_a_peak() -> None:
     assert sorted(peaks.METHODS) == sorted(METHODS)
+
+
+def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm() -> None:
+    rng = np.random.default_rng(0)
+    x, codes = sp.random(60, 12, 0.4, "csr", rng=rng), rng.integers(0, 3, 60)
+    planes = opponents.cutting_planes(x, codes, 0.02)
+    _, w, gap = next(found for found in planes if found[2] < 1e-3)
+    scores = x @ w
+    margins = scores - scores[np.arange(60), codes][:, None] + 1.0
+    margins[np.arange(60), codes] = 0.0
+    value = 0.01 * float(np.vdot(w, w)) + float(margins.max(axis=1).mean())
+    model = LinearSVC(
+        multi_class="crammer_singer", C=1 / (0.02 * 60), fit_intercept=False, tol=1e-8, max_iter=10**5
+    )
+    best = model.fit(x, codes).coef_.T
+    other = x @ best - (x @ best)[np.arange(60), codes][:, None] + 1.0
+    other[np.arange(60), codes] = 0.0
+    least = 0.01 * float(np.vdot(best, best)) + float(other.max(axis=1).mean())
+    assert 0.0 <= gap < 1e-3
+    assert least - 1e-6 <= value <= least * (1 + 1e-3)
 
 
 @pytest.mark.slow
@@ -323,7 +398,7 @@ def test_sets_are_made_of_the_owners_files(kind: str, rows: int, classes: int, t
         ("papers.least_squares", [], "nothing asked for: --table 1"),
         ("papers.sgd_qn", ["--part", "passes,figures"], "there are passes, curves, lanes, rounds"),
         ("papers.constrained_sgd", ["--part", "adaline"], "set DISTLS_DATA to the folder of the data sets"),
-        ("papers.constrained_sgd", ["--part", "figures"], "there are simulations and adaline"),
+        ("papers.constrained_sgd", ["--part", "figures"], "there are simulations, regret, adaline"),
         ("papers.bcd", ["--part", "losses"], "set DISTLS_DATA to the folder of the data sets"),
         ("papers.bcd", ["--part", "tables"], "there are author, figures, losses, lanes"),
     ],

@@ -1,34 +1,60 @@
 """The figures and tables of the five papers by name: ``python -m benchmarks.papers FIGURE... | all | list``.
 
-    DISTLS_DATA=FOLDER python -m benchmarks.papers all --out FOLDER [--budget 3600] [--real DIR]
+    DISTLS_DATA=FOLDER python -m benchmarks.papers all --out FOLDER [--budget 3600] [--real DIR] [--directory FOLDER]
 
-For each one FOLDER/FIGURE.json, with the numbers, the paper's where it prints them, seconds and the verdict of the last
-full measurement, from docs/papers/figures.md; and FOLDER/FIGURE.png (needs matplotlib). With --budget each may take an
-equal share of the seconds that are left and has fewer seeds; one that is not at its end by then says so.
+For each one FOLDER/FIGURE.json, with the numbers, seconds, and the verdict of the last full measurement, from
+docs/papers/figures.md; and FOLDER/FIGURE.svg, with the axes and curves of the paper and its own numbers as diamonds.
+With --budget each is measured on less (fewer seeds, rows or strengths), and has the seconds that the others are known
+to leave; one that is not at its end by then is cut, one that would not fit any more is left out, and both are said.
+Sets are made once in --directory. Exit code 1: a script failed, or no figure came to its end.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.papers.panels import draw
+
 Numbers = dict[str, Any]
-# What makes a module quicker where the budget is small.
+# Of a figure with a budget: about its seconds on two idle cores, and the arguments that make it as quick.
 _QUICK = {
-    "least_squares": "--seeds 1 --no-tuning --limit 60", "mcid": "--seeds 2", "constrained_sgd": "--seeds 2",
-    "digit_picture": "--seeds 1", "sgd_qn": "--seeds 1 --repeats 3", "bcd": "--seeds 1 --limit 8",
-}  # fmt: skip
+    "lsr-table-1": (80, "--seeds 1 --no-tuning --share 0.25"),
+    "lsr-table-2": (150, "--rows 20000"),
+    "lsr-figure-1": (60, "--share 0.25"),
+    "lsr-spectrum": (60, "--share 0.3"),
+    "lsr-figure-2": (150, "--share 0.25 --limit 200"),
+    "lsr-figure-3": (160, "--share 0.05"),
+    "mcid-figure-1": (60, "--seeds 1 --rows 131072 --iterations 65536"),
+    "mcid-figure-2": (130, "--seeds 1 --rows 131072 --iterations 65536"),
+    "mcid-figure-3": (80, "--seeds 1 --rows 131072 --iterations 65536"),
+    "mcid-figure-4": (60, "--seeds 1 --rows 131072 --limit 20"),
+    "bcd-figures": (70, "--sets 20news-hashed --alphas 1e-3 --limit 5"),
+    "bcd-losses": (70, "--sets 20news --alphas 1e-3,3e-4,1e-4 --seeds 1 --limit 5"),
+    "bcd-passes": (90, "--sets 20news --limit 10"),
+    "bcd-extensions": (60, "--alphas 1e-2 --sets 20news"),
+    "csgd-figure-2": (120, "--seeds 1"),
+    "csgd-figure-3": (10, "--seeds 1 --last 18"),
+    "csgd-figure-4": (10, "--seeds 1 --ended 262144"),
+    "qn-table-5": (40, "--rows 100000 --repeats 3"),
+    "qn-figure-3": (60, "--seeds 1 --rows 50000"),
+    "qn-figure-4": (80, "--seeds 1 --rows 50000 --quick"),
+}
 _IN_A_FILE = ("least_squares", "bcd_extensions", "digit_picture")  # modules whose --out is a file
+_OF_OWNERS = ("mcid", "sgd_qn", "bcd")  # those with --real
+_WITHOUT_DATA = ("mcid", "sgd_qn")  # those that generate all they need
 _PAGE = Path(__file__).parents[2] / "docs" / "papers" / "figures.md"
 
 
@@ -47,6 +73,11 @@ class Figure(NamedTuple):
         """The module alone."""
         return self.script.split()[0]
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether public sets are measured."""
+        return self.module not in _WITHOUT_DATA and "simulations" not in self.script
+
 
 def figures() -> dict[str, Figure]:
     """Return the figures of the page that there is something to measure of, by name."""
@@ -63,118 +94,85 @@ def figures() -> dict[str, Figure]:
 class Outcome(NamedTuple):
     """What a figure's script has left."""
 
-    ended: bool
-    seconds: float
-    numbers: Any
-    pictures: list[Path]
+    status: str  # whole, cut, failed, or left out and why
+    seconds: float = 0.0
+    cpu: float = 0.0  # of all its processes
+    numbers: Any = None
 
 
-def run(figure: Figure, place: Path, limit: float | None, more: Sequence[str]) -> Outcome:
-    """Run the script of a figure in a process of its own, for at most `limit` seconds."""
-    quick = _QUICK.get(figure.module, "").split() if limit else []
-    out = place / ("picture.png" if figure.module == "digit_picture" else "numbers.json")
-    target = out if figure.module in _IN_A_FILE else place
-    command = [sys.executable, "-m", f"benchmarks.papers.{figure.module}", *figure.script.split()[1:]]
-    command += [*quick, *more, "--out", str(target)]
-    began = time.perf_counter()
-    # A session of its own, so that its workers end with it.
-    with subprocess.Popen(command, start_new_session=True) as child:
-        try:
-            ended = child.wait(limit) == 0
-        except subprocess.TimeoutExpired:
-            ended = False
-            os.killpg(child.pid, signal.SIGTERM)
-    written = next(
-        (path for path in (out, place / "results.json") if path.suffix == ".json" and path.exists()), None
-    )
-    numbers = json.loads(written.read_text()) if written else None
-    return Outcome(ended, time.perf_counter() - began, numbers, sorted(place.glob("**/*.png")))
+def run(figure: Figure, made: Path, limit: float | None, more: Sequence[str]) -> Outcome:
+    """Run the script of a figure in a process of its own, for at most `limit` seconds, with its sets in `made`."""
+    quick = _QUICK[figure.name][1].split() if limit is not None else []
+    with tempfile.TemporaryDirectory(prefix="distls-figure-") as folder:
+        target = Path(folder) / ("results.json" if figure.module in _IN_A_FILE else "")
+        command = [sys.executable, "-m", f"benchmarks.papers.{figure.module}", *figure.script.split()[1:]]
+        command += [*quick, *more, "--directory", str(made), "--out", str(target)]
+        began, cpu = time.perf_counter(), _cpu_of_children()
+        # a session of its own, so that its workers end with it
+        with subprocess.Popen(command, start_new_session=True) as child:
+            try:
+                status = "whole" if child.wait(limit) == 0 else "failed"
+            except subprocess.TimeoutExpired:
+                status = "cut"
+            finally:
+                _end(child)
+        written = Path(folder) / "results.json"
+        numbers = json.loads(written.read_text()) if written.exists() else None
+    if status != "whole":
+        shutil.rmtree(made, ignore_errors=True)  # a set may be half made
+    return Outcome(status, time.perf_counter() - began, _cpu_of_children() - cpu, numbers)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Stop a script that has not ended, and its workers, politely first."""
+    for asked in (signal.SIGTERM, signal.SIGKILL):
+        if child.poll() is None:
+            os.killpg(child.pid, asked)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(10.0)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def keep(figure: Figure, found: Outcome, folder: Path) -> Numbers:
-    """Write FIGURE.json and FIGURE.png; return the former."""
-    report = {
-        **figure._asdict(), "ended": found.ended, "seconds": found.seconds, "cpus": os.cpu_count(),
-        "numbers": found.numbers,
-    }  # fmt: skip
+    """Write FIGURE.json, and FIGURE.svg where all numbers are there; return the former."""
+    report = {**figure._asdict(), **found._asdict(), "cpus": os.cpu_count()}
     (folder / f"{figure.name}.json").write_text(json.dumps(report, indent=1))
-    picture = folder / f"{figure.name}.png"
-    if len(found.pictures) == 1:
-        shutil.copy(found.pictures[0], picture)
-    else:
-        draw(figure, found.numbers, picture)
-        for path in found.pictures:
-            shutil.copy(path, folder / f"{figure.name}-{path.stem}.png")
+    if found.status == "whole":
+        draw(figure.name, found.numbers, folder / f"{figure.name}.svg")
     return report
 
 
-def draw(figure: Figure, numbers: Any, path: Path) -> None:
-    """Draw curves over seconds where numbers have points, else bars of errors or accuracies beside the paper's."""
-    try:
-        import matplotlib
-    except ImportError:
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rows = list(_rows(numbers))
-    shape, axis = plt.subplots(figsize=(9, 5))
-    lines = [row for row in rows if isinstance(row.get("points"), list)]
-    for row in lines:
-        pairs = [_pair(point) for point in row["points"]]
-        axis.plot(*zip(*filter(None, pairs), strict=True), marker=".", label=_label(row)) if any(
-            pairs
-        ) else None
-    bars = [] if lines else [row for row in rows if _height(row) is not None]
-    axis.barh([_label(row) for row in bars], [_height(row) for row in bars])
-    for place, row in enumerate(bars):  # the paper's number as a point
-        if isinstance(row.get("published"), int | float):
-            axis.plot(row["published"], place, "kx")
-    axis.set(
-        title=f"{figure.paper}, {figure.place}", xlabel="seconds" if lines else "%; crosses: the paper's"
-    )
-    if lines:
-        axis.set(xscale="log", yscale="log")
-        axis.legend(fontsize="x-small")
-    shape.tight_layout()
-    shape.savefig(path, dpi=110)
-    plt.close(shape)
+def measured(asked: Sequence[Figure], options: argparse.Namespace, made: Path) -> list[Numbers]:
+    """Run figures one after another and say of each how it ended."""
+    reports, began = [], time.perf_counter()
+    for number, figure in enumerate(asked):
+        limit = None
+        if options.budget is not None:
+            left = options.budget - (time.perf_counter() - began)
+            own, rest = _QUICK[figure.name][0], sum(_QUICK[each.name][0] for each in asked[number:])
+            limit = min(max(left - (rest - own), own), left)
+        if figure.needs_data and "DISTLS_DATA" not in os.environ:
+            found = Outcome("left out: set DISTLS_DATA to the folder of the data sets")
+        elif limit is not None and limit < own:
+            found = Outcome(f"left out: it takes about {own} s, and {max(left, 0.0):.0f} s are left")
+        else:
+            real = ["--real", str(options.real)] if options.real and figure.module in _OF_OWNERS else []
+            found = run(figure, made / figure.module, limit, real)
+        reports.append(keep(figure, found, options.out))
+        print(
+            f"-- {figure.name}: {figure.verdict} (last full measurement); {found.status}, {found.seconds:.0f} s, "
+            f"{found.cpu:.0f} CPU s",
+            flush=True,
+        )
+    return reports
 
 
-def _rows(numbers: Any) -> Iterator[Numbers]:
-    if isinstance(numbers, dict):
-        yield numbers
-    for each in (
-        numbers.values() if isinstance(numbers, dict) else numbers if isinstance(numbers, list) else ()
-    ):
-        yield from _rows(each)
-
-
-def _height(row: Numbers) -> float | None:
-    value = row.get("error", row.get("accuracy"))
-    return value if isinstance(value, int | float) else None
-
-
-def _pair(point: Any) -> tuple[float, float] | None:
-    """Return seconds and the excess or error of a point of a curve."""
-    if isinstance(point, list) and len(point) == 2:
-        return point[0], point[1]
-    if isinstance(point, dict) and "seconds" in point:
-        value = next((point[name] for name in ("excess", "objective", "error") if point.get(name)), None)
-        return None if value is None or value <= 0 else (point["seconds"], value)
-    return None
-
-
-def _label(row: Numbers) -> str:
-    shown = [value for value in row.values() if isinstance(value, str)]
-    sizes = [
-        f"{name} {row[name]}" for name in ("block", "alpha", "lanes", "stages") if row.get(name) is not None
-    ]
-    return ", ".join([*shown, *sizes])[:60]
-
-
-def main(argv: Sequence[str] | None = None) -> list[Numbers]:
-    """Run the figures asked for and return their reports."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the figures asked for; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -182,34 +180,24 @@ def main(argv: Sequence[str] | None = None) -> list[Numbers]:
     parser.add_argument("figures", nargs="*", help=f"all, list, or some of {', '.join(known)}")
     parser.add_argument("--budget", type=float, help="seconds for all of them")
     parser.add_argument("--real", type=Path, help="folder of the owners' files, for those that take it")
+    parser.add_argument("--directory", type=Path, help="where sets are kept; default a temporary folder")
     parser.add_argument("--out", type=Path, default=Path("figures"))
     options = parser.parse_args(argv)
     if options.figures in ([], ["list"]):
         print("\n".join(f"{f.name:15} {f.verdict:15} {f.paper}, {f.place}" for f in known.values()))
-        return []
-    asked = list(known) if options.figures == ["all"] else options.figures
-    if unknown := set(asked) - set(known):
+        return 0
+    names = list(known) if options.figures == ["all"] else options.figures
+    if unknown := set(names) - set(known):
         parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
     options.out.mkdir(parents=True, exist_ok=True)
-    reports, left = [], options.budget
-    for number, name in enumerate(asked):
-        real = (
-            ["--real", str(options.real)]
-            if options.real and known[name].module in ("mcid", "sgd_qn", "bcd")
-            else []
-        )
-        with tempfile.TemporaryDirectory(prefix="distls-figure-") as folder:
-            limit = None if left is None else max(left, 1.0) / (len(asked) - number)
-            found = run(known[name], Path(folder), limit, real)
-            reports.append(keep(known[name], found, options.out))
-        left = None if left is None else left - found.seconds
-        state = "" if found.ended else ", not at its end"
-        print(
-            f"-- {name}: {known[name].verdict} (last full measurement); {found.seconds:.0f} s{state}",
-            flush=True,
-        )
-    return reports
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # as Ctrl-C, so that the script at work ends too
+    with tempfile.TemporaryDirectory(prefix="distls-sets-") as folder:
+        made = (options.directory or Path(folder)).resolve()
+        reports = measured([known[name] for name in names], options, made)
+    states = [report["status"].split(":")[0] for report in reports]
+    print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)), flush=True)
+    return int("failed" in states or "whole" not in states)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

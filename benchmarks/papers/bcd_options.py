@@ -45,12 +45,14 @@ def shrinking(lab: Lab) -> None:
         for alpha in lab.alphas:
             for sweeps in (0, 5):
                 for shrink in (False, True):
-                    fit = Fit(
-                        lab,
-                        corpus,
-                        "bcd",
-                        {"alpha": alpha, "active_sweeps": sweeps, "shrink": shrink, "tau": 1e-3, "lanes": 1},
-                    )
+                    params = {
+                        "alpha": alpha,
+                        "active_sweeps": sweeps,
+                        "shrink": shrink,
+                        "tau": 1e-3,
+                        "lanes": 1,
+                    }
+                    fit = Fit(lab, corpus, "bcd", {**params, "algorithm": "sweeps"})
                     ended = fit.until(lab.limit, lab.rounds)
                     value = corpus.objective(fit.weights, alpha)
                     print(
@@ -83,6 +85,7 @@ def constants(lab: Lab) -> None:
         corpus = _normal(lab) if name == "normal" else lab.corpus(name)
         for alpha, loss, penalty, sweeps in product(lab.alphas, LOSSES, PENALTIES, (1, 5)):
             params = {"alpha": alpha, "loss": loss, "penalty": penalty, "active_sweeps": sweeps, "lanes": 1}
+            params["algorithm"] = "sweeps"
             curves = {with_: _objectives(lab, corpus, params, with_) for with_ in (True, False)}
             best = min(value for curve in curves.values() for _, value in curve)
             shown = "; ".join(

@@ -1,6 +1,6 @@
 """The experiments of "Constrained SGD for Large-scale Least Squares Problem" (Mu, Ding, Zhou, Tao 2013).
 
-    DISTLS_DATA=FOLDER python -m benchmarks.papers.constrained_sgd [--part simulations,adaline] [--seeds 5]
+    DISTLS_DATA=FOLDER python -m benchmarks.papers.constrained_sgd [--part simulations,regret,adaline] [--seeds 5]
         [--directory FOLDER] [--out FOLDER]
 
 --part simulations: section 5.1, `distls generate csgd` (10,000 rows of 100 features) and `csgd-wide` (5000 rows of
@@ -17,14 +17,14 @@ for C-Adaline with the paper's 2^-4/sqrt(t), Adaline with the paper's constant s
 constant step and with the eta0/sqrt(t) that have the lowest error after 2^14 rows on a held-out fifth of the
 training rows. Means over seeds of the orders.
 
-One lane, in memory. Tables are printed, with expectations as PASS or FAIL; numbers and plots go to --out
-(plots need matplotlib).
+--part regret: the regret of section 4 over rows t, of SGD and CSGD in plain NumPy.
+
+One lane, in memory. Tables are printed, with expectations as PASS or FAIL; numbers go to --out.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
 import os
@@ -593,47 +593,62 @@ def _reached(value: list[float] | None) -> str:
     return "-" if value is None else f"2^{math.log2(value[0]):.0f} ({value[1]:.3f} s)"
 
 
-# -- plots -----------------------------------------------------------------------------------------------
+# -- the regret ------------------------------------------------------------------------------------------
 
 
-def plot(results: Numbers, folder: Path) -> list[Path]:
-    """Plot the results; nothing without matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        print("no plots: matplotlib is not installed")
-        return []
-    import matplotlib
+def regret(lab: Lab) -> Numbers:
+    """Measure the regret of section 4 on rows of section 5.1, with noise and without, which the theorem needs."""
+    found: Numbers = {}
+    for name, noise in (("noise of variance 0.2", math.sqrt(0.2)), ("no noise", 0.0)):
+        runs = [_regrets(lab.rows or 10_000, noise, seed) for seed in range(lab.seeds)]
+        stops = [int(t) for t in np.unique(np.geomspace(10, len(runs[0]["SGD, sqrt"]), 30).astype(int))]
+        mean = {m: np.mean([run[m] for run in runs], axis=0)[np.array(stops) - 1] for m in runs[0]}
+        found[name] = {
+            "stops": stops, "methods": {m: [_finite(value) for value in values] for m, values in mean.items()}
+        }  # fmt: skip
+        print(f"\nregret, {name}: after {stops[9]}, {stops[19]} and {stops[-1]} rows")
+        for method, values in mean.items():
+            print(f"{method:16} " + " ".join(f"{values[i]:10.1f}" for i in (9, 19, -1)), flush=True)
+    return found
 
-    matplotlib.use("Agg")
-    drawn = [
-        _plot(found, "excess", f"excess training loss, {found['kind']}", folder / f"{found['kind']}.png")
-        for found in results.get("simulations", [])
-    ]
-    if "adaline" in results:
-        drawn.append(_plot(results["adaline"], "error", "test error, MNIST", folder / "adaline.png"))
-    return drawn
+
+def _regrets(n: int, noise: float, seed: int) -> dict[str, NDArray[np.float64]]:
+    """Return the regret after each row: sums of l_t(w_t) - l_t(w*), with the best steps of Figure 2."""
+    rng = np.random.default_rng(seed)
+    x = np.hstack([np.ones((n, 1)), rng.uniform(0.0, 1.0, (n, 100))])
+    y = x @ rng.standard_normal(101) + noise * rng.standard_normal(n)
+    best = np.linalg.lstsq(x, y, rcond=None)[0]
+    square = float(np.square(x).sum(axis=1).mean())
+    steps: dict[str, Callable[[int], float]] = {
+        "sqrt": lambda t: t**-0.5, "two-phase": lambda t: t**-0.5 if t < n / 2 else math.sqrt(n / 2) / t,
+    }  # fmt: skip
+    return {
+        f"{method}, {schedule}": _walked(
+            x, y, best, lambda t, s=schedule, e=eta0: e / square * steps[s](t), project
+        )
+        for method, eta0, project in (("SGD", 4.0, False), ("CSGD", 16.0, True))
+        for schedule in steps
+    }
 
 
-def _plot(found: Numbers, what: str, label: str, path: Path) -> Path:
-    import matplotlib.pyplot as plt
-
-    shape, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), sharey=True)
-    for name, row in found["methods"].items():
-        values = [math.nan if value is None else value for value in row[what]]
-        left.plot(found["stops"], values, marker=".", label=name)
-        right.plot(row["seconds"], values, marker=".", label=name)
-    scale = "log" if what == "excess" else "linear"  # errors may be 0
-    left.set(xlabel="rows", ylabel=label, xscale="log", yscale=scale)
-    right.set(xlabel="CPU seconds", xscale="log", yscale=scale)
-    left.legend(fontsize="small")
-    shape.tight_layout()
-    shape.savefig(path, dpi=120)
-    plt.close(shape)
-    return path
+def _walked(
+    x: NDArray[Any], y: NDArray[Any], best: NDArray[Any], eta: Callable[[int], float], project: bool
+) -> NDArray[np.float64]:
+    """Take Algorithm 1 as printed over the rows, each once."""
+    w, mean_x, mean_y, lost = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0.0, np.empty(len(y))
+    for t, (row, target) in enumerate(zip(x, y, strict=True), start=1):
+        off = row @ w - target
+        lost[t - 1] = 0.5 * off**2 - 0.5 * (row @ best - target) ** 2
+        mean_x, mean_y = mean_x + (row - mean_x) / t, mean_y + (target - mean_y) / t
+        w = w - eta(t) * off * row
+        if project:
+            w = w - mean_x * ((mean_x @ w - mean_y) / (mean_x @ mean_x))
+    return np.cumsum(lost)
 
 
 # -- command ---------------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[[Lab], Any]] = {"simulations": simulations, "adaline": adaline}
+PARTS: dict[str, Callable[[Lab], Any]] = {"simulations": simulations, "regret": regret, "adaline": adaline}
 
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
@@ -648,12 +663,12 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument("--rows", type=int, help="of the simulations; default the paper's")
     parser.add_argument("--last", type=int, default=LAST, help="Figure 3 goes to 2^LAST rows")
     parser.add_argument("--directory", type=Path, help="where datasets are kept; default a temporary folder")
-    parser.add_argument("--out", type=Path, help="folder for results.json and plots")
+    parser.add_argument("--out", type=Path, help="folder for results.json")
     options = parser.parse_args(argv)
     asked = options.part.split(",")
     unknown = set(asked) - set(PARTS)
     if unknown:
-        parser.error(f"--part {','.join(sorted(unknown))}: there are {' and '.join(PARTS)}")
+        parser.error(f"--part {','.join(sorted(unknown))}: there are {', '.join(PARTS)}")
     with tempfile.TemporaryDirectory(prefix="distls-csgd-") as folder:
         place = options.directory or Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -665,8 +680,6 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
             if options.out:
                 options.out.mkdir(parents=True, exist_ok=True)
                 (options.out / "results.json").write_text(json.dumps(results, indent=1))
-    if options.out:
-        plot(results, options.out)
     return results
 
 

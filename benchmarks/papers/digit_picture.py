@@ -1,6 +1,7 @@
 """Figure 4 of "Constrained SGD for Large-scale Least Squares Problem": what C-Adaline and Adaline get wrong on MNIST.
 
-    DISTLS_DATA=FOLDER python -m benchmarks.papers.digit_picture [--rows 2500] [--seeds 3] [--out PICTURE]
+    DISTLS_DATA=FOLDER python -m benchmarks.papers.digit_picture [--rows 2500] [--seeds 3]
+        [--out FILE] [--picture PICTURE]
 
 Both are trained on 2^14 rows with the paper's steps, and Adaline with a tuned one too. As in the paper, test rows that
 both the paper's settings still get wrong after 2^20 rows are left out: a linear classifier does not tell them apart.
@@ -12,6 +13,7 @@ components, in the colour of its class where it is right and black where it is w
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -97,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ended", type=int, default=ENDED, help="rows after which what is wrong is left out")
     parser.add_argument("--directory", type=Path, help="where datasets are kept; default a temporary folder")
-    parser.add_argument("--out", type=Path, help="the picture; needs matplotlib")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--picture", type=Path, help="needs matplotlib")
     options = parser.parse_args(argv)
     if options.data is None:
         sys.exit("set DISTLS_DATA to the folder of the data sets")
@@ -111,7 +114,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     for name, counts in found["counts"].items():
         print(f"{name:16} wrong after {SHOWN} rows: {np.mean(counts):.0f} (mean of {counts})")
     if options.out:
-        picture(digits, found, options.rows, options.out)
+        options.out.write_text(json.dumps({"counts": found["counts"]}, indent=1))
+    if options.picture:
+        picture(digits, found, options.rows, options.picture)
     return found
 
 

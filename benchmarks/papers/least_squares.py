@@ -1,19 +1,21 @@
 """The experiments of "Least Squares Revisited" (Agarwal, Kakade, Karampatziakis, Song, Valiant 2014).
 
     DISTLS_DATA=FOLDER python -m benchmarks.papers.least_squares [--table 1,2] [--figure 1,2,3]
-        [--also logits,orders,stages,conditioning,path,spectrum,masks,triangle] [--seeds 3] [--no-tuning] [--share 1]
-        [--limit 600] [--directory FOLDER] [--out FILE]
+        [--also logits,orders,stages,conditioning,path,spectrum,masks,jpeg] [--seeds 3] [--no-tuning] [--share 1]
+        [--rows N] [--limit 600] [--directory FOLDER] [--out FILE]
 
 --table 1: MNIST, linear, logistic and calibrated least squares on pixels and on random Fourier features, means over
 seeds, with the bandwidth of the median trick and with one chosen on a validation split. `logits`: random logits
 against twice as many Fourier features. --table 2: 20 Newsgroups (split at random and by date) and RCV1-4, stagewise
 in the order of the gradient, against LIBLINEAR and Vowpal Wabbit; `orders`: an order for each block against one for
-a pass. --figure 1: MNIST, error against seconds for blocks of several sizes and three inner updates. --figure 2: the
-same against LIBLINEAR's six solvers, scikit-learn's LogisticRegression and Vowpal Wabbit on precomputed features of
-the same kind. --figure 3: CIFAR-10, convolutional features. `spectrum`: Figure 1(b) and the ratios of section 3.3.
-`stages`: 200 calibrated stages of 1024 features against 200 bare syrk calls of that size. `masks`: Figure 3 with 1,600
-filters; `triangle`: with Coates' encoding. `conditioning`: objectives
-on X and on X A, against first-order methods. `path`: twenty strengths by five folds in one read, against one fit.
+a pass. --figure 1: MNIST, error against seconds for blocks of several sizes and three inner updates. --figure 2: error
+and seconds by the number of features, against LIBLINEAR's six solvers at their own tolerances, scikit-learn's
+LogisticRegression and Vowpal Wabbit on precomputed features of the same kind. --figure 3: CIFAR-10, convolutional
+features, k-means filters with Coates' triangle encoding and no contrast normalisation too. `spectrum`: Figure 1(b) and
+the ratios of section 3.3. `stages`: 200 calibrated stages of 1024 features against 200 bare syrk calls of that size.
+`masks`: Figure 3 with 1,600 filters. `jpeg`: what compression costs, by MNIST and by CIFAR's images compressed again.
+`conditioning`: objectives on X and on X A, against first-order methods. `path`: twenty strengths by five folds in one
+read, against one fit.
 
 DISTLS_DATA holds the public sets under their usual names. Seconds are those of training, evaluation not counted, on
 two processes of one thread unless stated otherwise. --share makes everything smaller, to try the command.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -66,9 +69,15 @@ CIFAR = (
     ("mean of 4 models of these", 1, 4, True),
 )
 # Chosen on 5000 of the training rows, held out.
-CIFAR_PARAMS: Numbers = {
-    "image": "32x32x3", "contrast": True, "threshold": 0.25, "inner": "calibrated", "alpha": 3e-3
+CIFAR_PARAMS: Numbers = {"image": "32x32x3", "inner": "calibrated", "alpha": 3e-3}
+# Filters: values of a region, and parameters. Two signs of a response, in 2 x 2 regions; of a triangle one.
+FILTERS: dict[str, tuple[int, Numbers]] = {
+    "random": (8, {"features": "random-masks", "contrast": True, "threshold": 0.25}),
+    "k-means": (8, {"features": "kmeans-masks", "contrast": True, "threshold": 0.25}),
+    "k-means, triangle, no contrast": (
+        4, {"features": "kmeans-masks", "contrast": False, "threshold": 0.0, "rectify": "triangle"}),
 }  # fmt: skip
+FIGURE_2 = (512, 1024, 2048)  # features of the others
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ class Lab:
         Choose bandwidths of Table 1 on a validation split too.
     limit : float
         Time limit in seconds of a competing solver of Figure 2.
+    rows : int or None
+        Of RCV1-4; the paper's by default.
     """
 
     source: Path
@@ -96,6 +107,7 @@ class Lab:
     share: float
     tune: bool = True
     limit: float = 600.0
+    rows: int | None = None
 
     def fit(self, method: str, data: Path, params: Mapping[str, Any], **options: Any) -> Any:
         """Train on the benchmark's executor."""
@@ -153,7 +165,8 @@ def table_1(lab: Lab) -> list[Numbers]:
             method, params = _variant(features, variant, lab)
             seeds = 1 if features == "pixels" else lab.seeds
             error, seconds = _mean_error(lab, data, method, params, seeds)
-            row = {"features": features, "variant": variant, "published": published, "plain": plain,
+            shown = features if lab.share == 1 else f"{lab.share:g} of {features}"
+            row = {"features": shown, "variant": variant, "published": published, "plain": plain,
                    "error": error, "seconds": seconds}  # fmt: skip
             print(_line_1(row), flush=True)
             if lab.tune and features != "pixels":
@@ -285,7 +298,7 @@ def spectrum(lab: Lab) -> list[Numbers]:
         ("20news", _documents(lab)),
         ("rcv1-4", _rcv1(lab)),
     ):
-        values = opponents.singular_values(matrix, min(1000, min(matrix.shape) - 1))
+        values = opponents.singular_values(matrix, min(lab.scaled(1000), min(matrix.shape) - 1))
         share = np.cumsum(values) / values.sum()
         ratio = float(values[1] / values[-1])
         rows.append({"set": name, "ratio": ratio, "published": published[name], "share": share.tolist()})
@@ -315,26 +328,34 @@ def _rcv1(lab: Lab) -> sp.csr_matrix:
 
 
 def figure_2(lab: Lab) -> Numbers:
-    """Measure Figure 2: time to equal test error, distls and others on features of the same kind."""
-    data, size = mnist(lab), lab.scaled(2048)
-    ours = {}
-    for inner in ("linear", "calibrated"):
-        params = {**FOURIER, "block_size": lab.scaled(512), "inner": inner, "alpha": 1e-3}
-        ours[inner] = _curve(lab, data, {**params, "stages": lab.scaled(64)}, points=32)
-    labels = arrays_of(data)[1]
-    test_y = arrays_of(data.with_name("mnist-test"))[1]
-    rivals = opponents.on_features(
-        _fourier(lab, size), labels, _fourier(lab, size, test=True), test_y, limit=lab.limit
-    )
-    for row in rivals:
-        row["times faster"] = {name: _times_faster(row, curve) for name, curve in ours.items()}
-        print(opponents.line(row), flush=True)
-    return {"features": size, "distls": ours, "rivals": rivals}
+    """Measure Figure 2: error and seconds by the number of features, distls and others on features of the same kind."""
+    data = mnist(lab)
+    rows: list[Numbers] = []
+    for inner, stages in (("linear", 32), ("calibrated", 32), ("logistic", 8)):
+        size, steps = lab.scaled(512), 25 if inner == "logistic" else 1
+        params = {**FOURIER, "block_size": size, "inner": inner, "alpha": 1e-3, "stages": lab.scaled(stages)}
+        if inner == "logistic":
+            params["inner_rounds"] = steps
+        curve = _curve(lab, data, params, points=params["stages"])
+        own = {"system": f"distls {inner}"}
+        rows += [
+            {**own, "features": (i + 1) * size, "seconds": s, "error": e} for i, (s, e) in enumerate(curve)
+        ]
+    labels, test_y = arrays_of(data)[1], arrays_of(data.with_name("mnist-test"))[1]
+    for size in map(lab.scaled, FIGURE_2):
+        given = _fourier(lab, size), labels, _fourier(lab, size, test=True), test_y
+        for row in opponents.on_features(*given, limit=lab.limit):
+            row |= {"features": size, "times faster": {
+                name: _times_faster(row, [r for r in rows if r["system"] == name])
+                for name in ("distls linear", "distls calibrated", "distls logistic")}}  # fmt: skip
+            rows.append(row)
+            print(opponents.line(row), flush=True)
+    return {"rows": rows}
 
 
-def _times_faster(row: Numbers, curve: Sequence[tuple[float, float]]) -> float | None:
+def _times_faster(row: Numbers, curve: Sequence[Numbers]) -> float | None:
     """Return how many times less time a curve takes to a rival's error; None if it does not reach it."""
-    reached = [seconds for seconds, error in curve if error <= row.get("error", 0.0)]
+    reached = [point["seconds"] for point in curve if point["error"] <= row.get("error", 0.0)]
     return row["seconds"] / reached[0] if reached and "seconds" in row else None
 
 
@@ -448,9 +469,9 @@ def _news(lab: Lab, split: str) -> tuple[Path, Path]:
 
 
 def _rcv1_sets(lab: Lab) -> tuple[Path, Path]:
-    rows = None if lab.share == 1 else lab.scaled(665_265)
-    path = lab.set_of("rcv1-4", lambda path: distls.generate("rcv1-4", path, rows=rows))
-    return path, path.with_name("rcv1-4-test")
+    rows = lab.rows or (None if lab.share == 1 else lab.scaled(665_265))
+    path = lab.set_of(f"rcv1-4-{rows or 'all'}", lambda path: distls.generate("rcv1-4", path, rows=rows))
+    return path, path.with_name(f"{path.name}-test")
 
 
 # -- Figure 3 --------------------------------------------------------------------------------------------
@@ -460,54 +481,62 @@ def figure_3(lab: Lab) -> list[Numbers]:
     """Measure Figure 3: CIFAR-10 with convolutions, also joined with polynomials, in stages and averaged."""
     train, test = images.cifar(lab.source, lab.place)
     rows = []
-    masks, expand = lab.scaled(400), lab.scaled(4992)
     for name, stages, models, beside in CIFAR:
-        for kind in ("random-masks", "kmeans-masks"):
-            params = {
-                **CIFAR_PARAMS,
-                "features": kind,
-                "block_size": 8 * masks,
-                "stages": stages,
-                "models": models,
-            }
+        for filters, (each, kind) in FILTERS.items():
+            size = each * lab.scaled(400)
+            params = {**CIFAR_PARAMS, **kind, "block_size": size, "stages": stages, "models": models}
             if beside:
-                params |= {"block_size": 8 * masks + expand, "expand": expand}
-            fitted = lab.fit("stagewise", train, params)
-            accuracy = 100 - lab.error(fitted.model, test)
-            rows.append(
-                {"setting": name, **params, "accuracy": accuracy, "seconds": round_seconds(fitted.record)}
-            )
+                expand = lab.scaled(4992)
+                params |= {"block_size": size + expand, "expand": expand}
+            rows.append({"setting": name, "filters": filters, **_pictured(lab, train, test, params)})
             print(
-                f"{name:36} {kind:13} {accuracy:6.2f} % in {round_seconds(fitted.record):.0f} s", flush=True
+                f"{name:28} {filters:32} " + "{accuracy:6.2f} % in {seconds:.0f} s".format(**rows[-1]),
+                flush=True,
             )
     return rows
+
+
+def _pictured(lab: Lab, train: Path, test: Path, params: Numbers) -> Numbers:
+    fitted = lab.fit("stagewise", train, params)
+    return {
+        **params,
+        "accuracy": 100 - lab.error(fitted.model, test),
+        "seconds": round_seconds(fitted.record),
+    }
 
 
 def masks(lab: Lab) -> Numbers:
     """Measure four times the filters of Figure 3 in one block."""
     train, test = images.cifar(lab.source, lab.place)
-    params = {**CIFAR_PARAMS, "features": "kmeans-masks", "stages": 1, "lanes": 1}
-    params["block_size"] = 8 * lab.scaled(1600)
-    fitted = lab.fit("stagewise", train, params)
-    accuracy = 100 - lab.error(fitted.model, test)
-    print(
-        f"{params['block_size'] // 8} filters: {accuracy:.2f} % in {round_seconds(fitted.record):.0f} s",
-        flush=True,
-    )
-    return {**params, "accuracy": accuracy, "seconds": round_seconds(fitted.record)}
+    size = 8 * lab.scaled(1600)
+    params = {**CIFAR_PARAMS, **FILTERS["k-means"][1], "stages": 1, "lanes": 1, "block_size": size}
+    row = _pictured(lab, train, test, params)
+    print(f"{size // 8} filters: {row['accuracy']:.2f} % in {row['seconds']:.0f} s", flush=True)
+    return row
 
 
-def triangle(lab: Lab) -> list[Numbers]:
-    """Measure Figure 3 with Coates' triangle encoding, with and without contrast normalisation, and polynomials."""
-    train, test = images.cifar(lab.source, lab.place)
-    rows, masks, expand = [], lab.scaled(400), lab.scaled(4992)
-    for contrast, beside in ((False, 0), (True, 0), (False, expand), (True, expand)):
-        params = {**CIFAR_PARAMS, "features": "kmeans-masks", "rectify": "triangle", "stages": 1}
-        params |= {"contrast": contrast, "threshold": 0.0, "block_size": 4 * masks + beside}
-        fitted = lab.fit("stagewise", train, params | ({"expand": beside} if beside else {}))
-        accuracy = 100 - lab.error(fitted.model, test)
-        rows.append({**params, "accuracy": accuracy, "seconds": round_seconds(fitted.record)})
-        print(f"triangle, contrast {contrast}, {beside} polynomials: {accuracy:6.2f} %", flush=True)
+def jpeg(lab: Lab) -> list[Numbers]:
+    """Measure 400 k-means filters on images as they are and compressed as those of CIFAR-10 are, rows of both sets.
+
+    MNIST's are exact, and lose shades; those of CIFAR-10 were compressed before and lose once more, as their 8 x 8
+    blocks are others now.
+    """
+    rows, digits = [], (mnist(lab), lab.place / "mnist-test")
+    side = math.isqrt(distls.open_dataset(digits[0]).meta.n_features)
+    kinds = {"mnist": (digits, f"{side}x{side}x1"), "cifar": (images.cifar(lab.source, lab.place), "32x32x3")}
+    for name, (sets, image) in kinds.items():
+        again = images.compressed(*sets, image, lab.place / f"{name}-jpeg")
+        for state, (train, test) in (("as it is", sets), ("JPEG of quality 75", again)):
+            params = {
+                **CIFAR_PARAMS,
+                **FILTERS["k-means"][1],
+                "image": image,
+                "block_size": 8 * lab.scaled(400),
+            }
+            rows.append(
+                {"set": name, "images": state, **_pictured(lab, train, test, {**params, "stages": 1})}
+            )
+            print(f"{name:6} {state:20} " + "{accuracy:6.2f} %".format(**rows[-1]), flush=True)
     return rows
 
 
@@ -647,7 +676,7 @@ PARTS: dict[str, dict[str, Callable[[Lab], Any]]] = {
         "orders": orders,
         "spectrum": spectrum,
         "masks": masks,
-        "triangle": triangle,
+        "jpeg": jpeg,
         "stages": stages,
         "conditioning": conditioning,
         "path": path_cost,
@@ -666,6 +695,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--no-tuning", action="store_true", help="Table 1 with the median trick only")
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--rows", type=int, help="of RCV1-4 in Table 2; default the paper's")
     parser.add_argument(
         "--limit", type=float, default=600.0, help="seconds that a rival of Figure 2 may take"
     )
@@ -688,7 +718,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
         place.mkdir(parents=True, exist_ok=True)
         lab = Lab(
             options.data or place, place, executor, options.seeds, options.share, not options.no_tuning,
-            options.limit * options.share,
+            options.limit * options.share, options.rows,
         )  # fmt: skip
         try:
             for part, name in asked:
@@ -696,10 +726,10 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
                 began = time.perf_counter()
                 results[f"{part} {name}"] = PARTS[part][name](lab)
                 results[f"{part} {name} took"] = time.perf_counter() - began
+                if options.out:  # after each
+                    options.out.write_text(json.dumps(results, indent=1))
         finally:
             executor.close()
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=1))
     return results
 
 

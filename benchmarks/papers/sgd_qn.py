@@ -4,14 +4,15 @@
         [--sets rcv1,alpha,delta,axis] [--rows N] [--directory FOLDER] [--out FOLDER]
 
 `passes` (Table 5): seconds of a pass of one core over rows in memory, each partition's rows in random order: medians
-of five passes after one that is not counted. "naive SGD" is `svmsgd2` with skip=1; on sparse rows it is timed on a few
-of them and scaled.
+of five passes after one that is not counted. "naive SGD" is `svmsgd2` with skip=1; on sparse rows it and oLBFGS are
+timed on a few of them and scaled. "SVMSGD2, sparse rows" are the dense ones as pairs of index and value (section 3).
 `curves` (Figures 3 and 4): the relative excess of the primal cost, P/P* - 1, and the test error after 1, 2, 5 and 10
 passes, each a separate `distls.fit` with the default trials of t0 and eta0; means over seeds.
 P = alpha/2 |w|^2 + mean 1/2 max(0, 1 - y w x)^2 is computed from the model; P* is LIBLINEAR's primal solver's
 (scikit-learn's LinearSVC, C = 1/(2 alpha n)). Seconds are those of training, reading and trying included, in one
 process; lanes take turns there. LIBLINEAR's dual solver and SGDClassifier are measured in the same run, after as many
-passes, on rows in memory, with one seed. oLBFGS, whose vectors are dense, is measured on at most 20,000 sparse rows.
+passes, on rows in memory, with one seed. oLBFGS, whose vectors are dense, makes one pass over more than 20,000 sparse
+rows.
 `lanes`: the objective and the test error (mean squared error of `csgd`) after 1, 2, 5 and 10 passes in 1 to 16 lanes.
 `rounds`: the same of 8 lanes after 1, 2 and 5 passes, averaged at most 1, 2, 4 or 8 times per pass.
 
@@ -38,7 +39,7 @@ import distls
 from benchmarks.papers.owners import are_there, made
 from benchmarks.quality.real import arrays_of
 from distls.reporting.costs import round_seconds
-from distls.storage.rows import Rows
+from distls.storage.rows import CsrRows, Rows
 from distls.workers.stochastic.second_order.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.second_order.sgdqn import SgdqnUpdate
 from distls.workers.stochastic.update import Update
@@ -54,6 +55,7 @@ DIAGONALS = ("gauss-newton", "secant", "paper")
 SKIP = 16  # times the share of non-zeros: the paper's c
 NAIVE_ROWS = 2000  # of sparse rows
 OLBFGS_ROWS = 20_000  # of sparse rows: a step takes some 40 times as many operations as there are features
+IN_PAIRS = "SVMSGD2, sparse rows"
 # Nanoseconds a non-zero of a plain C++ program on the sparse set, and how much more is allowed.
 PLAIN = {"SVMSGD2": 1.43, "SGD-QN gauss-newton": 1.58}
 ALLOWED = 1.3
@@ -69,6 +71,7 @@ class Method:
 
 
 SVMSGD2 = Method("SVMSGD2", "svmsgd2", {})
+QN = Method("SGD-QN default", "sgdqn", {})
 SGD_QN = tuple(Method(f"SGD-QN {diagonal}", "sgdqn", {"diagonal": diagonal}) for diagonal in DIAGONALS)
 HINGE = {"loss": "ovr_squared_hinge"}
 SGD = Method("sgd adaptive", "sgd", HINGE)
@@ -94,9 +97,10 @@ class Lab:
         repeats: int,
         sets: Sequence[str],
         real: Path | None = None,
+        slow: bool = True,
     ) -> None:
         self.place, self.seeds, self.rows, self.repeats, self.sets = place, seeds, rows, repeats, sets
-        self.real = real
+        self.real, self.slow = real, slow
 
     def made(self, kind: str, rows: int | None) -> Path:
         """Return a set of the owners' files or a generated one, in partitions small enough for 16 lanes."""
@@ -157,11 +161,12 @@ def passes(lab: Lab) -> Numbers:
         blocks = [(_copy(part.x), np.array(part.y, np.int32)) for part in parts]
         skip = max(round(SKIP * meta.n_rows * meta.n_features / meta.nnz), 1)
         print(f"\n{shape}: {meta.n_rows} rows, {meta.nnz} non-zeros, skip {skip}: a pass")
-        for name, update in _updates(
-            SHAPES[shape], skip, meta.mean_square_norm, dense=shape != "rcv1"
-        ).items():
-            few = NAIVE_ROWS if name == "naive SGD" and shape == "rcv1" else meta.n_rows
-            seconds, learned = _seconds_a_pass(update, meta.n_features, blocks, few, lab.repeats)
+        for name, update in _updates(SHAPES[shape], skip, meta.mean_square_norm).items():
+            if name == IN_PAIRS and shape == "rcv1":
+                continue  # as its rows are
+            few = NAIVE_ROWS if name in ("naive SGD", "oLBFGS") and shape == "rcv1" else meta.n_rows
+            given = _in_pairs(blocks) if name == IN_PAIRS else blocks
+            seconds, learned = _seconds_a_pass(update, meta.n_features, given, few, lab.repeats)
             seconds *= meta.n_rows / learned
             row = {"set": shape, "name": name, "seconds": seconds, "rows timed": learned}
             row |= {"ns a non-zero": 1e9 * seconds / meta.nnz, "M non-zeros/s": meta.nnz / seconds / 1e6}
@@ -193,7 +198,17 @@ def _copy(x: Rows) -> Any:
     return type(x)(*(np.array(array) for array in x))
 
 
-def _updates(alpha: float, skip: int, mean_square_norm: float, *, dense: bool) -> dict[str, Update]:
+def _in_pairs(blocks: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return dense rows with an index for each value; sparse ones as they are."""
+    return [(x if isinstance(x, CsrRows) else _pairs(x.values), y) for x, y in blocks]
+
+
+def _pairs(values: NDArray[Any]) -> CsrRows:
+    n, d = values.shape
+    return CsrRows(np.arange(n + 1) * d, np.tile(np.arange(d, dtype=np.uint16), n), values.reshape(-1))
+
+
+def _updates(alpha: float, skip: int, mean_square_norm: float) -> dict[str, Update]:
     common: Numbers = {
         "loss": "binary_squared_hinge",
         "alpha": alpha,
@@ -203,11 +218,11 @@ def _updates(alpha: float, skip: int, mean_square_norm: float, *, dense: bool) -
     named: dict[str, Update] = {
         "naive SGD": SgdqnUpdate(**common, t0=t0, skip=1),
         "SVMSGD2": SgdqnUpdate(**common, t0=t0, skip=skip),
+        IN_PAIRS: SgdqnUpdate(**common, t0=t0, skip=skip),
     }
     for diagonal in DIAGONALS:
         named[f"SGD-QN {diagonal}"] = SgdqnUpdate(**common, t0=t0, skip=skip, metric=diagonal)
-    if dense:
-        named["oLBFGS"] = OlbfgsUpdate(**common, eta0=0.1, tau=1e4, damping=0.1, rank=10)
+    named["oLBFGS"] = OlbfgsUpdate(**common, eta0=0.1, tau=1e4, damping=0.1, rank=10)
     return named
 
 
@@ -250,10 +265,11 @@ def curves(lab: Lab) -> Numbers:
             f" excess / test error % (seconds) after {', '.join(map(str, PASSES))} passes"
         )
         for lanes in (1, 8):
-            dense = shape != "rcv1" or scale.n_rows <= OLBFGS_ROWS
-            for method in (SVMSGD2, *SGD_QN, SGD, ASGD, *((OLBFGS,) if dense else ())):
+            for method in (SVMSGD2, QN, *SGD_QN, SGD, ASGD, OLBFGS):
+                long = method is OLBFGS and shape == "rcv1" and scale.n_rows > OLBFGS_ROWS
                 if lanes == 1 or method is not OLBFGS:
-                    points = [_point(lab, method, train, alpha, lanes, n, scale) for n in PASSES]
+                    asked = PASSES[: 1 if long and lab.slow else 0 if long else None]
+                    points = [_point(lab, method, train, alpha, lanes, n, scale) for n in asked]
                     rows.append({"set": shape, "name": method.name, "lanes": lanes, "points": points})
                     _print_points(f"{method.name}, {lanes} lane{'s'[: lanes > 1]}", points)
         for name, make in _rivals(alpha, scale.n_rows).items():
@@ -356,7 +372,7 @@ def _curve_claims(claims: list[Numbers], shape: str, rows: list[Numbers], optima
         value = next(point[what] for point in points if point["passes"] == n_passes)
         return float("inf") if value is None else float(value)
 
-    default = SGD_QN[0].name
+    default = QN.name
     if shape == "rcv1":
         for lanes, bars in ((1, {1: 5e-3, 5: 1e-3}), (8, {1: 1e-2, 5: 2e-3})):
             for n_passes, bar in bars.items():
@@ -474,6 +490,9 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument("--rows", type=int, help="training rows; default the papers', of lanes 131,072")
     parser.add_argument("--repeats", type=int, default=5, help="of a pass")
     parser.add_argument(
+        "--quick", action="store_true", help="curves without a pass of oLBFGS over all sparse rows"
+    )
+    parser.add_argument(
         "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
     )
     parser.add_argument(
@@ -488,7 +507,8 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="distls-sgd-qn-") as folder:
         place = options.directory or Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        lab = Lab(place, options.seeds, options.rows, options.repeats, options.sets.split(","), options.real)
+        sets = options.sets.split(",")
+        lab = Lab(place, options.seeds, options.rows, options.repeats, sets, options.real, not options.quick)
         results: Numbers = {"cpus": os.cpu_count(), "seeds": lab.seeds}
         for part in options.part.split(","):
             results[part] = PARTS[part](lab)

@@ -63,7 +63,7 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
             "steps",
             None,
             integer(1),
-            "steps of each lane after which the fit ends, the paper's T; default: passes are the limit",
+            "steps of each lane, the paper's T; rows after them are not learned from; default: passes are the limit",
             optional=True,
         ),
         averaging("tail"),
@@ -252,7 +252,7 @@ STOCHASTIC_METHODS = (
                 "loss",
                 default_losses.OF_CLASSES,
                 loss_with(target="class", stochastic=True, separable=False),
-                "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
+                "softmax (log), crammer_singer (hinge) or perceptron: Algorithms 2, 3, 4 (Equations 6, 9, 11)",
             )
         ),
         steps="distls.workers.stochastic.sgd:mcid_steps",

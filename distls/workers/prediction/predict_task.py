@@ -18,6 +18,9 @@ from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.task import Task
 
+# Up to so many, finding the maximum again and again is four to twelve times faster than sorting.
+_FEW = 16
+
 
 class Predicted(NamedTuple):
     """The predictions of a block of rows."""
@@ -105,11 +108,23 @@ def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:
 
 def top_classes(values: NDArray[Any], top: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Return the codes and values of the `top` largest of each row of (n_rows, k) values, ties to the lower code."""
-    codes = values.argmax(axis=1)[:, None]
     # The maximum alone needs no sorting; all give ties to the lower code.
+    codes = values.argmax(axis=1)[:, None]
     if top > 1:
-        codes = _sorted_codes(-values, top)
+        few = _codes_of_maxima(values, top) if top <= _FEW else None
+        codes = _sorted_codes(-values, top) if few is None else few
     return codes.astype(np.int32), np.take_along_axis(values, codes, axis=1)
+
+
+def _codes_of_maxima(values: NDArray[Any], top: int) -> NDArray[Any] | None:
+    """Return the codes of the `top` largest of each row, or None where one of them is infinite or NaN."""
+    left, rows, codes = values.copy(), np.arange(len(values)), np.empty((len(values), top), np.intp)
+    for place in range(top):
+        own = codes[:, place] = left.argmax(axis=1)
+        if not np.isfinite(left[rows, own]).all():
+            return None
+        left[rows, own] = -np.inf
+    return codes
 
 
 def _sorted_codes(values: NDArray[Any], top: int) -> NDArray[Any]:

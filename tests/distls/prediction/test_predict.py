@@ -136,8 +136,9 @@ def test_ties_go_to_the_lower_class(top: int) -> None:
 def test_the_top_classes_are_those_of_whole_sorted_rows(k: int) -> None:
     rng = np.random.default_rng(k)
     for values in (rng.standard_normal((50, k)), rng.integers(0, 4, (50, k)).astype(float), np.ones((50, k))):
-        for changed in (values, np.where(rng.random((50, k)) < 0.02, np.nan, values), values[:0]):
-            for top in (2, 3):
+        odd = [np.where(rng.random((50, k)) < 0.05, value, values) for value in (np.nan, np.inf, -np.inf)]
+        for changed in (values, *odd, values[:0]):
+            for top in (2, 3, min(k, 20)):
                 whole = np.argsort(-changed, axis=1, kind="stable")[:, :top]
                 assert np.array_equal(top_classes(changed, top)[0], whole)
 
