@@ -391,8 +391,7 @@ def fitted_bytes(dataset: Place) -> float:
 
 def source_bytes(sources: Sequence[str | Place]) -> float:
     """Return the bytes of source files to be ingested, in terms of those of a fit; of absent ones, none."""
-    sizes = (file.stat().st_size for source in map(place_of, sources) for file in _files(source))
-    return sum(sizes) / _PARSED
+    return sum(file.stat().st_size for source in map(place_of, sources) for file in _files(source)) / _PARSED
 
 
 def _files(source: Place) -> Sequence[Any]:

@@ -366,9 +366,7 @@ def _check_together(problem: Problem, params: dict[str, Any]) -> None:
     if params["debias"] is not None and params["tau"] == 0.0:
         raise ParameterError("debias needs tau > 0: debiasing starts when the stopping criterion reaches tau")
     if params["shrink"] and params["tau"] == 0.0:
-        raise ParameterError(
-            "shrink needs tau > 0: skipped columns are swept again once the others have reached tau"
-        )
+        raise ParameterError("shrink needs tau > 0: skipped columns are swept again once tau is reached")
     if params.get("rules") and problem.penalty != SPARSE_PENALTY:
         raise ParameterError(
             f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them"
