@@ -67,6 +67,7 @@ class Plan(Shown):
     # From a probe, where one was made; from the store, nothing cached; of all fits that share the read
     seconds_per_pass: float | None = None
     overhead_seconds: float | None = None  # to start, and to compile or load the kernels
+    idle: str | None = None  # which threads have no lane, and why
 
     @property
     def times_read(self) -> int:
@@ -91,6 +92,7 @@ class Plan(Shown):
             Fact("cached", f"{100 * self.cached_fraction:.0f} % of the data in the workers' memory"),
             Fact("bytes a pass", f"{human(self.bytes_per_pass)}, in {rounds} of {lanes}"),
             Fact("network a round", self.network_bytes_per_round, human),
+            *([] if self.idle is None else [Fact("idle", self.idle)]),
         ]
         if self.passes is not None:
             every = f" for each of {self.fits} fits" if self.fits > 1 else ""

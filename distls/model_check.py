@@ -18,6 +18,7 @@ from distls.workers.losses.binary_losses import BinaryShare
 from distls.workers.losses.loss_registry import has_probabilities, is_binary, losses_with
 from distls.workers.prediction.basis_functions import Basis, basis_function_names
 from distls.workers.prediction.label_cuts import check_label_cuts
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.probability_map import check_calibration
 
 # A limit on the loops over a forged model's powers, far above any useful one.
@@ -68,6 +69,11 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
             check = check_calibration if model.target == "class" else check_label_cuts
             check(model.calibration.get("kind"), model.calibration_arrays, model.n_outputs)
     return model
+
+
+def predictor_of(model: LinearModel) -> LinearPredictor:
+    """Return the predictor of a model, checked, as workers score rows with it."""
+    return LinearPredictor.of(check_model(model, "the model")).compact()
 
 
 def columns_of(model: LinearModel) -> int:

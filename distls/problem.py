@@ -103,9 +103,18 @@ class Problem:
     penalty: str = PLAIN_PENALTY  # R, by its name
     l1_ratio: float = 0.0  # Of a mixed penalty, else unused
     intercept_scaling: float | None = None  # B of a penalised intercept
+    # Threads that are to work at the same time: methods have so many lanes, which fix the order of sums
+    parallelism: int = 1
 
     @classmethod
-    def of(cls, dataset: Dataset, params: dict[str, Any], seed: int, targets: tuple[str, ...]) -> Problem:
+    def of(
+        cls,
+        dataset: Dataset,
+        params: dict[str, Any],
+        seed: int,
+        targets: tuple[str, ...],
+        parallelism: int = 1,
+    ) -> Problem:
         """Build the problem of a setting, whose data must suit the method.
 
         Raises MismatchError for another kind of target, no rows, fewer than two classes or no labels, and
@@ -141,6 +150,7 @@ class Problem:
             intercept_scaling=_intercept_scaling(
                 params.get("intercept_scaling"), params["fit_intercept"], penalty
             ),
+            parallelism=parallelism,
         )
 
     def penalty_of(self, weights: NDArray[Any]) -> float:

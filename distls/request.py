@@ -81,6 +81,10 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
         "fifth for it): f1, recall=R, precision=P or cost=FP:FN.", "calibrate")] = None
     as_published: Annotated[bool, _asked("",
         "Every parameter as the paper of the method prints it, but for those given beside.")] = False
+    parallelism: Annotated[_Count, _asked("THREADS",
+        "Threads that are to train at the same time, on any cluster: methods have as many lanes at least, or one for "
+        "each partition; lanes are part of the problem. Default: by the data, one for every twelve partitions, more "
+        "than eight for 32,768 rows each, rounded down to a power of two.")] = None
     seed: Annotated[Annotated[int, Meta(ge=0)], _asked("N", "Seed of all random choices.")] = 0
     # fmt: on
     selected_on: D | None = None  # to be scored for a parent run that chooses
@@ -161,6 +165,7 @@ class Options(TypedDict, total=False):
     calibration: Calibration
     threshold_for: str | None
     as_published: bool
+    parallelism: int | None
     seed: int
 
 
@@ -186,7 +191,7 @@ class Option(NamedTuple):
     @property
     def is_limit(self) -> bool:
         """Whether it ends a fit or says when to evaluate."""
-        return self.low is not None and self.default is None
+        return self.low is not None and self.default is None and self.name != "parallelism"
 
     def documented(self) -> str:
         """Return it as a parameter of a docstring."""

@@ -22,6 +22,18 @@ from tornado.websocket import websocket_connect
 
 __all__ = ["Tab", "browser"]
 
+_FOCUSED = """
+(() => {
+  const each = document.activeElement, box = each.getBoundingClientRect();
+  const style = getComputedStyle(each.closest('.plot') ?? each);  // what Bokeh draws is in a tree of its own
+  return {
+    text: each.textContent.trim().slice(0, 40), name: each.localName,
+    seen: box.width > 0 && box.left >= 0 && box.right <= innerWidth && box.top < innerHeight && box.bottom > 0,
+    ringed: style.outlineStyle != 'none' && style.outlineWidth != '0px' || style.boxShadow != 'none',
+  };
+})()
+"""
+
 
 @contextlib.contextmanager
 def browser() -> Iterator[Tab]:
@@ -125,6 +137,18 @@ class Tab:
         wait_until(lambda: self.value("document.documentElement?.dataset.drawn ?? null") is not None)
         # plots are drawn in the frames after their data are there
         self.value("new Promise(done => setTimeout(() => requestAnimationFrame(done), 300))")
+
+    def press(self, key: str) -> None:
+        """Press Tab or Enter."""
+        code, text = {"Tab": (9, ""), "Enter": (13, "\r")}[key]
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **given)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **given)
+
+    def focused(self) -> dict[str, Any]:
+        """Return what has the focus: its text and name, whether it is on the screen, whether a ring shows it."""
+        found: dict[str, Any] = self.value(_FOCUSED)
+        return found
 
     def print_as(self) -> None:
         """Show the page as it is printed."""

@@ -52,6 +52,7 @@ SCRIPTS = {
     "scale": "speed.scale --directory {scale} --rows 3000 --text-gb 0.001 --passes 1 --memory-limit 400MiB "
     "--column-rows 2000 --column-limit 900MiB --column-tol 0.02 --out {tmp}/out.json",
     "recovery": "speed.recovery --methods mcid --seconds 2 --every 1 --out {tmp}/out.json",
+    "lanes": "speed.lanes --directory {tmp} --rows 3000 --lanes 2,6 --methods mcid --rounds 2 --out {tmp}/out.json",
     "simulation": "speed.simulation --workers 3,6,12 --kinds dense --rounds 2 --dask 2 --out {tmp}/out.json",
     "endurance": "faults.endurance --methods mcid --clusters local --rounds 6 --out {tmp}/out.json",
     "defaults": "quality.defaults --data {tmp} --sets iris --out {tmp}/out.json",

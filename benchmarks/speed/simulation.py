@@ -42,8 +42,9 @@ from distls.execution.dask.error_logs import set_log_level
 from distls.execution.executor import Node, group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.network import FEW, fan_of
+from distls.execution.row_reads import MOST_LANES
 from distls.methods.method_registry import method_named
-from distls.planning.cluster_plan import MOST_LANES, resized
+from distls.planning.cluster_plan import resized
 from distls.request import Request
 from distls.solvers.loop import Standing, solve
 from distls.solvers.solver import Fitted

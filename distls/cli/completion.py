@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import metadata
 
 import click
 from click.shell_completion import get_completion_class
 
+from distls import __version__
 from distls.cli.output import show
 from distls.cli.support import cli
 
@@ -36,7 +36,7 @@ def man() -> None:
 def manual_lines() -> Iterator[str]:
     """Yield the lines of the manual page, in the macros of man(7)."""
     root = click.Context(cli, info_name="distls")
-    yield f'.TH DISTLS 1 "" "distls {metadata.version("distls")}" "User Commands"'
+    yield f'.TH DISTLS 1 "" "distls {__version__}" "User Commands"'
     yield from (".SH NAME", "distls \\- out-of-core, distributed training of linear models")
     yield from (".SH SYNOPSIS", ".B distls", ".I COMMAND", "[OPTION]... ARGUMENT...")
     yield from (".SH DESCRIPTION", *_paragraphs(cli.help))

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-
 from distls.execution.memory_budget import human
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.storage.errors import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
     from distls.solvers.solver import State
     from distls.solvers.status import Status
 
@@ -32,6 +32,8 @@ def fit_progress() -> Callback:
 
 def live_console() -> Console:
     """Return the terminal, in which names are text and no markup."""
+    from rich.console import Console  # for a terminal alone
+
     stream = getattr(sys.stderr, "obeyed", sys.stderr)
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
@@ -40,6 +42,8 @@ class BarProgress(Callback):
     """A live bar: passes, running loss and error, objective, certificate, bytes read."""
 
     def __init__(self, console: Console | None = None) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", style="bold", markup=False),
@@ -95,6 +99,8 @@ def work_progress(quiet: bool) -> Iterator[Report | None]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", style="bold", markup=False),

@@ -54,7 +54,7 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
         f"{cluster.bandwidth / 125e6:g} Gbit/s, {1e3 * cluster.latency:g} ms",
         f"data               {made.n_rows:,} rows, {made.partitions:,} blocks",
         # the seconds of a pass follow below: these are predicted, not probed
-        *plan_lines(replace(made.plan, seconds_per_pass=None)),
+        *plan_lines(replace(made.plan, seconds_per_pass=None, idle=None if made.advice else made.plan.idle)),
         f"memory, scheduler  {human(made.scheduler_bytes)}",
         f"a round moves      {human(moved['sent'])} from the driver, "
         f"{human(moved['fetched'] + moved['merged'])} among workers, "

@@ -306,7 +306,6 @@ def _note_quiet(_context: click.Context, _param: click.Parameter, value: bool) -
 def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     """Pop the options that choose where to run."""
     from distls.execution import ClusterOptions
-    from distls.execution.dask.tls import certificates_of
 
     own = ClusterOptions(
         executor=options.pop("executor_kind"),
@@ -319,7 +318,9 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     scheduler = options.pop("scheduler")
     if source is ParameterSource.ENVIRONMENT and own != ClusterOptions():
         scheduler = None
-    certificates = certificates_of(*(options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")))
+    files = [options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")]
+    tls = importlib.import_module("distls.execution.dask.tls") if any(files) else None
+    certificates = None if tls is None else tls.certificates_of(*files)
     return replace(own, scheduler=scheduler, certificates=certificates, debug=debug)
 
 

@@ -87,7 +87,7 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
 @cli.command(cls=MethodCommand, short_help="Show what a fit will cost in memory, bytes and seconds.")
 @click.argument("names", nargs=-1, metavar="[METHOD] DATASET", shell_complete=method_or_path)
 @parameter_option("Set a parameter of the method.")
-@request_options("passes", "seed", "as_published")
+@request_options("passes", "seed", "as_published", "parallelism")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--no-probe", is_flag=True, help="Use metadata only: do not time a partition.")
 @click.option(
@@ -128,7 +128,7 @@ def plan(
 
     method, (dataset,) = _named_and_placed(("METHOD", "DATASET"), names)
     asked = {name: options.pop(name) for name in ("shape", "bandwidth", "latency", "n_bytes", "rate")}
-    common: dict[str, Any] = {name: options.pop(name) for name in ("seed", "passes")}
+    common: dict[str, Any] = {name: options.pop(name) for name in ("seed", "passes", "parallelism")}
     params = parse_values(pairs)
     if options.pop("as_published"):
         params, _ = method_named(method).as_published(params)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,35 @@ from sklearn.utils import check_random_state
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.ingestion.formats.data_frames import column_labels, is_frame
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT
 
 _NARROW: list[Any] = [np.float32, np.float64]
 _SEEDS = 2**31 - 1
+_NUMBERS = re.compile(
+    r"u?int|float|double|halffloat|bool|decimal", re.IGNORECASE
+)  # types of polars and Arrow
+
+
+def has_other_columns(X: Any) -> bool:
+    """Return whether a frame has columns that are no plain numbers, such as categories, texts or dates."""
+    if not is_frame(X) or isinstance(X, Mapping):
+        return False
+    types = X.schema.types if hasattr(X, "column_names") else list(X.dtypes)
+    return any(not _is_number(X, *each) for each in zip(column_labels(X), types, strict=True))
+
+
+def _is_number(X: Any, column: Any, kind: Any) -> bool:
+    if not isinstance(kind, np.dtype):
+        # extension types of pandas say themselves what they are
+        return bool(getattr(kind, "_is_numeric", _NUMBERS.match(str(kind))))
+    if kind.kind != "O" or hasattr(X, "__dask_graph__"):
+        return kind.kind in "fiub"
+    try:
+        np.asarray(X[column], dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def number_types(X: Any) -> list[Any]:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
+from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator
+from distls.estimators.optional_parts import LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
 from distls.facts import warn_caller
 from distls.methods.default_losses import OF_NUMBERS
@@ -18,6 +19,7 @@ from distls.methods.parameters import number
 from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights, loss_form, output_count
 from distls.request import plain
+from distls.solvers.elastic_net import elastic_net_optimum
 from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
@@ -46,9 +48,13 @@ class _DualAscent(DatasetEstimator):
         self._gap = None if certificate is None else float(certificate["value"])
         return result
 
+    def _is_exact(self, l1_ratio: float) -> bool:
+        """Return whether there is an exact method for this share of l1."""
+        return l1_ratio == 0.0
+
     def _may_fit_here(self, X: Any) -> bool:
         """Return whether nothing is asked for that only dual ascent does, and rows are dense and in memory."""
-        plain = self.l1_ratio == 0.0 and self.intercept_scaling is None and self.lanes is None
+        plain = self._is_exact(self.l1_ratio) and self.intercept_scaling is None and self.lanes is None
         first = not (self.warm_start and hasattr(self, "model_"))
         limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
         return bool(plain and first and limits and isinstance(X, np.ndarray) and self.alpha != "path")
@@ -70,10 +76,17 @@ class _DualAscent(DatasetEstimator):
             np.asarray(X, np.float64), y, weights / weights.mean(), loss_named(form),
             output_count(form, n_classes, y.shape[-1]), alpha, given["fit_intercept"],
         )  # fmt: skip
-        found = find_optimum(problem, float(self.tol)) if is_solved(problem) else None
+        if not is_solved(problem):
+            return None
+        penalty: dict[str, Any] = {"penalty": PLAIN_PENALTY, "l1_ratio": None}
+        if self.l1_ratio == 0.0:
+            found = find_optimum(problem, float(self.tol))
+        else:
+            found = elastic_net_optimum(problem, self.l1_ratio, float(self.tol))
+            penalty = {"penalty": "elasticnet", "l1_ratio": self.l1_ratio}
         if found is None:
             return None
-        params = {**given, "loss": loss, "penalty": PLAIN_PENALTY, "l1_ratio": None, "alpha": alpha}
+        params = {**given, "loss": loss, "alpha": alpha, **penalty}
         # as of a data set of these rows
         wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
         model = LinearModel(
@@ -222,10 +235,13 @@ class DualRidge(_DualAscent, DatasetRegressor):
 
     loss: ClassVar[str] = OF_NUMBERS
 
+    def _is_exact(self, l1_ratio: float) -> bool:
+        return 0.0 <= l1_ratio < 1.0
+
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
         given = self._params(None)
-        if self._may_fit_here(X):
+        if not self._mixed and self._may_fit_here(X):
             numbers = np.asarray(y, np.float64).reshape(len(y), -1)
             weights = row_weights(np.zeros(len(y), np.int32), sample_weight, None)
             if self._solved_here(X, numbers, weights, given, self.loss, 0) is not None:

@@ -5,33 +5,50 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, is_regressor
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_y,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
-from distls.estimators.arguments import dataset_given, lazy_type, number_types, rows_of, seed_of, weights_of
+from distls.estimators.arguments import (
+    dataset_given,
+    has_other_columns,
+    lazy_type,
+    number_types,
+    rows_of,
+    seed_of,
+    weights_of,
+)
+from distls.estimators.optional_parts import WhereProbable
 from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
-from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.facts import warn_caller
+from distls.ingestion.adhoc_dataset import pass_on
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.method_registry import method_named
+from distls.model_check import predictor_of
 from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import LinearModel, one_of_two, save_model
+from distls.storage.model.model import LinearModel, save_model
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
+from distls.workers.ingestion.formats.data_frames import column_labels, is_frame
+from distls.workers.ingestion.transforms import AUTO
 from distls.workers.losses.loss_registry import class_scores, decision_of
 from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import score_pieces, scored_as
@@ -52,6 +69,7 @@ class DatasetEstimator(BaseEstimator):
     }
     _model: FittedModel | None
     _seed = 0  # drawn once a fit
+    _mixed = False  # whether rows are those of a frame with columns that are no plain numbers
 
     if TYPE_CHECKING:  # the parameters of the method, by their names
 
@@ -68,8 +86,10 @@ class DatasetEstimator(BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
-            The chunks of a dask array are computed one at a time and stored in a temporary dataset.
+        X : array, sparse matrix, dask array or frame of shape (n_rows, n_features), dataset path or Dataset
+            The chunks of a dask array are computed one at a time and stored in a temporary dataset. A frame with
+            columns that are no plain numbers is read as `distls.train` reads it: categories, texts, dates, missing
+            values; its columns are found by name in predictions.
         y : array or dask array of shape (n_rows,), for regressors also (n_rows, n_outputs)
             Not given with a dataset, which has its own labels or numbers.
         sample_weight : array of shape (n_rows,), optional
@@ -84,7 +104,7 @@ class DatasetEstimator(BaseEstimator):
         if dataset is not None:
             return self._fit_dataset(dataset)
         X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
-        sample_weight = weights_of(X, sample_weight)
+        sample_weight, self._mixed = weights_of(X, sample_weight), has_other_columns(X)
         fit_rows = self._fit_lazy if hasattr(X, "__dask_graph__") else self._fit_rows
         return fit_rows(X, y, sample_weight)
 
@@ -93,7 +113,7 @@ class DatasetEstimator(BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
+        X : array, sparse matrix, dask array or frame of shape (n_rows, n_features), dataset path or Dataset
             The predictions for a dask array are a dask array, computed chunk by chunk when it is.
         """
         check_is_fitted(self, "model_")
@@ -144,15 +164,32 @@ class DatasetEstimator(BaseEstimator):
                 executor=executor, progress=False,
             )  # fmt: skip
 
+    def _checked(self, X: Any, y: Any, **asked: Any) -> Any:
+        """Return rows and targets that scikit-learn has checked; a mixed frame as it is."""
+        if not self._mixed:
+            return validate_data(self, X, y, accept_sparse="csr", dtype=number_types(X), **asked)
+        if not len(X):
+            raise ValueError("X has no rows")
+        if len({*map(str, column_labels(X))}) < X.shape[1]:
+            raise ValueError("X: two columns have one name; rename one of them")
+        X, y = validate_data(self, X, y, skip_check_array=True)
+        check_consistent_length(X, y)
+        return X, _check_y(y, **asked)
+
     def _ingest(self, X: Any, path: Place, y: Any, sample_weight: Any, **options: Any) -> Dataset:
         """Write rows as a dataset."""
         from distls.ingestion.ingest import ingest
 
+        if self._mixed:  # as `train` has them
+            options |= {"transform": AUTO, "dtype": "float32"}
         shuffle = getattr(self, "shuffle", True)
-        ingest(
+        report = ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
             executor="serial", row_numbers=False, progress=False, **options,
         )  # fmt: skip
+        if self._mixed:
+            # nothing of the command line
+            pass_on([notice.partition("; --")[0] for notice in report.notices], None)
         return open_dataset(path)
 
     def _begin_lazily(self, X: Any, y: Any) -> str:
@@ -160,6 +197,7 @@ class DatasetEstimator(BaseEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         _check_feature_names(self, getattr(X, "_meta", X), reset=True)
+        self.n_features_in_ = X.shape[1]
         return lazy_type(X)
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
@@ -170,7 +208,8 @@ class DatasetEstimator(BaseEstimator):
             if "null directions" in note:  # one of several solutions
                 warn_caller(note)
         self._keep(result.model)
-        self.n_features_in_ = dataset.meta.n_features
+        if not self._mixed:
+            self.n_features_in_ = dataset.meta.n_features
         self.n_iter_ = result.passes
         self.status_ = str(result.status)
 
@@ -196,6 +235,10 @@ class DatasetEstimator(BaseEstimator):
     def _lazily(self, method: str, X: Any, dtype: np.dtype[Any], n_columns: int | None) -> Any:
         """Apply a method to each chunk of a dask array; the result has `n_columns` columns, or one dimension."""
         check_is_fitted(self, "model_")
+        empty = np.empty((0,) if n_columns is None else (0, n_columns), dtype)
+        apply = partial(_apply, self._alone(), method, empty)
+        if self._mixed and hasattr(X, "map_partitions"):
+            return X.map_partitions(apply, meta=empty)
         if hasattr(X, "to_dask_array"):
             _check_feature_names(self, X._meta, reset=False)
             X = X.to_dask_array()
@@ -204,8 +247,7 @@ class DatasetEstimator(BaseEstimator):
             raise ValueError(
                 f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             )
-        empty = np.empty((0,) if n_columns is None else (0, n_columns), dtype)
-        return by_chunks(partial(_apply, self._alone(), method, empty), X, empty)
+        return by_chunks(apply, X, empty)
 
     def _alone(self) -> Self:
         """Return a copy that can be pickled for workers: without the executor, which may hold a client."""
@@ -217,6 +259,8 @@ class DatasetEstimator(BaseEstimator):
 
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
+        if self._mixed or (is_frame(X) and "features" in self.model_.source.get("recipe", {})):
+            return self.model_.scores(X)  # by the recipe of the training data
         X = validate_data(self, X, accept_sparse="csr", dtype=number_types(X), reset=False)
         scores = [values for _, values in score_pieces(predictor_of(self.model_), rows_of(X))]
         return np.concatenate(scores)
@@ -244,26 +288,6 @@ def set_model(estimator: DatasetEstimator, model: LinearModel) -> None:
     estimator.n_features_in_ = model.n_features
 
 
-class _WhereProbable:
-    """A method that is there only for losses with probabilities; for others its absence says why, and what to do."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, estimator: Any, owner: type) -> Any:
-        if estimator is None:
-            return self._method
-        try:
-            estimator._check_probabilities()
-        except ParameterError as error:
-            raise AttributeError(
-                f"This {owner.__name__!r} has no attribute {self._method.__name__!r}: {error}, or calibrate its "
-                f"scores: sklearn.calibration.CalibratedClassifierCV({owner.__name__}(...))"
-            ) from error
-        return MethodType(self._method, estimator)
-
-
 class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     """A classifier: one class a row."""
 
@@ -271,17 +295,18 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     classes_: NDArray[Any]
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=number_types(X))
+        X, y = self._checked(X, y)
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
             )
-        if self._fit_here(X, codes, sample_weight, classes):
+        if not self._mixed and self._fit_here(X, codes, sample_weight, classes):
             return self
         with folder_for_rows(X, self._executor()) as folder:
-            dataset = self._ingest(X, folder / "data", codes, sample_weight, dtype=X.dtype.name)
+            dtype = "" if self._mixed else X.dtype.name
+            dataset = self._ingest(X, folder / "data", codes, sample_weight, dtype=dtype)
             return self._fit_dataset(dataset, labels=classes)
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
@@ -350,7 +375,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         """Return True, or raise a ParameterError that says why there are no class probabilities."""
         return True
 
-    @_WhereProbable
+    @WhereProbable
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, shape (n_rows, n_classes); only where the loss gives them."""
         check_is_fitted(self, "model_")
@@ -359,31 +384,11 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
         return model_probabilities(self.model_, self._scores(X).astype(np.float64))
 
-    @_WhereProbable
+    @WhereProbable
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Return the logarithms of `predict_proba`."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
-
-
-class LinearCoefficients:
-    """Mix-in of classifiers: the weights of a plain linear model in scikit-learn's orientation."""
-
-    @property
-    def coef_(self) -> NDArray[Any]:
-        """Weights, shape (n_classes, n_features), of two classes (1, n_features)."""
-        return one_of_two(_model_of(self).weights.T)
-
-    @property
-    def intercept_(self) -> NDArray[Any]:
-        """Intercept, shape (n_classes,), of two classes (1,)."""
-        return one_of_two(_model_of(self).intercept)
-
-
-def _model_of(estimator: Any) -> LinearModel:
-    check_is_fitted(estimator, "model_")
-    model: LinearModel = estimator.model_
-    return model
 
 
 def _apply(estimator: Any, method: str, empty: NDArray[Any], X: Any) -> NDArray[Any]:

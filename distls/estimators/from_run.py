@@ -68,7 +68,7 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
         There is no model at `path`.
     """
     model = load_model(path)
-    _check_rows(model)
+    mixed = _is_mixed(model)
     known = {"class": _CLASSIFIERS, "continuous": _REGRESSORS}.get(model.target, {})
     if model.method == "bcd" and model.target == "continuous" and model.params.get("penalty") in _SPARSE:
         known = {"bcd": _SPARSE[model.params["penalty"]]}
@@ -90,19 +90,22 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
         given["constrained"] = model.method == "c-adaline"
     estimator: DatasetEstimator = kind(**given)
     _fill(estimator, model, place_of(path))
+    if mixed:
+        estimator._mixed, estimator.n_features_in_ = True, len(model.feature_names_in_)
     return estimator
 
 
-def _check_rows(model: FittedModel) -> None:
-    """Refuse a model whose rows are not those that an estimator is given."""
+def _is_mixed(model: FittedModel) -> bool:
+    """Return whether rows are those of a table, to be encoded; refuse a model of others that go through something."""
     recipe = model.source.get("recipe", {})
-    coded = any("categories" in feature for feature in recipe.get("features", ()))
+    coded = any(feature.keys() > {"name"} for feature in recipe.get("features", ()))
     what = "hashing" if model.source.get("format") == "text" else "categories" if coded else ""
     what = what or ",".join(step["name"] for step in model.transforms)
-    if what:
+    if what and "features" not in recipe:
         raise MismatchError(
             f"{model.name}: its rows go through {what}, which estimators do not do; distls.load_model predicts"
         )
+    return bool(what)
 
 
 def _fill(estimator: Any, model: FittedModel, path: Place) -> None:

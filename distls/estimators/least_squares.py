@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
+from distls.estimators.estimator_base import DatasetClassifier
+from distls.estimators.optional_parts import LinearCoefficients
 from distls.storage.errors import ParameterError
 
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
-from distls.estimators.arguments import rows_of
+from distls.estimators.arguments import has_other_columns, rows_of
 from distls.estimators.estimator_base import DatasetEstimator
 from distls.methods.method_registry import method_named
 from distls.problem import loss_form, loss_of, output_count
@@ -56,9 +56,22 @@ class StreamingEstimator(DatasetEstimator):
         self._stream = stream
         self._model: FittedModel | None = None  # outdated: `model_` assembles it on demand
 
+    def _streamable(self, X: Any) -> Any:
+        """Return rows of numbers as they are; refuse others, whose categories and means need all rows at once."""
+        if self._mixed or has_other_columns(X):
+            raise ParameterError(
+                "partial_fit takes columns of numbers; of others `fit` takes all rows at once, or encode them: "
+                "`transform` of a model that distls.load_model returns does"
+            )
+        return X
+
     def _check_streamable(self, params: dict[str, Any]) -> None:
         if params["lanes"] not in (None, 1):
             raise ParameterError(f"lanes={params['lanes']}: partial_fit works in one lane")
+        if params.get("steps") is not None:
+            raise ParameterError(
+                f"steps={params['steps']}: partial_fit learns from all rows that it is given"
+            )
         if params.get("alpha") == "path":
             raise ParameterError("alpha='path' needs all rows at once; give partial_fit a number")
         if params.get("center") == "global":

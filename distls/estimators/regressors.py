@@ -18,7 +18,7 @@ from distls.estimators.temporary_data import folder_for_rows
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.parameters import ONE_BLOCK
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import MismatchError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predict_task import Predicted
@@ -34,17 +34,21 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         return tags
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=number_types(X), multi_output=True, y_numeric=True
-        )  # fmt: skip
-        return self._fit_numbers(X, y, sample_weight, X.dtype.name)
+        X, y = self._checked(X, y, multi_output=True, y_numeric=True)
+        if self._mixed and np.ndim(y) > 1 and y.shape[1] > 1:
+            raise ParameterError(
+                "y has several columns beside a frame with columns that are no plain numbers: distls.train takes "
+                "them as columns of the frame, label_column=[...]"
+            )
+        return self._fit_numbers(X, y, sample_weight, "" if self._mixed else X.dtype.name)
 
     def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
         return self._fit_numbers(X, y, sample_weight, self._begin_lazily(X, y))
 
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         with folder_for_rows(X, self._executor()) as folder:
-            data = self._ingest(X, folder / "data", y, sample_weight, target="continuous", dtype=dtype)
+            numbers = y[:, 0] if self._mixed and np.ndim(y) > 1 else y
+            data = self._ingest(X, folder / "data", numbers, sample_weight, target="continuous", dtype=dtype)
             return self._fit_dataset(data, single=getattr(y, "ndim", 1) == 1)
 
     def _fit_dataset(self, dataset: Dataset, single: bool | None = None) -> Self:
@@ -123,7 +127,7 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
         self
         """
         first = not (hasattr(self, "_model") or hasattr(self, "_stream"))
-        X = unwrapped("X", X)
+        X = self._streamable(unwrapped("X", X))
         X, y = validate_data(
             self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X),
             multi_output=True, y_numeric=True, reset=first,

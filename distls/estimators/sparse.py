@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from distls.estimators.constructor import estimator
 from distls.estimators.dual_ascent import STRENGTH, OfCost
-from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
+from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator
+from distls.estimators.optional_parts import LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
 from distls.methods.default_losses import OF_NUMBERS
 from distls.problem import loss_of

@@ -11,7 +11,8 @@ from sklearn.utils.validation import validate_data
 
 from distls.estimators.arguments import number_types
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
+from distls.estimators.estimator_base import DatasetClassifier
+from distls.estimators.optional_parts import LinearCoefficients
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.methods.method import Parameter
@@ -52,7 +53,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         self
         """
         fresh = not hasattr(self, "classes_")
-        X = unwrapped("X", X)
+        X = self._streamable(unwrapped("X", X))
         X, y = validate_data(
             self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X), reset=fresh
         )  # fmt: skip

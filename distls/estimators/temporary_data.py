@@ -48,5 +48,5 @@ def folder_here(n_bytes: float, executor: Executor) -> AbstractContextManager[Pl
 
 def _array_bytes(X: Any) -> float:
     """Return about the bytes of rows as a data set holds them."""
-    own = X.data.nbytes + X.indices.nbytes if issparse(X) else X.nbytes
+    own = X.data.nbytes + X.indices.nbytes if issparse(X) else getattr(X, "nbytes", math.inf)
     return float(own) + _ROW_BYTES * X.shape[0]

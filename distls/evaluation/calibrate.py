@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.metrics import LabelEvaluation
-from distls.evaluation.scores import measure_classes, measure_labels, predictor_of
+from distls.evaluation.scores import measure_classes, measure_labels
 from distls.evaluation.thresholds import check_threshold, with_threshold, without_threshold
 from distls.execution import executor_of
 from distls.execution.batch import run_alone
@@ -21,7 +21,7 @@ from distls.execution.executor import Executor
 from distls.execution.row_reads import reduce_rows
 from distls.ingestion.adhoc_dataset import Notify, Scorable, opened_like, pass_on, source_options
 from distls.long_calls import long_call
-from distls.model_check import check_model
+from distls.model_check import check_model, predictor_of
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError, ParameterError

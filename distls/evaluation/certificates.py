@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distls.dual_problem import DualProblem
 from distls.methods.method import Method
 from distls.problem import Problem, loss_of, penalty_of
+from distls.workers.coordinate_descent.dual_bounds import DualFactor, gap_of, intercept_slack
 from distls.workers.evaluation.dual_task import DualSum
 from distls.workers.evaluation.score_task import GradientSum
 from distls.workers.losses.loss_registry import lacks, loss_named
@@ -42,6 +43,14 @@ def certificate_kind(params: Mapping[str, Any], method: Method | None = None) ->
         bounded=not params["fit_intercept"] and params["alpha"] != 0,
         penalty=penalty_of(params),
     )
+
+
+def balances_for(params: Mapping[str, Any], method: Method | None = None) -> bool:
+    """Return whether a setting has a bound only where its intercept is made optimal, which takes reads."""
+    # The gradient of a hinge in the intercept jumps, so that it need not vanish anywhere.
+    can = loss_named(loss_of(params)).smooth and not penalty_named(penalty_of(params)).quadratic
+    free = {**params, "fit_intercept": False}
+    return can and certificate_kind(params, method) not in BOUNDS and certificate_kind(free, method) in BOUNDS
 
 
 def _kind(loss: str, *, linear: bool, bounded: bool, penalty: str) -> str:
@@ -99,8 +108,7 @@ def certificate_of(
     )
     if kind == "none":
         return {"kind": kind, "value": None}
-    # convexity in the intercept: what is left of its gradient, times the way to where it is optimal
-    shift = rest * (1.0 + 2.0 * float(np.abs(predictor.intercept).max())) if free else 0.0
+    shift = intercept_slack(rest, predictor.intercept) if free else 0.0
     gradient = total.gradient
     # In place: the gradient is as large as the weights.
     gradient /= total.weight_sum
@@ -154,15 +162,11 @@ def _stationarity(
 
 
 def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: NDArray[np.float64]) -> float:
-    """Return the duality gap at c times the gradients of the losses, c making that dual point feasible."""
-    # By Fenchel's equality the conjugates of the losses at their gradients have the mean <G, W> - L(W), with G the
-    # gradient of L. The squared hinges' conjugates are quadratic: at c times the gradients they cost
-    # c^2 L + c (<G, W> - 2 L). Convexity bounds those of other losses, which are not negative, by c (<G, W> - L),
-    # which is exact at c = 1.
+    """Return the duality gap at the gradients of the losses, scaled into the dual's domain."""
     product = float(np.vdot(gradient, predictor.coefficients.astype(np.float64)))
     c, conjugated = penalty_named(problem.penalty).conjugate(-gradient, problem.alpha, problem.l1_ratio)
-    rest = problem.alpha * problem.penalty_of(predictor.coefficients) + conjugated + c * product
-    return rest + loss * loss_named(problem.loss).dual_shortfall(c)
+    dual = DualFactor(c, conjugated, product)
+    return gap_of(problem.loss, loss, dual, problem.alpha * problem.penalty_of(predictor.coefficients))
 
 
 def _shifted_dual(

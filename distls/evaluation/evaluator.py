@@ -6,12 +6,13 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.dual_problem import balance_of
+from distls.dual_problem import balance_of, intercept_curvature, optimal_intercept
 from distls.evaluation.certificates import (
     BOUNDS,
     certificate_of,
@@ -60,9 +61,10 @@ class Evaluator:
         eval_data: Dataset | None = None,
         select_data: Dataset | None = None,
         search: BoundSearch | None = None,  # a better bound than that of the weights' own gradient
+        balances: bool = False,  # the intercept is made optimal for a bound, where the method does not do it
     ) -> None:
         self._problem, self._data = problem, data
-        self._search = search
+        self._search, self._balances = search, balances
         self._eval = self._checked(eval_data)
         self._select = self._checked(select_data)
         # squared norms of the rows of the gradient of the last objective, where it has one
@@ -154,15 +156,8 @@ class Evaluator:
         certificate = certificate_of(problem, predictor, total, value, mean_row=mean_row)
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
-        further = 0.0
-        if fitted.improved_weights is not None and problem.alpha != 0:
-            near, own, further = await Wanted(fitted.improved_weights)
-            read += own
-            if near is not None:
-                other, bound, own = await self._certified(problem, near)
-                read += own
-                if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
-                    certificate = tightened(certificate, value, other, (bound, rounding))
+        certificate, own, further = await self._improved(problem, fitted, certificate, value)
+        read += own
         return {
             "objective": value,
             "certificate": certificate,
@@ -170,6 +165,28 @@ class Evaluator:
             "certificate_rounding": rounding,
             "certificate_passes": further,
         }
+
+    async def _improved(
+        self, problem: Problem, fitted: Fitted, certificate: dict[str, Any], value: float
+    ) -> tuple[dict[str, Any], int, float]:
+        """Return the certificate that other weights improve, the bytes read for it, and the passes."""
+        read, passes = 0, 0.0
+        searches = [] if fitted.improved_weights is None else [fitted.improved_weights]
+        if self._balances and fitted.debias is None:
+            searches.append(partial(self._balanced, problem, fitted.predictor))
+        for place, search in enumerate(searches if problem.alpha != 0 else []):
+            # The intercept alone is for fits that have no bound yet.
+            if place == 1 and certificate["kind"] in BOUNDS:
+                break
+            near, own, further = await Wanted(search)
+            read, passes = read + own, passes + further
+            if near is None:
+                continue
+            other, bound, own = await self._certified(problem, near)
+            read += own
+            if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
+                certificate = tightened(certificate, value, other, (bound, rounding_of(problem, value)))
+        return certificate, read, passes
 
     async def _known(self, fitted: Fitted) -> dict[str, Any] | None:
         """Return what the method, or its dual point, has to say of its own fit; None where that is nothing."""
@@ -200,6 +217,28 @@ class Evaluator:
         read += values["eval_bytes_read"]
         found = {"certificate": certificate, "eval_bytes_read": read}
         return {**values, **found, "bound": bound, "reached": reached}
+
+    def _balanced(
+        self, problem: Problem, predictor: LinearPredictor, executor: Executor
+    ) -> tuple[LinearPredictor, int, float]:
+        """Return weights with the intercept optimal for them, the bytes read, and the passes."""
+        read, passes = 0, 0.0
+        # Scores in single precision would hide the gradient that is left.
+        predictor = replace(predictor, coefficients=predictor.coefficients.astype(np.float64))
+
+        def gradient_at(intercept: NDArray[np.float64]) -> NDArray[np.float64]:
+            nonlocal read, passes
+            total = run_alone(
+                self._summed(replace(predictor, intercept=intercept), with_gradient=True), executor
+            )
+            read, passes = read + total.ledger.bytes_read, passes + 1.0
+            return total.intercept_gradient / total.weight_sum
+
+        found = optimal_intercept(
+            gradient_at, predictor.intercept, intercept_curvature(problem),
+            separable=loss_named(problem.loss).separable,
+        )  # fmt: skip
+        return replace(predictor, intercept=found), read, passes
 
     async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""

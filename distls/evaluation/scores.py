@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from distls.evaluation.class_details import THRESHOLD, ClassDetails
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.row_reads import rows_reduced
-from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError
@@ -24,11 +23,6 @@ from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
-
-
-def predictor_of(model: LinearModel) -> LinearPredictor:
-    """Return the predictor of a model, checked, as workers score rows with it."""
-    return LinearPredictor.of(check_model(model, "the model")).compact()
 
 
 async def score(

@@ -8,15 +8,17 @@ import logging
 import sys
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from distls.execution.dask.forkserver import start_fork_server, started
-from distls.execution.dask.tls import Certificates
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.storage.errors import ParameterError
 from distls.storage.machine import available_cores, check_addresses
+
+if TYPE_CHECKING:
+    from distls.execution.dask.tls import Certificates
 
 # Decoded bytes up to which a job stays in this process: there are two partitions of the usual size at most, so that two
 # workers could do something at once, and starting them takes a second or two.

@@ -11,10 +11,25 @@ from distls.storage.dataset.dataset import Dataset
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.rounds.task import Task
 
+# Largest number of lanes.
+MOST_LANES = 4096
+# Partitions of a lane at least, where there are many: 192 MiB of such that ingest makes by default.
+_PARTITIONS_A_LANE = 12
+# Rows of each of more than eight lanes at least: those of fewer, averaged, are behind after the same passes.
+_ROWS_A_LANE = 2**15
+
+
+def default_parallelism(dataset: Dataset) -> int:
+    """Return how many threads are to work at the same time on a data set, on any cluster."""
+    enough = max(dataset.meta.n_rows // _ROWS_A_LANE, DEFAULT_LANES)
+    wanted = max(min(len(dataset) // _PARTITIONS_A_LANE, enough), 1)
+    # a power of two: as many lanes for each of 2, 4, 8, ... threads, and no results that the tree leaves apart
+    return min(1 << (wanted.bit_length() - 1), MOST_LANES)
+
 
 def reading_lanes(dataset: Dataset) -> list[Lane]:
     """Return the lanes in which a dataset is read for a reduction."""
-    n_lanes = max(1, min(DEFAULT_LANES, len(dataset)))
+    n_lanes = max(1, min(max(DEFAULT_LANES, default_parallelism(dataset)), len(dataset)))
     return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
 
 

@@ -12,10 +12,9 @@ from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema
 from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.metadata import DatasetMeta
-from distls.workers.ingestion.parsing.rounding_kernels import KEPT
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT, Rounded
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
-_EXACT = 2.0**53  # float64 has all whole numbers up to here
 _SHOWN = 20  # columns named in a notice
 
 
@@ -72,18 +71,34 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
 
 
-def rounding_notices(
-    rounded: Mapping[int, tuple[float, float]], names: Sequence[str], centred: bool
-) -> list[str]:
-    """Return a notice of columns in which different values become equal, also where they are centred before."""
+def rounding_notices(rounded: Mapping[int, Rounded], names: Sequence[str], centred: bool) -> list[str]:
+    """Return notices of columns in which different values become equal, also where they are centred before."""
+    long = [c for c, (*_, level) in rounded.items() if level == 2]
     # centred, whole numbers that float64 has are kept if few would fit between the smallest and the largest
-    long = {c for c, extremes in rounded.items() if max(map(abs, extremes)) >= _EXACT}
-    lost = [c for c, (low, high) in rounded.items() if not centred or high - low > KEPT or c in long]
-    if not lost:
-        return []
+    lost = [
+        c for c, (_, low, high, _) in rounded.items() if c not in long and (not centred or high - low > KEPT)
+    ]
+    remedies = (
+        (lost, "float32", "--dtype float64 keeps them"),
+        (
+            long,
+            "float64 too, which has whole numbers up to 2^53",
+            "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant",
+        ),
+    )
+    return [_rounding_notice(found, rounded, names, *said) for found, *said in remedies if found]
+
+
+def _rounding_notice(
+    lost: Sequence[int],
+    rounded: Mapping[int, Rounded],
+    names: Sequence[str],
+    where: str,
+    remedy: str,
+) -> str:
     shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
     more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-    return [
-        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in float32, such as "
-        f"{rounded[min(lost)][1]:.17g}; --dtype float64 keeps them{' up to 2^53' * (long >= {*lost})}"
-    ]
+    return (
+        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in {where}, such as "
+        f"{rounded[min(lost)][2]:.17g}; {remedy}"
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,9 +24,11 @@ from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.locks import DATASET_LOCK
 from distls.storage.filesystem.paths import Place
 from distls.storage.temporary.transpose_spill import SpillArea
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
 # Options recorded where they are asked for alone, so that an ingest which an earlier version began goes on.
 _YOUNGER = ("unknown_features", "label_map", "label_level", "drop")
+_HIVE_FOLDER = re.compile(r"([A-Za-z_]\w*)=([^/]+)(?=/)")
 _UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
 
 
@@ -56,7 +60,23 @@ def plan_files(
     # Labels of another file are joined behind the reader, the same way for all formats.
     asked = as_asked(read, options, format)
     plan = with_rules(format.plan(files, asked.read, asked.options, like), asked, read)
-    return replace(plan, encoding=encoding), read
+    notices = (
+        plan.notices
+        if like is not None
+        else (*plan.notices, *_folder_notices(files, getattr(plan.read, "columns", ())))
+    )
+    return replace(plan, encoding=encoding, notices=notices), read
+
+
+def _folder_notices(files: Sequence[SourceFile], columns: Sequence[str]) -> list[str]:
+    """Return a notice of values that are in the names of folders alone, as Hive and Spark write tables in parts."""
+    pairs = {pair for file in files for pair in _HIVE_FOLDER.findall(file.path)}
+    counts = Counter(key for key, _ in pairs)
+    # one value for all rows says nothing
+    lost = sorted(key for key, n_values in counts.items() if n_values > 1 and key not in columns)
+    if not lost:
+        return []
+    return [f"{', '.join(lost)} of the names of folders: not read, as no column of the files has that name"]
 
 
 # -- resuming --------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
+from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.records.labels import class_values
 from distls.workers.ingestion.row_rules import RowRules
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
@@ -179,7 +180,8 @@ class IngestRun:
         if survey is not None:
             surveyed = partial(self._surveyed, survey)
             read, notices = surveyed_options(survey, self.options.n_features, surveyed, self._where)
-            notices = (*self.plan.notices, *notices)
+            # what the first rows show, all of them may show again
+            notices = tuple(dict.fromkeys((*self.plan.notices, *notices)))
             facts = {"survey": None, "read": read, "notices": notices, **survey.facts(read)}
             facts["labelled"] = facts["labelled"] or self.plan.joined is not None
             self.plan = replace(self.plan, **facts)
@@ -203,11 +205,11 @@ class IngestRun:
         return self.options.float64 or needs_digits(self.transforms)
 
     def _with_digits(
-        self, survey: Survey, schema: Schema, rounded: Mapping[int, tuple[float, float]]
+        self, survey: Survey, schema: Schema, rounded: Mapping[int, Rounded]
     ) -> tuple[Survey, Schema]:
         """Stage rows that are to be centred once more, as float64; say where float32 loses values all the same."""
         centred = centres(self.transforms) or (self.plan.is_dense and needs_moments(self.transforms))
-        if centred:
+        if centred and not self.options.float64:
             steps = [dict(s, float64=True) if s["name"] == "standardize" else s for s in self.transforms]
             self.options = replace(self.options, transform=tuple(steps))
             survey = self._stage(len(self.plan.items))

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from distls.ingestion.formats.column_kinds import id_notice, ordered
+from distls.ingestion.formats.column_kinds import codes_notice, id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
@@ -80,6 +80,7 @@ class _Survey:
     largest: dict[int, int] = field(default_factory=dict)  # of a column of indices
     lines: list[int] = field(default_factory=list)  # of each item
     repeated: set[int] = field(default_factory=set)  # columns of which an item has a value twice
+    codes: set[int] = field(default_factory=set)  # columns with numbers that begin with zeros
     ids: list[str] = field(default_factory=list)  # columns that turned out to be ids
     hashed: list[str] = field(default_factory=list)  # columns with too many values for a feature each
 
@@ -130,6 +131,7 @@ class _Survey:
             for column, values in result["values"]:
                 self._add_values(column, values, limits[column])
             self.repeated |= {*limits} - {*result.get("unique", ())}
+            self.codes.update(result.get("codes", ()))
             for column, index in result.get("largest", ()):
                 self.largest[column] = max(self.largest.get(column, -1), index)
 
@@ -243,6 +245,8 @@ class _Survey:
             f'--kind "{name}=ignore" leaves it out'
             for name in self.hashed
         ]
+        coded = [f.name for f in features if f.is_dense and not f.kind and self.place[f.name] in self.codes]
+        others += [codes_notice(coded)] if coded else []
         if not categories:
             return tuple(others)
         notices = [*others, _sizes(categories)]

@@ -135,7 +135,10 @@ _DESCENT = (
     ),
     NO_PAPER_INTERCEPT,
     CLASS_WEIGHT,
-    lanes("groups of column shards processed in parallel; default min(8, shards), of sweeps min(2, shards)"),
+    lanes(
+        "groups of column shards processed in parallel; default max(8, parallelism), of sweeps max(2, parallelism), at "
+        "most one for each shard"
+    ),
     dtype("float64", "type of the weights and of the scores of all rows"),
     INIT,
 )
@@ -179,7 +182,7 @@ COORDINATE_DESCENT_METHODS = (
         targets=("class", "multilabel", "continuous"),
         continuous=_OF_NUMBERS,
         passes=200.0,
-        version=2,  # conjugate steps between the passes of working sets
+        version=3,  # Grams of some of the rows in early descents
         proves_with=by_working_sets,
         keeps_rows=True,
         path=True,

@@ -52,13 +52,15 @@ DUAL_ASCENT_METHODS = (
             INTERCEPT_SCALING,
             CLASS_WEIGHT,
             lanes(
-                "groups of rows processed in parallel; default 2, or 1 with two partitions; more lanes need more passes"
+                "groups of rows processed in parallel; default max(2, parallelism), at most one fewer than partitions; "
+                "more lanes need more passes"
             ),
             Parameter(
                 "rounds",
                 None,
                 integer(1, 1000),
-                "how often a pass adds up the lanes' changes; default 2, or 1 with one lane",
+                "how often a pass adds up the lanes' changes; default 2, or 1 with one lane; with a parallelism above "
+                "2 once for every 48 MiB of a lane, up to the parallelism",
             ),
             Parameter(
                 "group_mib",

@@ -159,7 +159,9 @@ def init(description: str) -> Parameter:
     return Parameter("init", None, str, description)
 
 
-LANES_READ = lanes("groups of partitions read in parallel; default min(8, partitions)")
+LANES_READ = lanes(
+    "groups of partitions read in parallel; default max(8, parallelism), at most one for each partition"
+)
 INIT = init("a run or model to start from; classes that it does not have begin with weights of zero")
 SHUFFLE = Parameter(
     "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"

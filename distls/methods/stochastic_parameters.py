@@ -42,7 +42,9 @@ _SHUFFLE = Parameter(
 # The last parameters of every method with several lanes.
 LANES_AND_ROWS = (
     CLASS_WEIGHT,
-    lanes("models trained in parallel and averaged; default min(8, partitions)"),
+    lanes(
+        "models trained in parallel and averaged; default max(8, parallelism), at most one for each partition"
+    ),
     _SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,

@@ -23,10 +23,9 @@ from distls.execution.network import Traffic, traffic_of
 from distls.facts import Shown
 from distls.long_calls import parsed, worker_bytes
 from distls.memory_plan import Plan
-from distls.methods.method import Method
 from distls.methods.method_registry import method_named
 from distls.methods.recommendation import AUTO
-from distls.planning.fit_plan import one_thread_seconds, plan_fit, planned
+from distls.planning.fit_plan import blocks_of, one_thread_seconds, plan_fit, planned
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, ShardTable
@@ -36,8 +35,6 @@ from distls.training.configuration import Setting
 
 # Memory of each thread of a cluster that is not there.
 DEFAULT_THREAD_BYTES = 4 * 2**30
-# Largest value of the parameter `lanes`.
-MOST_LANES = 4096
 # A worker serves a value to at most this many others at once (Dask's `worker.connections.incoming`); the rest ask again
 # and find more holders.
 _SERVED_AT_ONCE = 10
@@ -110,6 +107,7 @@ def plan(
     passes: float | None = None,
     seed: int = 0,
     as_published: bool = False,
+    parallelism: int | None = None,
     probe: bool = True,
     cluster: str | None = None,
     bandwidth: str | None = None,
@@ -126,7 +124,7 @@ def plan(
     ----------
     method, dataset
         As of `distls.fit`: ``plan("train")`` is of the method that suits the data.
-    params, passes, seed, as_published, workers, threads, memory_limit
+    params, passes, seed, as_published, parallelism, workers, threads, memory_limit
         As of `distls.fit`.
     probe : bool
         Train on one partition in this process, to estimate the seconds of a pass.
@@ -150,6 +148,7 @@ def plan(
     imagined = {"bytes": bytes, "rate": rate, "bandwidth": bandwidth, "latency": latency}
     _check_together(cluster, imagined, {"workers": workers, "threads": threads})
     asked: dict[str, Any] = {"params": given, "passes": passes, "seed": seed, "probe": probe}
+    asked["parallelism"] = parallelism
     if cluster is None:
         return plan_fit(named, dataset, cluster=ClusterOptions("auto", workers, threads, limit), **asked)
     link = parsed("bandwidth", parse_bandwidth, bandwidth or "10Gbit")
@@ -182,6 +181,7 @@ def plan_cluster(
     probe: bool = True,
     seed: int = 0,
     passes: float | None = None,
+    parallelism: int | None = None,
 ) -> ClusterPlan:
     """Plan a fit on a hypothetical cluster; raise MemoryPlanError, with numbers and remedies, if it cannot fit.
 
@@ -192,27 +192,20 @@ def plan_cluster(
         raise ParameterError("a plan for a cluster is of one method; name it, such as sgd")
     given, chosen = open_dataset(dataset), method_named(method)
     data = given if stored_bytes is None else resized(given, stored_bytes)
-    setting = Setting.of(chosen, params or {}, data, seed)
+    setting = Setting.of(chosen, params or {}, data, seed, parallelism)
     budget = MemoryBudget(memory_limit, cluster.workers, cluster.threads, compiles=True)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
-    plan = planned(setting, solver.plan, passes)
+    plan = planned(setting, solver.plan, passes, cluster.slots)
     if rate is None and probe:
         # lanes were chosen for the large data, the probe runs on the given ones
-        own = Setting.of(chosen, {**setting.params, **_default_lanes(chosen)}, given, seed)
+        lanes = {p.name: p.default for p in chosen.parameters if p.name == "lanes"}
+        own = Setting.of(chosen, {**setting.params, **lanes}, given, seed)
         small = own.solver(slots=1, memory=MemoryBudget(memory_limit))
         rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)[0]
-    n_blocks = len(data.columns) if chosen.name == "bcd" and data.columns is not None else len(data)
-    return _predict(plan, chosen, cluster, (data.meta.n_rows, n_blocks), rate)
+    return _predict(plan, cluster, (data.meta.n_rows, blocks_of(setting)), rate)
 
 
-def _default_lanes(method: Method) -> dict[str, Any]:
-    """Return the default of the parameter, where the method has it."""
-    return {p.name: p.default for p in method.parameters if p.name == "lanes"}
-
-
-def _predict(
-    plan: Plan, method: Method, cluster: Cluster, size: tuple[int, int], rate: float | None
-) -> ClusterPlan:
+def _predict(plan: Plan, cluster: Cluster, size: tuple[int, int], rate: float | None) -> ClusterPlan:
     """Return the plan with the seconds of a round on data of `size` (rows, blocks)."""
     traffic = traffic_of(
         plan.shared_bytes,
@@ -228,7 +221,7 @@ def _predict(
         limit = max(parts, key=lambda name: parts[name])
         if limit == "work" and reading > computing:
             limit = "store"
-        elif limit == "work" and plan.lanes < cluster.slots:
+        elif limit == "work" and plan.idle is not None:
             limit = "lanes"
     total = sum(parts.values()) if rate is not None else None
     moved = {name: getattr(traffic, name) for name in ("sent", "fetched", "merged", "returned")}
@@ -247,7 +240,7 @@ def _predict(
         + cluster.workers * SCHEDULER_WORKER_BYTES
         + (traffic.tasks + traffic.merges) * SCHEDULER_TASK_BYTES,
         limited_by=limit,
-        advice=_advice(limit, plan, method, cluster, size[1]),
+        advice=_advice(limit, plan),
     )
 
 
@@ -288,21 +281,13 @@ def _fetch_seconds(size: int, traffic: Traffic, cluster: Cluster) -> float:
     return seconds
 
 
-def _advice(limit: str | None, plan: Plan, method: Method, cluster: Cluster, n_blocks: int) -> str | None:
-    """Return advice on how to shorten a round, or how to give idle threads work; threads that are idle are named."""
-    idle = f"{cluster.slots - plan.lanes} of {cluster.slots} threads are idle"
-    if limit != "lanes":
-        advice = _ADVICE.get(limit or "")
-        # More lanes would make such a round longer still.
-        return f"{advice}; {idle}" if advice and plan.lanes < cluster.slots else advice
-    if _default_lanes(method) in ({}, {"lanes": 1}):
-        return f"{idle}: {method.name} runs in one lane"
-    best = min(cluster.slots, n_blocks, MOST_LANES)
-    if best > plan.lanes:
-        return f"{idle}: -p lanes={best} gives them work (and other weights: lanes are part of the problem)"
-    if best == MOST_LANES:
-        return f"{idle}: there are {MOST_LANES} lanes at most"
-    return f"{idle}: there are only {n_blocks} blocks, smaller ones would make more lanes"
+def _advice(limit: str | None, plan: Plan) -> str | None:
+    """Return advice on how to shorten a round; threads that are idle are named."""
+    if limit == "lanes":
+        return plan.idle
+    advice = _ADVICE.get(limit or "")
+    # More lanes would make such a round longer still.
+    return f"{advice}; {plan.idle.partition(':')[0]}" if advice and plan.idle else advice
 
 
 def parse_shape(text: str) -> tuple[int, int]:

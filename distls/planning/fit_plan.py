@@ -11,6 +11,8 @@ from typing import Any
 from distls.clock import began
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.execution.row_reads import MOST_LANES
+from distls.facts import counted
 from distls.memory_plan import Plan
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO, recommended
@@ -32,6 +34,7 @@ def plan_fit(
     seed: int = 0,
     passes: float | None = None,
     cluster: ClusterOptions | None = None,
+    parallelism: int | None = None,
     probe: bool = True,  # read one partition and train on it in this process, to estimate the seconds of a pass
 ) -> Plan:
     """Plan a fit without starting it, of the recommended method for "auto".
@@ -46,11 +49,11 @@ def plan_fit(
         method, params, alike = found.method, grid[0], len(grid)
     chosen = method_named(method)
     budget = _budget((cluster or ClusterOptions()).for_data(float(data.decoded_bytes.sum())))
-    setting = Setting.of(chosen, params or {}, data, seed)
+    setting = Setting.of(chosen, params or {}, data, seed, parallelism)
     slots = budget.workers * budget.threads
     at_once = fits_at_once([setting] * _fits(setting), slots, budget)
     solver = setting.solver(slots=slots, memory=budget if at_once == 1 else budget_of(budget, slots, at_once))
-    plan = planned(setting, solver.plan, passes)
+    plan = planned(setting, solver.plan, passes, slots)
     plan = replace(plan, fits=1 + alike * (plan.fits - 1))
     if not probe:
         return plan
@@ -58,9 +61,40 @@ def plan_fit(
     return replace(plan, seconds_per_pass=seconds / min(slots, len(solver.lanes)), overhead_seconds=overhead)
 
 
-def planned(setting: Setting, plan: Plan, passes: float | None) -> Plan:
-    """Return the solver's plan with the passes of a fit, and the number of fits: one of each alpha of a path."""
-    return replace(plan, passes=_fewest(passes, plan.passes) or setting.method.passes, fits=_fits(setting))
+def planned(setting: Setting, plan: Plan, passes: float | None, slots: int) -> Plan:
+    """Return the solver's plan with passes and fits, one of each alpha of a path, and with which threads are idle."""
+    passes = _fewest(passes, plan.passes) or setting.method.passes
+    return replace(plan, passes=passes, fits=_fits(setting), idle=_idle(setting, plan.lanes, slots))
+
+
+def blocks_of(setting: Setting) -> int:
+    """Return how many blocks of the data lanes can be made of: partitions, or column shards."""
+    columns = setting.problem.dataset.columns if setting.method.name == "bcd" else None
+    return len(setting.problem.dataset if columns is None else columns)
+
+
+def _idle(setting: Setting, lanes: int, slots: int) -> str | None:
+    """Return how many of the threads have no lane, and why."""
+    if lanes >= slots:
+        return None
+    idle, asked = f"{slots - lanes} of {slots} threads are idle", setting.params.get("lanes")
+    if "lanes" not in setting.params:
+        return f"{idle}: {_only(lanes)} of classes"
+    if [p.default for p in setting.method.parameters if p.name == "lanes"] != [None]:
+        return f"{idle}: {setting.method.name} runs in one lane"
+    blocks = blocks_of(setting)
+    # dual ascent has one lane fewer than partitions
+    best = min(slots, blocks - (setting.method.name == "sdca"), MOST_LANES)
+    if best > lanes and (asked or setting.problem.parallelism < best):
+        way = f"-p lanes={best}" if asked else f"--parallelism {best}"
+        return f"{idle}: {way} gives them work (and other weights: lanes are part of the problem)"
+    if lanes == MOST_LANES:
+        return f"{idle}: there are {MOST_LANES} lanes at most"
+    return f"{idle}: {_only(blocks)}, smaller ones would make more lanes"
+
+
+def _only(blocks: int) -> str:
+    return f"there {'is' if blocks == 1 else 'are'} only {counted(blocks, 'block')}"
 
 
 def _fits(setting: Setting) -> int:

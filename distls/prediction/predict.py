@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from distls.evaluation.compatibility import check_model_scores, check_probabilities
-from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import (
@@ -29,13 +28,14 @@ from distls.ingestion.adhoc_dataset import (
     sources_of,
 )
 from distls.long_calls import long_call
-from distls.model_check import check_model
+from distls.model_check import check_model, predictor_of
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, open_dataset
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
 from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.filesystem.safe_read import first_bytes
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays, are_predictions
 from distls.workers.prediction.label_cuts import label_cuts
@@ -137,9 +137,20 @@ def predict(
 
 def _id_names(model: LinearModel, data: Scorable, reading: Mapping[str, Any]) -> frozenset[str]:
     """Return the names that the column of ids may have: by the model's data, the data set, and as asked."""
+    from distls.ingestion.request.format_options import position_of  # most calls never ingest
+
     own = [] if are_sources(data) else [place for place in sources_of(data) if is_dataset(place)]
     known = [model.source, *(open_dataset(place).meta.source for place in own)]
-    return frozenset({"id", str(reading.get("id_column")), *map(_id_name, known)})
+    asked = reading.get("id_column")
+    by_place = () if asked is None or position_of(asked) is None or own else sources_of(data)
+    names = {field for place in by_place if place.is_file() for field in _first_fields(place)}
+    return frozenset({"id", str(asked), *names, *map(_id_name, known)})
+
+
+def _first_fields(source: Place) -> list[str]:
+    """Return what may be the names of columns, of which one is that of the ids."""
+    line = first_bytes(source, 2**16).decode("utf-8", "replace").partition("\n")[0]
+    return [field.strip(' "\r\ufeff') for field in re.split(r"[,;|\t]", line)]
 
 
 def _id_name(source: Mapping[str, Any]) -> str:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
-from distls.evaluation.scores import predictor_of
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.execution.row_reads import reduce_rows
 from distls.facts import Fact, Shown
 from distls.long_calls import Workers, long_call
+from distls.model_check import predictor_of
 from distls.reporting.run_record import RunRecord, read_run
 from distls.request import OPTIONS
 from distls.storage.dataset.dataset import Dataset, open_dataset

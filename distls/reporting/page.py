@@ -67,6 +67,7 @@ class Page:
         data = Markup(json.dumps(self._plots, allow_nan=True).replace("<", "\\u003c"))
         body = joined(
             [
+                tag("a", "Skip to the first section", href="#section-0", class_="skip"),
                 tag("header", head, tag("nav", *self._links)),
                 tag("main", *self._sections),
                 tag(

@@ -61,7 +61,12 @@ def sortable(
     )
     kind = "full stacked" if stacked else "full"
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *lines), class_=kind)
-    return tag("div", table, class_="wide", tabindex="0")
+    return _scrolled(table, f"table of {', '.join(columns)}")
+
+
+def _scrolled(table: Markup, what: str) -> Markup:
+    """Return a table that scrolls in itself, also by the keys, where it is wider than the page."""
+    return tag("div", table, class_="wide", tabindex="0", role="region", aria_label=what)
 
 
 def _cell(value: object, kind: str | None, head: str | None) -> Markup:
@@ -137,7 +142,7 @@ def matrix(found: Evaluation, rows: Sequence[dict[str, Any]]) -> Markup:
     said = "Rows are the classes of the data, columns what they are taken for; colours are shares of a row."
     if len(shown) < len(found.classes):
         said += f" The {len(shown)} classes with the most errors, of {len(found.classes):,}."
-    return joined([tag("p", said), tag("div", table, class_="wide", tabindex="0")])
+    return joined([tag("p", said), _scrolled(table, "confusion matrix")])
 
 
 def _matrix_cell(count: int, n_rows: int, right: bool) -> Markup:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_probabilities
-from distls.evaluation.scores import predictor_of
 from distls.facts import Fact, Shown
 from distls.ingestion.adhoc_dataset import row_type
-from distls.model_check import columns_of
+from distls.model_check import columns_of, predictor_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, one_of_two
@@ -73,7 +72,7 @@ class FittedModel(LinearModel, Shown):
         """
         if hasattr(X, "__dask_graph__"):
             return self._lazily(self.predict, X)
-        scores = self._scores(X)
+        scores = self.scores(X)
         if self.target == "continuous":
             scores = loss_named(self.loss).numbers(scores)
             return scores[:, 0] if scores.shape[1] == 1 else scores
@@ -95,7 +94,7 @@ class FittedModel(LinearModel, Shown):
             raise ParameterError(f"decision_function: {self.name} predicts numbers; use predict")
         if hasattr(X, "__dask_graph__"):
             return self._lazily(self.decision_function, X)
-        scores = self._scores(X)
+        scores = self.scores(X)
         return decision_of(self._scored, scores) if self._is_binary else scores
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
@@ -113,7 +112,7 @@ class FittedModel(LinearModel, Shown):
         check_probabilities(self, self.name, "predict_proba")
         if hasattr(X, "__dask_graph__"):
             return self._lazily(self.predict_proba, X)
-        return to_probabilities(ProbabilityMap.of(self), self.target, self._scores(X))
+        return to_probabilities(ProbabilityMap.of(self), self.target, self.scores(X))
 
     def transform(self, X: Any) -> Any:
         """Return the features of rows as they are scored, after the transforms: those that `coef_` has weights for.
@@ -240,7 +239,8 @@ class FittedModel(LinearModel, Shown):
             return X.map_partitions(method, meta=method(X._meta))
         return by_chunks(method, X, method(np.empty((0, *X.shape[1:]), X.dtype)))
 
-    def _scores(self, X: Any) -> NDArray[Any]:
+    def scores(self, X: Any) -> NDArray[Any]:
+        """Return the scores of all outputs, shape (n_rows, n_outputs); raises as `predict`."""
         pieces = list(self._pieces(X))
         if not pieces:
             calibrated = "calibration" in self.recipe

@@ -20,11 +20,11 @@ from distls.workers.rounds.task import Needs, Task
 T = TypeVar("T", bound=SumsTask)
 
 
-def lane_count(asked: int | None, n_blocks: int) -> int:
+def lane_count(asked: int | None, n_blocks: int, parallelism: int) -> int:
     """Return the number of lanes, by default; raise ParameterError if there are fewer partitions than asked for."""
     if asked is None:
         # The default depends on the data set alone, never on the number of workers: lanes fix the order of the sums.
-        return max(1, min(DEFAULT_LANES, n_blocks))
+        return max(1, min(max(DEFAULT_LANES, parallelism), n_blocks))
     if asked > n_blocks:
         raise ParameterError(
             f"lanes={asked}: the data set has only {n_blocks} partitions; "
@@ -49,7 +49,7 @@ class BlockReader:
         self.problem = problem
         # Lanes are dealt before the plan, so that the same lanes, and the same sums, come out on any number
         # of workers.
-        self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset)))
+        self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset), problem.parallelism))
         self.plan: Plan = make_plan(
             dataset, Footprint(needs, driver_bytes), lanes=len(self.lanes), budget=memory
         )

@@ -220,7 +220,7 @@ class Solver(ABC, Generic[S]):
     def probe(self, block: int) -> None:
         """Do what a round does to one partition in this process, and keep nothing: `plan` times it."""
         with task_settings():
-            task, shared, item = self.tasks(self.data.uncached(), block)[0]
+            task, shared, item, _ = self.tasks(self.data.uncached(), block)[0]
             task(shared, item)
 
     def holds(self, state: S) -> bool:

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import psutil
-
 from distls.storage.errors import WorkerError
 
 # Bytes of addresses, most of them never used, that numba, Dask and BLAS reserve.
@@ -31,6 +29,8 @@ class _Group(NamedTuple):
 
 def available_memory() -> int:
     """Return the bytes that this process may still use: of the machine, or within its control groups."""
+    import psutil  # which small jobs do not ask
+
     free = [int(psutil.virtual_memory().available)]
     for folder, unified in _groups("memory"):
         limit = _number(folder / ("memory.max" if unified else "memory.limit_in_bytes"))

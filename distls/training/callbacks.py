@@ -98,7 +98,7 @@ class LineProgress(Callback):
         self._named = self._running > 1  # fits side by side, whose rounds alternate
         limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
         idle = (
-            f"; {start.n_lanes} of {start.n_slots} threads are used, more with a smaller --partition-size of ingest"
+            f"; {start.n_lanes} of {start.n_slots} threads are used, `distls plan` says why"
             if start.n_lanes < start.n_slots
             else ""
         )

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from distls.evaluation.calibrate import check_calibrable, check_held_out
-from distls.evaluation.certificates import certificate_kind
+from distls.evaluation.certificates import BOUNDS, balances_for, certificate_kind
 from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.thresholds import check_threshold
 from distls.execution.memory_budget import MemoryBudget
+from distls.execution.row_reads import MOST_LANES, default_parallelism
 from distls.methods.method import Method, Params
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.parameters import BLOCK_SIZE
@@ -49,8 +50,16 @@ class Setting:
     _solvers: dict[tuple[object, ...], Solver[State]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
+    def of(
+        cls,
+        method: Method,
+        given: Mapping[str, Any],
+        data: Dataset,
+        seed: int,
+        parallelism: int | None = None,  # by default what suits the data
+    ) -> Setting:
         """Validate and complete parameters for a data set; raise ParameterError or MismatchError."""
+        threads = min(parallelism or default_parallelism(data), MOST_LANES)
         others = {"continuous": method.continuous, "multilabel": method.multilabel}.get(data.meta.target, {})
         if others and given.get(next(iter(others))) is None:
             # Defaults for the kind of target come last: what the user gives wins.
@@ -60,7 +69,7 @@ class Setting:
             params["loss"] = _loss_for(method, params, data)
         if method.passes_by_alpha and data.meta.target == "continuous" and given.get("alpha") is None:
             params["alpha"] = max(params["alpha"], _reachable_alpha(data))
-        return cls(method, params, Problem.of(data, params, seed, method.targets))
+        return cls(method, params, Problem.of(data, params, seed, method.targets, threads))
 
     def solver(self, *, slots: int, memory: MemoryBudget | None, state: str | None = None) -> Solver[State]:
         """Return the solver with its memory planned; made once for the same workers.
@@ -124,8 +133,14 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         # a limit of steps is a parameter of the methods that have it
         passes = own.passes if (params or {}).get("steps") is None else None
         given = given.or_else(passes, own.rtol)
-        settings = [Setting.of(chosen, each, data, given.seed) for each in expand_grid(params or {})]
+        settings = [
+            Setting.of(chosen, each, data, given.seed, given.parallelism)
+            for each in expand_grid(params or {})
+        ]
         fields = given.with_data(_opened) | {"reason": None if found is None else found.reason}
+        # As they are now: a run goes on with its lanes, whatever a later version has by default.
+        threads = settings[0].problem.parallelism
+        fields["parallelism"] = threads if threads > 1 else None
         fields["departures"] = departures
         request = cls(method=chosen, data=data, settings=settings, **fields)
         request._check()
@@ -151,7 +166,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             raise FormatError(f"{where}: not written by distls ({error})") from None
         rows = _expected(config, moved_along(config.dataset, run.path) if data is None else data)
         fields = config.with_data(lambda path: open_dataset(moved_along(path, run.path)))
-        settings = [Setting.of(chosen, params, rows, config.seed) for params in grid]
+        settings = [Setting.of(chosen, params, rows, config.seed, config.parallelism or 1) for params in grid]
         return cls(method=chosen, data=rows, settings=settings, **fields)
 
     def check_same(self, run: Run, *, prolonged: bool = False) -> None:
@@ -160,9 +175,9 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         One that is `prolonged` goes on though it has ended.
         """
         config, ended = run.config, run.has_ended and not prolonged
-        then = config.method, config.dataset_fingerprint, config.seed, config.fold
+        then = config.method, config.dataset_fingerprint, config.seed, config.fold, config.parallelism
         fold = None if self.data.fold is None else self.data.fold.number
-        same = then == (self.method.name, self.data.fingerprint, self.seed, fold)
+        same = then == (self.method.name, self.data.fingerprint, self.seed, fold, self.parallelism)
         begun = run.status.get("request", run.request)
         if begun != run.request:
             raise MismatchError(
@@ -256,8 +271,10 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             raise ParameterError(
                 f"{limits[0]}: {self.method.name} trains each class to its end; limit it by -p class_tol or -p sweeps"
             )
-        kinds = {certificate_kind(params, self.method) for params in self.grid} if self.is_judged else set()
-        if self.rtol is not None and not kinds <= {"duality_gap", "strong_convexity"}:
+        judged = self.grid if self.is_judged else []
+        kinds = {certificate_kind(params, self.method) for params in judged}
+        unbounded = [params for params in judged if certificate_kind(params, self.method) not in BOUNDS]
+        if self.rtol is not None and not all(balances_for(params, self.method) for params in unbounded):
             raise ParameterError(
                 "rtol: the certificate of this setting bounds no distance from the optimum; without an intercept and "
                 "with alpha above 0 it does, and that of sdca always"

@@ -65,9 +65,11 @@ def bound_text(record: Record) -> str:
 
 
 def bound_fact(record: Record) -> Fact:
-    """Return how far the objective is above the optimum at most, as a part of it."""
+    """Return how far the objective is above the optimum at most, as a part of it; a loose bound is shown as none."""
     share = relative_bound(record)
-    return Fact("above the optimum", share, lambda value: "-" if value is None else _share(value))
+    return Fact(
+        "above the optimum", share, lambda value: "-" if value is None or value > LOOSE else _share(value)
+    )
 
 
 def _share(share: float) -> str:

@@ -119,6 +119,8 @@ def _no_better_than_the_mean(problem: Problem, record: Record) -> list[str]:
         or _has_hardly_begun(record)
     ):
         return []
+    # that of the round is of the weights before it; the objective, where it is known, of those that are kept
+    loss = min(loss, record.get("objective") or loss)
     sample = _sampled(problem)
     if sample is None or not 2.0 * loss >= sample.variance > 0.0:
         return []

@@ -55,6 +55,7 @@ class RunConfig(Request[_Path], frozen=True, kw_only=True):
         makers = [self.method, self.dataset_fingerprint, self.seed, self.grid, self.fold]
         # as of earlier versions, where there is nothing beside
         named = [*makers, self.digests] if self.digests else makers
+        named = named if self.parallelism is None else [*named, self.parallelism]
         return hashlib.sha256(canonical_json(named).encode()).hexdigest()[:16]
 
 
@@ -71,6 +72,8 @@ _OF_SOME = {
     "digests",
     "as_published",
     "departures",
+    # 1 in runs of earlier versions, and of few partitions
+    "parallelism",
 }
 
 

@@ -295,7 +295,7 @@ def _child_request(request: FitRequest, params: Params, view: FoldView | None = 
 
 def _setting(request: FitRequest, params: Params, view: FoldView | None) -> Setting:
     data = request.data if view is None else view.rest
-    return Setting.of(request.method, params, data, request.seed)
+    return Setting.of(request.method, params, data, request.seed, request.parallelism or 1)
 
 
 def _best_of(request: FitRequest, fits: Sequence[_Fit]) -> _Fit | None:
@@ -320,7 +320,7 @@ def _refitted(
     folder = run.path / "all-rows"
     rows = joined_rows(folder, request.data, request.select, options.executor)
     check_workers(options.executor, rows, run.path)
-    setting = Setting.of(request.method, planned, rows, request.seed)
+    setting = Setting.of(request.method, planned, rows, request.seed, request.parallelism or 1)
     alone = request.without("calibrate", "select", data=rows, settings=[setting])
     result = children.refit(alone, won.params)
     if children.interrupted:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from distls.clock import began
 from distls.evaluation.calibrate import Calibrated, calibrate_model
+from distls.evaluation.certificates import balances_for
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution import memory_of
@@ -176,6 +177,7 @@ def _evaluator(
         eval_data=request.eval_data,
         select_data=request.selected_on,
         search=search,
+        balances=request.rtol is not None and balances_for(setting.params, setting.method),
     )
 
 

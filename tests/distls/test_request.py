@@ -77,7 +77,7 @@ def test_keywords_have_their_names_defaults_and_texts(function: Any, names: typi
 
 def test_the_keywords_of_fit_are_those_that_users_know() -> None:
     known = ("method dataset run params passes tol rtol max_seconds eval_data eval_every patience select refit seed "
-             "calibrate calibration threshold_for as_published executor client memory callbacks "
+             "calibrate calibration threshold_for as_published parallelism executor client memory callbacks "
              "workers threads memory_limit progress "
              "checkpoint_seconds")  # fmt: skip
     assert set(inspect.signature(distls.fit).parameters) == set(known.split())
@@ -88,7 +88,7 @@ def test_the_keywords_of_fit_are_those_that_users_know() -> None:
     [
         ("fit", list(BY_NAME)),
         ("train", ALONE),
-        ("plan", ("passes", "seed", "as_published")),
+        ("plan", ("passes", "seed", "as_published", "parallelism")),
         ("calibrate", ("calibration",)),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_record_names_all_that_can_be_asked_for() -> None:
     config = RunConfig(
         method="sgd", dataset="d", dataset_fingerprint="", grid=[{}], passes=np.float64(3), eval_data="e", patience=2,
         select="s", refit=True, calibrate="c", calibration="platt", threshold_for="f1", tol=1.0, rtol=0.5,
-        max_seconds=9.0, eval_every=1.0, seed=7, as_published=True,
+        max_seconds=9.0, eval_every=1.0, seed=7, as_published=True, parallelism=16,
     )  # fmt: skip
     assert json.loads(json.dumps(config.stored()))["passes"] == 3
     assert (

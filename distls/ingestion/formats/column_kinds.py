@@ -19,6 +19,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_width,
     listed_text,
     unmarked,
+    utc_offsets,
 )
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
@@ -31,7 +32,7 @@ from distls.workers.ingestion.formats.table_columns import (
 )
 from distls.workers.ingestion.transforms import AUTO
 
-KINDS = ("number", "category", "text", "date", "set", "hash", "id", "weight", "label", "ignore")
+KINDS = ("number", "category", "text", "date", "duration", "set", "hash", "id", "weight", "label", "ignore")
 HASHED = 2**17  # features of hashed categories
 _DOCUMENTS = 2**18  # features of a column of documents
 _FEW = 20  # rows that are too few to tell that all values differ
@@ -43,7 +44,8 @@ _STRATEGIES = ("median", "mean", "most_frequent", "category", "refuse")
 _WHAT = {
     "text": "documents",
     "date": "dates",
-    "time": "times of day",
+    "time": "times of day (--kind NAME=duration: lengths of time, NAME=category: neither)",
+    "duration": "lengths of time, in seconds",
     "set": "sets",
     "hash": "hashed values",
     "marked": "numbers with marks",
@@ -139,8 +141,12 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
         kind, _, style = rest.partition(":")
         if not equals or kind not in KINDS:
             raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
-        if kind == "date" and style not in ("", "dmy", "mdy", "time"):
-            raise ParameterError(f"the kind of dates is date, date:dmy, date:mdy or date:time, not {entry!r}")
+        if kind == "duration":
+            kind, style = "date", style or kind
+        if kind == "date" and style not in ("", "dmy", "mdy", "time", "duration"):
+            raise ParameterError(
+                f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
+            )
         if kind == "marked" and style not in ("", ",", "."):
             raise ParameterError(f"the decimal mark of numbers is , or ., not {entry!r}")
         kinds[find("kind", name)] = kind, style
@@ -162,8 +168,10 @@ class FeatureMaker:
     doubtful: list[str] = field(default_factory=list)  # columns that may be ids
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
-    long: list[str] = field(default_factory=list)  # columns of whole numbers that float64 does not keep
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
+    zones: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # columns of local times, and how far they are from UTC
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -171,7 +179,7 @@ class FeatureMaker:
         if not kind:
             kind, style = self.samples.kind(name)
             if kind:
-                self.found.setdefault("time" if style == "time" else kind, []).append(name)
+                self.found.setdefault(style if style in _WHAT else kind, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
             elif is_category:
@@ -183,7 +191,6 @@ class FeatureMaker:
             else:
                 texts = [*map(str, self.samples.present(name))]
                 self.codes += [name] * any(map(_CODE.fullmatch, texts))
-                self.long += [name] * any(map(_is_long, texts))
                 self.days += [name] * (len(texts) > 1 and all(map(_is_day, texts)))
         if kind == "id":
             return None
@@ -200,6 +207,8 @@ class FeatureMaker:
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
             style = style or date_style(texts)
+            if len(offsets := utc_offsets(texts)) > 1:
+                self.zones[name] = offsets
             return Feature(name, width=date_width(texts, style), kind="date", style=style)
         if kind == "set":
             return Feature(name, (), kind="set", style=style or "|")
@@ -227,23 +236,20 @@ class FeatureMaker:
         )
         notices += [id_notice(name) for name in self.found.get("id", ())]
         if self.codes:
-            notices.append(
-                f'numbers in {_some(self.codes)} begin with zeros, as codes do: "--kind NAME=category" keeps them as '
-                "they are"
-            )
+            notices.append(codes_notice(self.codes))
         if self.merged:
             notices.append(
                 f"several texts in {_some(self.merged)}, such as NA and an empty one, are all read as missing; in "
                 "Parquet only nulls are"
             )
-        if self.long:
-            notices.append(
-                f"whole numbers in {_some(self.long)} are beyond 2^53, where no type of number keeps them apart: "
-                '"--kind NAME=category", hash or id does'
-            )
         if self.days:
             notices.append(
                 f'numbers in {_some(self.days)} look like dates written as 20240131: "--kind NAME=date" reads them so'
+            )
+        for name, offsets in self.zones.items():
+            notices.append(
+                f'times in "{name}" are {", ".join(offsets)} from UTC and read as they are written: convert them to '
+                "one zone where instants count"
             )
         if self.doubtful:
             notices.append(
@@ -251,11 +257,6 @@ class FeatureMaker:
                 '"--kind NAME=id" if they are ids'
             )
         return tuple(notices)
-
-
-def _is_long(text: str) -> bool:
-    """Return whether a text is a whole number that float64 does not keep."""
-    return len(text) > 15 and text.lstrip("+-").isdecimal() and int(float(text)) != int(text)
 
 
 def _is_day(text: str) -> bool:
@@ -268,6 +269,11 @@ def _some(names: Sequence[str]) -> str:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
+
+
+def codes_notice(names: Sequence[str]) -> str:
+    """Return the notice that numbers may be codes."""
+    return f'numbers in {_some(names)} begin with zeros, as codes do: "--kind NAME=category" keeps them as they are'
 
 
 def id_notice(name: str) -> str:

@@ -68,8 +68,9 @@ class CsvOptions(TableColumns, TextFile):
     decimal : {".", ","}, optional
         Decimal mark; with a comma, points may stand between thousands. Default: detected.
     kind : mapping or sequence of str, optional
-        ``{"note": "text"}`` or ``"note=text"``: number, category, text (documents, whose words are hashed), date, set
-        (a list, or values with the mark of ``set:|`` between them), hash, id, weight, label, ignore. Default: found.
+        ``{"note": "text"}`` or ``"note=text"``: number, category, text (documents, whose words are hashed), date,
+        duration, set (a list, or values with the mark of ``set:|`` between them), hash, id, weight, label, ignore.
+        Default: found.
     impute : str, mapping or sequence of str, optional
         What missing values become, of all columns or of one (``"age=mean"``): ``median``, ``mean``,
         ``most_frequent``, ``constant:VALUE``, with ``+indicator`` also a feature that says where; ``category``, one of

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from distls.facts import counted
 from distls.ingestion.formats.column_kinds import Samples
-from distls.ingestion.formats.tables import LABEL_NAMES, difference, listed, named_columns, position_of
-from distls.ingestion.request.format_options import checked_separator, label_names
+from distls.ingestion.formats.tables import LABEL_NAMES, difference, listed, named_columns
+from distls.ingestion.request.format_options import checked_separator, label_names, position_of
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, declared_kinds, imputed, ordered
-from distls.ingestion.request.format_options import TableColumns, label_names
+from distls.ingestion.request.format_options import TableColumns, label_names, position_of
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import check_columns, record_facts, shared_options
@@ -181,14 +181,6 @@ class ColumnFinder:
 def named_columns(options: Iterable[str | int | None]) -> frozenset[str]:
     """Return the names among columns as options give them: by name or by position."""
     return frozenset(c for c in options if isinstance(c, str) and position_of(c) is None)
-
-
-def position_of(wanted: str | int) -> int | None:
-    """Return the position by which an option may name a column, None for a name."""
-    try:
-        return -1 if wanted == "last" else int(wanted)
-    except (TypeError, ValueError):
-        return None
 
 
 def listed(names: Sequence[str]) -> str:

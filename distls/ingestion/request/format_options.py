@@ -308,7 +308,8 @@ class TableColumns(LabelColumn, HashedWords):
     kind: Sequence[str] = option(
         (),
         OptionInfo(
-            "Kind of a column: number, category, text, date, set, hash, id, weight, label, ignore; default: found.",
+            "Kind of a column: number, category, text, date, duration, set, hash, id, weight, label, ignore; default: "
+            "found.",
             "NAME=KIND",
             fitted=True,
             repeated=True,
@@ -325,3 +326,11 @@ class TableColumns(LabelColumn, HashedWords):
             parse=pair_list,
         ),
     )
+
+
+def position_of(wanted: str | int) -> int | None:
+    """Return the position by which an option may name a column, None for a name."""
+    try:
+        return -1 if wanted == "last" else int(wanted)
+    except (TypeError, ValueError):
+        return None

@@ -97,27 +97,29 @@ class BlockCoordinateDescent(Solver[BcdState]):
         self.proves = _is_by_working_sets(problem, params)
         # Rounds that read columns alone have the same result in any number of lanes, but for the columns they choose.
         most = DEFAULT_LANES if self.proves else _DEFAULT_LANES
-        self.lanes = deal(self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, most))
-        self._sweeping = sweeping = deal(
-            self._shards.decoded_bytes, _lane_count(params["lanes"], self._shards, _DEFAULT_LANES)
-        )
+        self.lanes, self._sweeping = self._dealt(most), self._dealt(_DEFAULT_LANES)
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
-        self._polishes = len(sweeping) > 1 and params["active_sweeps"] > 0
+        self._polishes = len(self._sweeping) > 1 and params["active_sweeps"] > 0
         self.plan = self._planned(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
-        row_lanes = deal(dataset.decoded_bytes, min(DEFAULT_LANES, len(dataset)))
+        row_lanes = deal(dataset.decoded_bytes, min(max(DEFAULT_LANES, problem.parallelism), len(dataset)))
         self._setting = RoundSetting(
             problem=problem,
             params=params,
             data=self.data,
             shards=self._shards,
-            lanes=sweeping,
+            lanes=self._sweeping,
             row_lanes=[Lane(i, blocks) for i, blocks in enumerate(row_lanes)],
             polishes=self._polishes,
             folder=state,
         )
         self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
+
+    def _dealt(self, least: int) -> list[tuple[int, ...]]:
+        """Return the column shards of each lane: as asked, else of so many or as many as threads are meant."""
+        count = _lane_count(self.params["lanes"], self._shards, max(least, self.problem.parallelism))
+        return deal(self._shards.decoded_bytes, count)
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""

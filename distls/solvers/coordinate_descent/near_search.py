@@ -87,7 +87,9 @@ class NearSearch:
             params=self._params,
             data=data,
             shards=shards,
-            lanes=deal(shards.decoded_bytes, max(1, min(DEFAULT_LANES, len(shards)))),
+            lanes=deal(
+                shards.decoded_bytes, max(1, min(max(DEFAULT_LANES, self._problem.parallelism), len(shards)))
+            ),
             row_lanes=[Lane(i, (block,)) for i, block in rows],
             polishes=False,
             folder=self._folder,

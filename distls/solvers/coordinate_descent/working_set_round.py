@@ -14,12 +14,11 @@ import numpy as np
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
-from distls.execution.row_reads import reduce_rows
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting, sent
 from distls.solvers.solver import RoundReport
 from distls.workers.coordinate_descent.all_rows import RowSums
 from distls.workers.coordinate_descent.dual_bounds import bound_of, has_conjugate, intercept_slack
-from distls.workers.coordinate_descent.row_scores_task import MarginSums, RowTargets, SparseWeights
+from distls.workers.coordinate_descent.row_scores_task import RowScores, SparseWeights
 from distls.workers.coordinate_descent.violation_task import (
     ConjugateTask,
     OnAllScores,
@@ -79,13 +78,8 @@ class WorkingSetRound:
         return following, self._report(following, violations, found)
 
     def _begun(self, state: BcdState) -> BcdState:
-        """Store what rounds keep of rows, and the columns of the first descent from the state."""
+        """Store scores and slopes, and the columns of the first descent from the state."""
         setting = self._setting
-        targets = setting.row_scores(RowTargets, 0)
-        sums: MarginSums = reduce_rows(
-            self._executor, self._problem.dataset, None, targets, setting.row_lanes
-        )
-        self._ledger = self._ledger.merge(sums.ledger)
         # Scores are a function of the weights: whether they are kept or made anew, they have the same bits.
         columns = np.flatnonzero(state.weights.any(axis=1))
         needed = np.unique(np.searchsorted(setting.shards.first, columns, side="right") - 1)
@@ -100,7 +94,7 @@ class WorkingSetRound:
         fresh = 1.0 - used / max(state.held, 1)
         share = max(_SHARE * fresh**4, _LEAST_SHARE)
         task = replace(
-            setting.sweeps(WorkingSetTask, setting.row_scores(RowTargets, state.round), state),
+            setting.sweeps(WorkingSetTask, setting.row_scores(RowScores, state.round), state),
             target=share * state.gap,
             gram_bytes=setting.params["active_mib"] * MIB,
         )
@@ -147,7 +141,7 @@ class WorkingSetRound:
         return following, found
 
     def _task(self, kind: type[T], state: BcdState) -> T:
-        scores = self._setting.row_scores(RowTargets, state.round)
+        scores = self._setting.row_scores(RowScores, state.round)
         return kind(scores, self._problem.penalty, self._setting.step_of(self._problem))
 
     def _reduced(self, task: Any, lanes: list[Lane], shared: Any) -> Any:
@@ -176,11 +170,10 @@ def working_set_tasks(setting: RoundSetting) -> list[Call]:
     k, problem = setting.problem.shape[1], replace(setting.problem, alpha=1e-9)
     setting = replace(setting, problem=problem, lanes=[(0,)])
     weights = SparseWeights.of(np.ones((1, k), problem.dtype), np.zeros(k))
-    lane, targets = Lane(0, (0,)), setting.row_scores(RowTargets, 0)
+    lane, targets = Lane(0, (0,)), setting.row_scores(RowScores, 0)
     own = targets, problem.penalty, setting.step_of(problem)
     descent = setting.sweeps(WorkingSetTask, targets, BcdState())
     calls = [
-        Call(targets, None, lane),
         Call(ScoresOfColumns(*own), weights, lane),
         Call(ViolationTask(*own, most_bytes=MIB), weights, lane),
         Call(replace(descent, target=math.inf, gram_bytes=MIB), weights, Lane(1, ())),

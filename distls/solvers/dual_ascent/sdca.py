@@ -50,6 +50,9 @@ _T = Totals()
 # each lane, no rows of two partitions would ever meet in a lane: many times the passes, so there is one lane fewer.
 _DEFAULT_LANES = 2
 _DEFAULT_ROUNDS = 2  # a pass, of several lanes
+# Decoded MiB that one of many lanes visits between additions: additions undo what lanes cost (docs/decisions/0044), and
+# one, of some hundredths of a second, stays the smaller part of a round.
+_ROUND_MIB = 48
 # Decoded MiB of a lane's partitions: all at once up to this, which workers of 600 MiB can hold, else groups of so many.
 _WHOLE_MIB, _GROUP_MIB = 192, 128
 # Of losses with a kink: few rows have duals inside their domain, and these are all that still moves.
@@ -72,10 +75,11 @@ class Sdca(Solver[SdcaState]):
         check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         dataset = problem.dataset
-        n_lanes = lane_count(params["lanes"] or max(1, min(_DEFAULT_LANES, len(dataset) - 1)), len(dataset))
+        own = max(1, min(max(_DEFAULT_LANES, problem.parallelism), len(dataset) - 1))
+        n_lanes = lane_count(params["lanes"] or own, len(dataset), problem.parallelism)
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         self._groups = self._group_count()
-        asked = params["rounds"] or (_DEFAULT_ROUNDS if n_lanes > 1 else 1)
+        asked = params["rounds"] or (self._default_rounds() if n_lanes > 1 else 1)
         # of each partition's rows: no more than the largest partition of any group has
         fewest = int(np.sort(dataset.table.rows)[len(dataset) // self._groups - 1])
         self._slices = max(1, min(-(-asked // self._groups), fewest))
@@ -86,10 +90,18 @@ class Sdca(Solver[SdcaState]):
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._kept = KeptDuals(self._folder)
 
+    def _held(self) -> float:
+        """Return the decoded bytes of a lane."""
+        return int(self.problem.dataset.decoded_bytes.sum()) / len(self.lanes)
+
+    def _default_rounds(self) -> int:
+        """Return how often a pass adds up the changes: more often if many lanes are meant, and hold much."""
+        wanted = min(self.problem.parallelism, int(self._held() / (_ROUND_MIB * MIB)))
+        return max(_DEFAULT_ROUNDS, wanted)
+
     def _group_count(self) -> int:
         """Return into how many groups a pass divides the partitions: lanes hold those of a group all at once."""
-        n_lanes, sizes = len(self.lanes), self.problem.dataset.decoded_bytes
-        held = int(sizes.sum()) / n_lanes
+        n_lanes, sizes, held = len(self.lanes), self.problem.dataset.decoded_bytes, self._held()
         most = self.params["group_mib"] or (_GROUP_MIB if held > _WHOLE_MIB * MIB else _WHOLE_MIB)
         wanted = math.ceil(held / (most * MIB))
         return max(1, min(wanted, len(sizes) // n_lanes))

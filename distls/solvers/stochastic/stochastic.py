@@ -76,7 +76,7 @@ class Stochastic(Solver[StochasticState]):
     ) -> None:
         super().__init__(problem, params, **given)
         dataset = problem.dataset
-        n_lanes = lane_count(params["lanes"], len(dataset))
+        n_lanes = lane_count(params["lanes"], len(dataset), problem.parallelism)
         # Lanes are a property of the data and the parameters, not of the machine: results do not depend on workers.
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
@@ -169,12 +169,14 @@ class Stochastic(Solver[StochasticState]):
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the driver averages windows."""
-        add_scaled(np.zeros(1), np.zeros(1), np.zeros(1, self.problem.dtype), 1.0)
+        if self._averages != "none":
+            add_scaled(np.zeros(1), np.zeros(1), np.zeros(1, self.problem.dtype), 1.0)
         super().prepare(executor)
 
     @property
     def kernels(self) -> tuple[Any, ...]:
-        return *super().kernels, type(self.steps.default).__name__, self._memory.models
+        lanes = len(self.lanes) > 1  # whose weights are merged
+        return *super().kernels, type(self.steps.default).__name__, self._memory.models, lanes
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         update, state, models = self.steps.default, StochasticState(), self._memory.models
@@ -186,7 +188,7 @@ class Stochastic(Solver[StochasticState]):
         lane, zero = Lane(0, (block,)), update.zeros((width, k), self.problem.dtype)
         start = LaneStart(lane, 0.0, 0.0)
         return [
-            Call(ReadTogether((task,)), (zero,), ((0, start),) * models),
+            Call(ReadTogether((task,)), (zero,), ((0, start),) * models, len(self.lanes) > 1),
             *([Call(mean, (width, k), lane)] if update.needs_mean else []),
             *evaluation_tasks(self.problem, self.data, models),
         ]

@@ -42,12 +42,23 @@ def conjugate_mean(loss: str, margins: Margins, slopes: Array, factor: float, sc
     return total
 
 
+def gap_of(loss: str, mean: float, dual: DualFactor, penalty: float) -> float:
+    """Return the gap of weights with this mean loss and penalty to the bound at their own scaled gradients.
+
+    By Fenchel's equality the conjugates of the losses at their gradients have the mean <G, W> - L(W), with G the
+    gradient of L. The squared hinges' conjugates are quadratic: at c times the gradients they cost
+    c^2 L + c (<G, W> - 2 L). Convexity bounds those of other losses, which are not negative, by c (<G, W> - L), which
+    is exact at c = 1.
+    """
+    rest = penalty + dual.conjugated + dual.factor * dual.product
+    return rest + mean * loss_named(loss).dual_shortfall(dual.factor)
+
+
 def bound_of(loss: str, mean: float, dual: DualFactor, conjugate: float | None) -> float:
     """Return the bound, given the mean loss and where it is known the mean conjugate at the scaled gradients."""
     if conjugate is not None:
         return -conjugate - dual.conjugated
-    lost = loss_named(loss).dual_shortfall(dual.factor)
-    return mean * (1.0 - lost) - dual.factor * dual.product - dual.conjugated
+    return mean - gap_of(loss, mean, dual, 0.0)
 
 
 def intercept_slack(rest: float, intercept: Array) -> float:

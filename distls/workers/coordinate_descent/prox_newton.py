@@ -8,14 +8,13 @@ blocks change, so that columns with means do not take turns with it.
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
+from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.coordinate_descent.kept_gram import gram_of
 from distls.workers.coordinate_descent.quadratic_model import Model, minimise
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns
-from distls.workers.coordinate_descent.working_set_kernels import add_squares
+from distls.workers.coordinate_descent.working_set_kernels import add_squares, count_by_row, fill_by_row
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
@@ -34,7 +33,10 @@ _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 _SINGLE = 1e-6
 # What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
 # gap by which the objective falls in steps that have not come to an end.
-_FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
+_FAST, _SCALED, _UNLIKE, _WORTH = 0.25, 0.95, 0.5, 1e-3
+# Rows for each column, from which a Gram is summed where the gap is to fall to no less than this part: the error of
+# such a model is about the root of 1/20. What may be left where such steps come to an end, or one of all rows is made.
+_SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
 # What may be left of it after all steps, or of the objective, without sweeps being tried, whose searches see no less;
 # and of the objective, below which a gap is rounding.
 _LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
@@ -61,15 +63,11 @@ class ProxNewton:
         self._columns, self._most_bytes = columns, most_bytes
         n_rows, self._k = columns.margins.z.shape
         self._h, self._ones = np.empty((n_rows, parts), np.float32), columns.task.fit_intercept
-        self._rows = _with_ones(columns.x, n_rows) if self._ones else columns.x
         beside = np.full(int(self._ones), open_ref(columns.task.data).meta.n_features)
         self._numbers = np.concatenate([columns.numbers, beside])
         self._model: Model | None = None
         self._is_quadratic = loss_named(columns.task.scores.loss).quadratic
-        # That of a quadratic loss stays the same, and one of unlike parts would not stay positive.
-        self._scales = parts <= self._k and not self._is_quadratic
-        if isinstance(self._rows, CsrRows):
-            self._rows = _by_rows(self._rows, n_rows)
+        self._shift = 0  # every 2^shift-th row is in the Gram
 
     @staticmethod
     def fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
@@ -88,32 +86,50 @@ class ProxNewton:
         columns, value, before = self._columns, self._columns.value(self._h), np.inf
         first = judged = columns.judge(value)
         stale = False
+        # That of a quadratic loss stays the same, and serves for all steps.
+        if target >= _LOOSE * first.gap and not self._is_quadratic:
+            share = len(self._h) // (_SAMPLE * len(self._numbers))
+            self._shift = max(share.bit_length() - 1, 0)
         # Zero weights stay exact zeros where they are optimal.
         for _ in range(_STEPS if first.gap > _ROUNDING * first.value else 0):
-            # The Gram of an earlier step serves while the gap falls; fast, where it cannot be scaled.
-            limit = _FAST if not self._scales else _SCALED if stale else np.inf
-            stale = self._model is not None and judged.gap <= limit * before
+            stale = self._model is not None and judged.gap <= self._limit(stale) * before
+            # One of some rows has done what it can: if that is enough, other columns matter more.
+            if self._shift and not stale and self._model is not None:
+                if judged.gap <= _ENOUGH * first.gap:
+                    return True
+                self._shift = 0
             before, found = judged.gap, self._stepped(judged, stale=stale)
-            if found is None and stale:
-                stale, found = False, self._stepped(judged, stale=False)
+            if found is None and (stale or self._shift):
+                self._shift, stale = 0, False
+                found = self._stepped(judged, stale=False)
             if found is None:
                 break
             earlier, judged = judged, columns.judge(found)
             if judged.gap <= target:
                 return True
             # As near as rounding allows: a step with a Gram of its own has brought next to nothing.
-            if not stale and earlier.value - judged.value <= _WORTH * judged.gap:
+            if not (stale or self._shift) and earlier.value - judged.value <= _WORTH * judged.gap:
                 break
         else:
             return not np.isnan(judged.gap)
         return judged.gap <= max(_LED * first.gap, _SWEPT * judged.value)
 
+    def _limit(self, stale: bool) -> float:
+        """Return what a step may leave of the gap, so that its Gram, which was `stale` there or not, serves again."""
+        if self._is_quadratic:
+            return _FAST
+        # Unlike parts change by more than their scale.
+        far = _SCALED if self._shift or self._h.shape[1] <= self._k else _UNLIKE
+        return far if stale else np.inf
+
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
         """Do one step; return the objective, None where it would not fall."""
         columns = self._columns
         if not stale:
-            self._model = self._quadratic(self._gram())
-        elif self._scales and self._model is not None:
+            gram = self._gram()
+            # A rehearsal has the kernels of later steps loaded too.
+            self._model = self._quadratic(self._scaled(gram) if columns.task.data.one_row else gram)
+        elif not self._is_quadratic and self._model is not None:
             self._model = self._quadratic(self._scaled(self._model.gram))
         if self._model is None:
             return None
@@ -143,20 +159,33 @@ class ProxNewton:
         task = self._columns.task
         # Of another loss the next Gram would have other second derivatives.
         most = self._most_bytes if self._is_quadratic else 0
+        h = np.ascontiguousarray(self._h[:: 1 << self._shift])
         with task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
-            return gram_of(self._rows, self._h, self._numbers, task.data, most)
+            rows = _rows_of(self._columns.x, len(h), self._shift, ones=self._ones)
+            gram = gram_of(rows, h, self._numbers, task.data, most)
+            return self._scaled(gram) if self._shift else gram
 
     def _scaled(self, gram: Single) -> Single:
-        """Scale an earlier Gram in place to the diagonal of that at the last second derivatives."""
-        diagonal, earlier = np.zeros((len(gram), self._h.shape[1])), np.diagonal(gram, axis1=0, axis2=2).T
+        """Scale an earlier Gram in place, or one of some rows, to the diagonal that all rows have now."""
+        earlier = np.diagonal(gram, axis1=0, axis2=2).T.copy()
+        diagonal = np.zeros(earlier.shape)
         with self._columns.task.ledger.in_kernels():
             add_squares(self._columns.x, self._h, diagonal[: len(self._columns.w)])
         if self._ones:
             diagonal[-1] = self._h.sum(axis=0, dtype=np.float64)
-        scale = np.sqrt(diagonal / np.where(earlier > 0.0, earlier, 1.0)).astype(np.float32)
+        new, old = diagonal, earlier
+        # Unlike parts have one scale, or the matrix would not stay positive.
+        if earlier.shape[1] > self._k:
+            rows = np.arange(self._k)
+            new, old = (each[:, rows * (rows + 3) // 2].sum(axis=1)[:, None] for each in (diagonal, earlier))
+        scale = np.sqrt(new / np.where(old > 0.0, old, 1.0)).astype(np.float32)
         # On both sides: a positive matrix stays one.
         gram *= scale.T
         gram *= scale[:, :, None]
+        # A column may have had no values, or no curvature, in these rows.
+        bare = np.broadcast_to(old <= 0.0, earlier.shape)
+        columns, parts = np.nonzero(bare)
+        gram[columns, parts, columns] = diagonal[bare]
         return gram
 
     def _quadratic(self, gram: Single) -> Model | None:
@@ -216,19 +245,14 @@ def _expanded(parts: Array, k: int) -> Array:
     return out
 
 
-def _with_ones(x: Rows, n_rows: int) -> Rows:
-    """Return columns, as rows of X^T, with one of ones as the last."""
+def _rows_of(x: Rows, n_rows: int, shift: int, *, ones: bool) -> Rows:
+    """Return every 2^shift-th row of columns, row by row of X, with one of ones as the last; dense ones as columns."""
     if isinstance(x, DenseRows):
-        return DenseRows(np.concatenate([x.values, np.ones((1, n_rows), x.values.dtype)]))
-    indices = np.arange(n_rows, dtype=x.indices.dtype)
-    return CsrRows(
-        np.append(x.indptr, x.indptr[-1] + n_rows),
-        np.concatenate([x.indices, indices]),
-        np.concatenate([x.data, np.ones(n_rows, x.data.dtype)]),
-    )
-
-
-def _by_rows(x: CsrRows, n_rows: int) -> CsrRows:
-    """Return columns, which are rows of X^T, row by row of X."""
-    turned = sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), (n_rows_of(x), n_rows)).tocsc()
-    return CsrRows(turned.indptr.astype(np.int64), turned.indices.astype(np.uint32), turned.data)
+        values = x.values[:, :: 1 << shift]
+        return DenseRows(np.concatenate([values, np.ones((1, n_rows), values.dtype)]) if ones else values)
+    indptr = np.zeros(n_rows + 1, np.int64)
+    count_by_row(x.indices, shift, indptr)
+    indptr = np.cumsum(indptr) + ones * np.arange(n_rows + 1)
+    indices, data = np.full(indptr[-1], len(x.indptr) - 1, np.uint32), np.ones(indptr[-1], x.data.dtype)
+    fill_by_row(x.indptr, x.indices, x.data, shift, indptr[:-1].copy(), indices, data)
+    return CsrRows(indptr, indices, data)

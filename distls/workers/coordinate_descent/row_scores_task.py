@@ -2,13 +2,12 @@
 
 They are a pure function of the weights: every round recomputes them, so that nothing that a crash could lose is needed
 to continue with the same bits (docs/decisions/0014). The rows' targets and weights, which column shards do not have,
-are stored with them once.
+are read from the partitions, once in each process.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import DatasetMeta
-from distls.storage.dataset.partitions import are_below
-from distls.storage.errors import StateLostError
 from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.score_losses import loss_of_scores
@@ -27,7 +24,7 @@ from distls.workers.losses.loss_registry import class_scores, loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.row_weights import row_weights, seen_in_fold
 from distls.workers.rounds.task import Task
 
 
@@ -85,21 +82,6 @@ class RowScores(Task):
         """Scores of each partition, (n_rows, k)."""
         return RowState(self.state)
 
-    @property
-    def targets(self) -> RowState:
-        """Class codes of each partition, or the label codes of its rows one after the other, int32; or numbers."""
-        return RowState(self.state, "targets")
-
-    @property
-    def counts(self) -> RowState:
-        """Number of labels of each row of a partition, int64; only of sets of labels."""
-        return RowState(self.state, "counts")
-
-    @property
-    def weights(self) -> RowState:
-        """Row weights of each partition, float64; empty where all are one."""
-        return RowState(self.state, "weights")
-
     def start(self) -> None:
         """See `Task.start`."""
         self.total = MarginSums(np.zeros(1))
@@ -108,28 +90,10 @@ class RowScores(Task):
     def add(self, index: int, part: Partition) -> None:
         """Score a partition's rows."""
         z = _scores(part, self._w, self.shared.intercept)
-        weight = self._store_rows(index, part)
+        weight = row_weights(part, self.class_weight)
         # Stored under the version of the round, so that a repeated task writes the same bytes.
         self.scores.write(index, self.version, z)
         self._sum(part, (z, z, weight), np.zeros(1))
-
-    def _store_rows(self, index: int, part: Partition) -> NDArray[np.float64]:
-        """Store targets and weights of a partition unless they are stored already; return the weights."""
-        weight = row_weights(part, self.class_weight)
-        targets: Any = part.y
-        kept = [(self.targets, targets), (self.weights, weight)]
-        if isinstance(targets, CsrRows):
-            counts = np.diff(targets.indptr).astype(np.int64)
-            kept = [
-                (self.targets, label_sets(targets).indices),
-                (self.counts, counts),
-                (self.weights, weight),
-            ]
-        for state, values in kept:
-            # Targets do not change in a fit: the first round stores them.
-            if not state.holds(index, 0, values.shape, values.dtype):
-                state.write(index, 0, values)
-        return weight
 
     def _sum(
         self,
@@ -178,23 +142,6 @@ def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) ->
     return scores(part.x, w, intercept, np.empty((n_rows_of(part.x), w.shape[1]), w.dtype))
 
 
-class RowTargets(RowScores):
-    """Stores the targets and the weights of rows alone, without reading their features."""
-
-    def start(self) -> None:
-        """See `Task.start`."""
-        self.total = MarginSums(np.zeros(1))
-
-    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Partition]]:
-        """See `Task.stream`."""
-        dataset = open_ref(self.data)
-        return ((index, dataset.read_targets(index)) for index in blocks)
-
-    def add(self, index: int, part: Partition) -> None:
-        """Store a partition's targets and weights."""
-        self._store_rows(index, part)
-
-
 def read_row_scores(job: RowScores, k: int) -> Margins:
     """Read the stored state of all rows; the caller may overwrite the scores.
 
@@ -209,43 +156,26 @@ def read_row_scores(job: RowScores, k: int) -> Margins:
 
 
 def with_rows(job: RowScores, z: NDArray[Any]) -> Margins:
-    """Return scores with the stored targets and weights of their rows."""
-    dataset, k = open_ref(job.data), z.shape[1]
+    """Return scores with the targets and weights of their rows."""
     own = b"" if job.class_weight is None else job.class_weight.tobytes()
-    sets = dataset.meta.target == "multilabel"
-    numbers = dataset.meta.target == "continuous"
-    stored, counts, weight = _stored_rows(
-        job.state, job.data.fingerprint, own, len(dataset), dataset.meta.target
-    )
-    # kernels index by them without a check of bounds
-    fits = stored.shape == (z.shape if numbers else (len(z),))
-    if sets:
-        fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(stored)
-    if not fits or weight.shape not in ((len(z),), (0,)):
-        # The cached arrays would be returned again and again.
-        _stored_rows.cache_clear()  # they are stored anew
-        raise StateLostError(f"{job.state}: targets or weights of other rows")
-    if not numbers and not are_below(stored, len(dataset.meta.classes)):
-        _stored_rows.cache_clear()
-        raise StateLostError(f"{job.state}: targets of other classes")
-    y = LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), stored) if sets else stored
-    return Margins(z, y, weight)
+    return Margins(z, *_targets_of(job.data.uncached(), own))
 
 
 @functools.lru_cache(maxsize=1)
-def _stored_rows(
-    state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, target: str
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
-    """Read codes or numbers, the number of each row's labels and the weights of all rows, once a process and fit."""
-    # Keyed by what determines the rows, so that another fit in the process does not read these.
-    job = RowScores(DatasetRef("", fingerprint), "", "", None, state, 0)
-
-    def all_of(kept: RowState, dtype: Any) -> NDArray[Any]:
-        return np.concatenate([kept.read(index, 0, dtype=dtype) for index in range(n_blocks)])
-
-    counts = all_of(job.counts, np.int64) if target == "multilabel" else np.empty(0, np.int64)
-    kind = np.float64 if target == "continuous" else np.int32
-    return all_of(job.targets, kind), counts, all_of(job.weights, np.float64)
+def _targets_of(data: DatasetRef, class_weight: bytes) -> tuple[Any, NDArray[np.float64]]:
+    """Read codes, sets of labels or numbers, and weights of all rows: once a process, also of the fits of a path."""
+    dataset = open_ref(data)
+    parts = [dataset.read_targets(index) for index in range(len(dataset))]
+    if data.fold is not None:
+        parts = [seen_in_fold(part, data.fold) for part in parts]
+    by_class = np.frombuffer(class_weight) if class_weight else None
+    weight = np.concatenate([row_weights(part, by_class) for part in parts])
+    if not isinstance(parts[0].y, CsrRows):
+        return np.concatenate([part.y for part in parts]), weight
+    sets = [label_sets(part.y) for part in parts]
+    counts = np.concatenate([np.diff(each.indptr) for each in sets])
+    codes = np.concatenate([each.indices for each in sets])
+    return LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), codes), weight
 
 
 def wrong_rows(loss: str, z: NDArray[Any], y: NDArray[Any] | LabelSets) -> int:

@@ -91,7 +91,7 @@ def add_products(x, w, z):
         if not _is_used(w[j]):
             continue
         start, stop = row_span(x, j, indices, data)
-        for p in range(start, stop):
+        for p in range(np.uintp(start), np.uintp(stop)):
             # In the order of the columns: the same bits in every process.
             i, factor = np.intp(indices[p]), np.float64(data[p])
             for r in range(w.shape[1]):
@@ -106,9 +106,32 @@ def add_squares(x, h, out):
         start, stop = row_span(x, j, indices, data)
         for t in range(h.shape[1]):
             total = 0.0
-            for p in range(start, stop):
+            for p in range(np.uintp(start), np.uintp(stop)):  # unsigned: see `places`
                 total += np.float64(data[p]) * np.float64(data[p]) * np.float64(h[np.intp(indices[p]), t])
             out[j, t] += total
+
+
+@elementwise
+def count_by_row(indices, shift, out):
+    """Add to out[i + 1] the non-zeros of every 2^shift-th row i, from those of columns."""
+    skipped = (1 << shift) - 1
+    for p in range(len(indices)):
+        i = np.intp(indices[p])
+        if not i & skipped:
+            out[(i >> shift) + 1] += 1
+
+
+@elementwise
+def fill_by_row(indptr, indices, data, shift, places, to_indices, to_data):
+    """Put the non-zeros of columns into these rows, whose next `places` are moved on."""
+    skipped = (1 << shift) - 1
+    for j in range(len(indptr) - 1):
+        for p in range(np.uintp(indptr[j]), np.uintp(indptr[j + 1])):
+            i = np.intp(indices[p])
+            if not i & skipped:
+                at = places[i >> shift]
+                to_indices[at], to_data[at] = j, data[p]
+                places[i >> shift] = at + 1
 
 
 @elementwise

@@ -15,7 +15,7 @@ from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.formats.table_survey import survey_columns
 from distls.workers.ingestion.parsing.array_types import Bytes
-from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
+from distls.workers.ingestion.parsing.csv_field_kernels import CODED, Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.messages import ENCODED, quoted
 from distls.workers.ingestion.records.reader import SourceItem, refusals_together
@@ -76,7 +76,7 @@ def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
     here = np.argsort(there).tolist()
     found = reader.result()
     entries = {name: [[here[c], *rest] for c, *rest in found[name]] for name in ("words", "values")}
-    return {**found, **entries, "unique": [here[c] for c in found["unique"]]}
+    return {**found, **entries, **{name: [here[c] for c in found[name]] for name in ("unique", "codes")}}
 
 
 class _ColumnReader(RowReader):
@@ -123,6 +123,7 @@ class _ColumnReader(RowReader):
             self._note_unique(column, len(entries[column]))
             # from here on, only its first word matters
             self.columns[column, 0] = Kind.SKIP if column in self.words else Kind.CHECK
+            self.columns[column, 2] = 0
             del self.limits[column]
         super().make_room()
 
@@ -167,5 +168,6 @@ class _ColumnReader(RowReader):
             "lines": int(self.state[State.LINE]),
             "words": [[column, *self.words[column]] for column in sorted(self.words)],
             "unique": sorted(self.unique),
+            "codes": np.flatnonzero(self.columns[:, 2] == CODED).tolist(),
             "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()] + stopped,
         }

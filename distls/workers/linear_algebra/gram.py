@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import blas
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
@@ -118,6 +118,7 @@ class GramSum:
         if not self._product.size:
             self._product = take(*self._space, (values.shape[1],) * 2, values.dtype)
         # C-ordered rows are columns for Fortran, and its lower triangle is C's upper one
+        blas = scipy.linalg.blas
         syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
         # Half of the work of a full product, and exactly symmetric by construction.
         syrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)

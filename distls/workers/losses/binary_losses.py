@@ -12,8 +12,8 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from distls.workers.compilation.jit import elementwise_helper, helper
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
@@ -78,7 +78,7 @@ class BinaryLog(SingleOutput):
     dual_domain = "box"
 
     def _of_margins(self, m: Array) -> tuple[Array, Array]:
-        return np.logaddexp(0.0, -m), -expit(-m)
+        return np.logaddexp(0.0, -m), -scipy.special.expit(-m)
 
     def _of_duals(self, b: Array) -> Array:
         return binary_entropy(b)

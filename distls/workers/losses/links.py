@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr, xlogy
 
 from distls.storage.errors import ParameterError
 from distls.workers.losses.binary_losses import SingleOutput
@@ -45,6 +45,7 @@ class Link(Loss):
     stochastic = False
     steepest: ClassVar[float] = math.inf
     floor = -math.inf  # of a potential that is integrated from 0, nothing is known
+    symmetric: ClassVar[bool | None] = None  # whether g(-z) = 1 - g(z); None: it is computed
 
     def __init_subclass__(cls) -> None:
         """Give a link its name in methods, and one of classes its log loss and its form for two classes."""
@@ -56,7 +57,11 @@ class Link(Loss):
         space = {"__slots__": (), "name": cls.name, "link": cls}
         cls.log_loss = type(f"{cls.__name__}LogLoss", (LogOfMeans,), space)()
         # Of others a score of zero has no probability of a half: two classes keep an output each.
-        if np.allclose(cls().mean(_CHECKED) + cls().mean(-_CHECKED), 1.0, rtol=0.0, atol=1e-9):
+        symmetric = vars(cls).get("symmetric")  # not of the class that it is made from
+        if symmetric is None:
+            sums = cls().mean(_CHECKED) + cls().mean(-_CHECKED)
+            symmetric = np.allclose(sums, 1.0, rtol=0.0, atol=1e-9)
+        if symmetric:
             facts = {"floor": cls.floor, "log_loss": cls.log_loss}
             space |= {"name": f"binary_{cls.name}", **facts}
             cls.binary = type(f"Binary{cls.__name__}", (BinaryLink,), space)()
@@ -172,20 +177,23 @@ class Probit(Link):
     __slots__ = ()
 
     name = "probit"
+    symmetric = True  # known, so that what no link is used for does not load SciPy's functions
     steepest = 1.0 / math.sqrt(2.0 * math.pi)
     floor = 0.0
 
     def mean(self, scores: Array) -> Array:
         """Return N(z)."""
-        return np.asarray(ndtr(scores))
+        return np.asarray(scipy.special.ndtr(scores))
 
     def potential(self, scores: Array) -> Array:
         """Return the integral of N from minus infinity."""
-        return np.asarray(scores * ndtr(scores) + self.steepest * np.exp(-0.5 * np.square(scores)))
+        return np.asarray(
+            scores * scipy.special.ndtr(scores) + self.steepest * np.exp(-0.5 * np.square(scores))
+        )
 
     def log_mean(self, scores: Array) -> Array:
         """Return log N(z), finite where N(z) underflows."""
-        return np.asarray(log_ndtr(scores))
+        return np.asarray(scipy.special.log_ndtr(scores))
 
 
 class Cauchit(Link):
@@ -234,7 +242,7 @@ class Poisson(Link):
             )
         gradient, values = super().number_gradient(scores, y)
         # Half the deviance instead of the likelihood: zero for a perfect fit, so relative tolerances make sense.
-        return gradient, values - (y - xlogy(y, y)).sum(axis=1)
+        return gradient, values - (y - scipy.special.xlogy(y, y)).sum(axis=1)
 
     def start_at(self, gradient: Array) -> tuple[Array, float]:
         """Return the best scores without any feature, and the curvature there, from the mean gradient at zero."""

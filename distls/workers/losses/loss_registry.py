@@ -49,6 +49,11 @@ def register_loss(loss: Loss) -> Loss:
     for form in () if isinstance(loss, Link) else (loss, loss.binary, loss.log_loss):
         if form is not None and not has_row_function(form, "row_gradient"):
             raise ValueError(f"{type(form).__name__} needs a function under @row_gradient_of")
+    return _known(loss)
+
+
+def _known(loss: Loss) -> Loss:
+    """Enter a loss that has been checked; those of this package are checked by its tests, not at each start."""
     _losses[loss.name] = loss
     # Models name the form they were trained with, so it has to be found by its name.
     if loss.binary is not None:
@@ -70,7 +75,7 @@ for _loss in (
     Cauchit(),
     Poisson(),
 ):
-    register_loss(_loss)
+    _known(_loss)
 
 
 def loss_named(name: str) -> Loss:

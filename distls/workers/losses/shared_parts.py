@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numba.extending import overload, register_jitable
 from numpy.typing import NDArray
-from scipy.special import xlog1py, xlogy
 
 from distls.workers.compilation.jit import elementwise
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
@@ -66,7 +66,7 @@ def binary_entropy(share: Floats) -> NDArray[np.float64]:
     """Return ``p log p + (1 - p) log(1 - p)`` of shares in [0, 1]."""
     p = share.astype(np.float64)
     # 0 log 0 = 0 by definition of `xlogy`.
-    return np.asarray(xlogy(p, p) + xlog1py(1.0 - p, -p))
+    return np.asarray(scipy.special.xlogy(p, p) + scipy.special.xlog1py(1.0 - p, -p))
 
 
 def softmax_in_place(scores: NDArray[Any]) -> NDArray[Any]:

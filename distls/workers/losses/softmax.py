@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from distls.workers.compilation.jit import elementwise_helper, helper
 from distls.workers.losses.binary_losses import BinaryLog
@@ -69,7 +69,7 @@ class Softmax(Loss):
         masses = -duals.astype(np.float64)
         masses[np.arange(len(y)), y] += 1.0
         masses = np.maximum(masses, 0.0)  # by rounding less than zero, where others have all mass
-        return np.asarray(xlogy(masses, masses).sum(axis=1))
+        return np.asarray(scipy.special.xlogy(masses, masses).sum(axis=1))
 
     def curvature(self, gradients: Floats) -> Floats:
         """Return ``p (1 - p)``."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are imported when they are first used: a prediction has none
 from numpy.typing import NDArray
-from scipy.special import logit, ndtri, tandg, xlogy
 
 from distls.storage.errors import ParameterError
 from distls.workers.features.generator_registry import check_name
@@ -34,10 +34,10 @@ def _inside(values: Array) -> Array:
 
 # of scipy.special, whose loops are scalar: the last bits do not depend on a value's place in an array
 _functions: dict[str, BasisFunction] = {
-    "log": lambda values: np.asarray(xlogy(1.0, np.maximum(values, _MARGIN))),
-    "logit": lambda values: np.asarray(logit(_inside(values))),
-    "probit": lambda values: np.asarray(ndtri(_inside(values))),
-    "cauchit": lambda values: np.asarray(tandg(180.0 * (_inside(values) - 0.5))),
+    "log": lambda values: np.asarray(scipy.special.xlogy(1.0, np.maximum(values, _MARGIN))),
+    "logit": lambda values: np.asarray(scipy.special.logit(_inside(values))),
+    "probit": lambda values: np.asarray(scipy.special.ndtri(_inside(values))),
+    "cauchit": lambda values: np.asarray(scipy.special.tandg(180.0 * (_inside(values) - 0.5))),
 }
 
 

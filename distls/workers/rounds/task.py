@@ -153,6 +153,7 @@ class Call(NamedTuple):
     task: Callable[[Any, Any], Any]
     shared: Any
     item: Any
+    merged: bool = True  # whether there is ever more than one result
 
 
 _REHEARSED: set[Hashable] = set()
@@ -168,7 +169,7 @@ def rehearse(given: tuple[Hashable, Sequence[Call]]) -> None:
         return
     _REHEARSED.add(kind)
     with task_settings():
-        for task, shared, item in calls:
+        for task, shared, item, merged in calls:
             result, merge = task(shared, item), getattr(task, "merge", None)
-            if merge is not None:
+            if merged and merge is not None:
                 merge(result, copy.deepcopy(result))

@@ -99,7 +99,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     def console(**_: Any) -> Console:
         return Console(file=stream, force_terminal=True, width=200, color_system=None)
 
-    monkeypatch.setattr(distls.cli.progress, "Console", console)
+    monkeypatch.setattr("rich.console.Console", console)
     return stream
 
 

@@ -212,6 +212,7 @@ def test_as_good_as_scikit_learns(rows: Pair) -> None:
         ({"class_weight": {7: 2.0}}, {}, "class_weight: 7 is not a class of y"),
         ({"alpha": "path"}, {}, "alpha='path' needs all rows at once; give partial_fit a number"),
         ({"lanes": 8}, {}, "lanes=8: partial_fit works in one lane"),
+        ({"steps": 9}, {}, "steps=9: partial_fit learns from all rows that it is given"),
         ({"alpha": 0}, {}, "mcid: alpha=0: must be greater than 0, or path"),
     ],
 )

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import ElasticNet, Ridge
 
 from distls import DualLinearSVC, DualLogisticRegression, DualRidge
 from distls.estimators import estimator_base
+from distls.solvers.elastic_net import elastic_net_optimum
 from distls.solvers.lbfgs import RowsInMemory, find_optimum
 from distls.workers.losses.loss_registry import loss_named
 
@@ -170,4 +171,32 @@ def test_ridge_is_exact(columns: int | None, intercept: bool) -> None:
     objective = loss + 0.05 * np.square(mine.coef_).sum()
     assert 0.0 <= mine.dual_gap_ <= 1e-6 * objective
     # what only dual ascent does is left to it
-    assert not _is_in_memory(DualRidge(alpha=0.1, l1_ratio=0.5, passes=300).fit(x, y))
+    assert not _is_in_memory(DualRidge(alpha=0.1, lanes=1, passes=300).fit(x, y))
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_elastic_net_of_correlated_columns_is_exact(columns: int, intercept: bool) -> None:
+    x, _ = correlated_rows(300, 12, 2)
+    rng = np.random.default_rng(0)
+    y = x[:, :4] @ rng.normal(size=(4, columns)) + rng.normal(size=(300, columns)) + 5.0
+    s = rng.integers(1, 4, 300).astype(np.float64)
+    mine = DualRidge(alpha=10.0, l1_ratio=0.7, fit_intercept=intercept).fit(x, y, s)
+    assert (_is_in_memory(mine), mine.status_, mine.n_iter_) == (True, "CONVERGED", 1.0)
+    assert (mine.model_.params["penalty"], mine.model_.params["l1_ratio"]) == ("elasticnet", 0.7)
+    theirs = [
+        ElasticNet(10.0, l1_ratio=0.7, fit_intercept=intercept, tol=1e-14, max_iter=10**6).fit(x, y[:, k], s)
+        for k in range(columns)
+    ]
+    coef = np.stack([each.coef_ for each in theirs])
+    assert 0 < np.count_nonzero(coef) < coef.size
+    np.testing.assert_allclose(mine.coef_, coef, atol=1e-7)
+    np.testing.assert_allclose(mine.intercept_, [each.intercept_ for each in theirs], atol=1e-6)
+    loss = 0.5 * np.average(np.square(y - mine.predict(x)).sum(axis=1), weights=s)
+    objective = loss + 10.0 * (0.7 * np.abs(mine.coef_).sum() + 0.15 * np.square(mine.coef_).sum())
+    assert 0.0 <= mine.dual_gap_ <= 1e-6 * objective
+    problem = RowsInMemory(
+        np.full((6, 2), 1e200), y[:6], np.ones(6), loss_named("squared"), columns, 0.1, intercept
+    )
+    found = elastic_net_optimum(problem, 0.5, 1e-6)
+    assert found is None or np.isfinite(found.gap)

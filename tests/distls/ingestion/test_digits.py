@@ -117,6 +117,74 @@ def test_data_of_float64_are_scored_as_such(tmp_path):
     assert np.array_equal(load_model(tmp_path / "run").predict(x), Y)
 
 
+LONG = {
+    "merged": [str(2**53 + k) for k in range(20)],
+    "pointed": [f"{2**53 + k}.0" for k in range(20)],
+    "longer": [str(10**21 + k) for k in range(20)],
+    "kept": [str(2**53 + 2 * k) for k in range(20)],
+    "printed": [f"{2.0**60 + k * 2**10:.1f}" for k in range(20)],
+    "rounded": [f"{10**17 + k}e0" for k in range(20)],
+}
+
+
+def long_source(folder, kind, texts):
+    """Write numbers as a source; return it, and the options that read it."""
+    y = [k % 2 for k in range(len(texts))]
+    path = folder / f"a.{kind}"
+    if kind in ("array", "sparse", "frame", "parquet"):
+        x = np.array([int(text) for text in texts])
+        frame = pd.DataFrame({"v": x, "y": y})
+        if kind == "parquet":
+            frame.to_parquet(path)
+        arrays = {"array": x[:, None], "sparse": sp.csr_matrix(x[:, None])}
+        given = arrays.get(kind, frame if kind == "frame" else path)
+        return given, {"y": y} if kind in arrays else {"label_column": "y"}
+    forms = {
+        "svm": "{1} 3:{0}\n",
+        "vw": "{1} | v:{0}\n",
+        "csv": "{0},{1}\n",
+        "jsonl": '{{"v": {0}, "y": {1}}}\n',
+    }
+    lines = [forms[kind].format(text, label) for text, label in zip(texts, y, strict=True)]
+    # of separated text those behind the first rows, which show the kinds of columns
+    first = ["v,y\n", *(f"{k},{k % 2}\n" for k in range(600))] if kind == "csv" else []
+    path.write_text("".join([*first, *lines]))
+    options = {"csv": {"label_column": "y"}, "jsonl": {"label_column": "y", "na": 0}, "vw": {"hash_bits": 8}}
+    return path, options.get(kind, {})
+
+
+@pytest.mark.slow_cases(
+    "(vw|frame|sparse|parquet)", "(csv|svm|jsonl)-(pointed|longer|printed|rounded)", "(jsonl|array)-kept"
+)
+@pytest.mark.parametrize("numbers", LONG)
+@pytest.mark.parametrize("kind", ["svm", "csv", "jsonl", "array", "vw", "frame", "sparse", "parquet"])
+def test_numbers_that_float64_makes_equal_are_named_in_any_type(tmp_path, kind, numbers):
+    # of typed values these are doubles, or none
+    if numbers not in ("merged", "kept") and kind not in ("svm", "csv", "vw"):
+        return
+    given, options = long_source(tmp_path, kind, LONG[numbers])
+    lost = numbers in ("merged", "pointed", "longer")
+    for dtype in ("float32", "float64"):
+        notices = ingest(given, tmp_path / dtype, **options, dtype=dtype).notices
+        found = [notice for notice in notices if "become equal" in notice]
+        assert any("equal in float64 too" in notice for notice in found) == lost
+        assert any("--dtype float64 keeps" in notice for notice in found) == (dtype == "float32" and not lost)
+
+
+def test_numbers_with_thousands_and_decimal_commas_are_named_too(tmp_path):
+    texts = [f"{2**53 + k:,}".replace(",", ".") for k in range(20)]
+    (tmp_path / "a.csv").write_text("v;w;y\n" + "".join(f"{t};1,5;{k % 2}\n" for k, t in enumerate(texts)))
+    notices = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", dtype="float64").notices
+    assert "equal in float64 too" in notices[-1]
+    frame = pd.DataFrame({"v": [f"{2**53 + k:,}" for k in range(20)], "y": [0, 1] * 10})
+    assert "equal in float64 too" in ingest(frame, tmp_path / "e", label_column="y").notices[-1]
+    # named as categories they stay themselves
+    frame["v"] = [2**53 + k for k in range(20)]
+    (notice,) = ingest(frame, tmp_path / "f", label_column="y", kind="v=category").notices
+    assert "categorical" in notice
+    assert open_dataset(tmp_path / "f").feature_names()[1] == f"v={2**53 + 1}"
+
+
 @pytest.mark.slow_cases("beyond", "kept", "edge-(array|npy|npz|sparse)")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_a_model_imputes_what_it_is_given(tmp_path):
     [
         ("2000-01-02", 1.0), ("2.1.2000", 1.0), ("1/2/2000", 1.0), ("2000-01-02T12:00:00Z", 1.5), ("20000102", 1.0),
         ("1/2/2000 12:00 PM", 1.5), ("1/2/2000, 12:00:00 a.m.", 1.0), ("Jan 2, 2000 6:00pm", 1.75),
+        ("Sun, 2 Jan 2000 12:00:00 GMT", 1.5),
     ],
 )  # fmt: skip
 def test_dates_as_they_are_written(text, days):
@@ -163,6 +164,9 @@ WRITTEN = {
     "9:30": ([f"{k % 24}:{k % 60:02}" for k in range(48)], "c[day sin]", 0.0),
     "6:00 AM": ([f"{6 + k % 5}:00 AM" for k in range(48)], "c[day sin]", 1.0),
     "time": ([datetime.time(k % 24, k % 60) for k in range(48)], "c[day cos]", 1.0),
+    "30:24": ([f"{k + 1}:{k % 60:02}" for k in range(48)], "c[seconds]", 60.0),
+    "1 day": ([f"{k} days 0:01:{k % 60:02}.5" for k in range(48)], "c[seconds]", 60.5),
+    "PT1H": ([f"PT{k % 24}H{k % 60}M1.5S" for k in range(48)], "c[seconds]", 1.5),
     "12,50 €": ([f"{k},50 €" for k in range(48)], "c", 0.5),
     "1 234": ([f"{k + 1} {k:03}" for k in range(48)], "c", 1000.0),
     "1\u202f234,5": ([f"{k + 1}\u202f{k:03},5" for k in range(48)], "c", 1000.5),
@@ -172,6 +176,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.slow_cases("1 day", "PT1H")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_column_is_the_same_in_every_file(tmp_path, name):
     column, feature, first = WRITTEN[name]
@@ -185,6 +190,31 @@ def test_a_column_is_the_same_in_every_file(tmp_path, name):
         for options in ({"format": source.suffix[1:]}, {"like": tmp_path / "frame"}):
             found = read(source, tmp_path / f"{source.suffix}{[*options]}", **options)[1]
             assert {n: v.tolist() for n, v in found.items()} == {n: v.tolist() for n, v in expected.items()}
+
+
+@pytest.mark.slow_cases("csv", "parquet")
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+def test_lengths_of_time_are_seconds(tmp_path, kind):
+    seconds = np.arange(24) * 3661
+    table = pd.DataFrame({"c": pd.to_timedelta(seconds, unit="s"), "x": seconds % 7 / 2, "y": [0, 1] * 12})
+    table.to_parquet(tmp_path / "a.parquet", index=False)
+    source = {"frame": table, "csv": csv_of(table, tmp_path), "parquet": tmp_path / "a.parquet"}[kind]
+    assert read(source, tmp_path / "d")[1]["c[seconds]"].tolist() == seconds.tolist()
+
+
+def test_times_of_day_may_be_lengths_of_time(tmp_path):
+    table = pd.DataFrame({"c": [f"{k % 9}:{k:02}" for k in range(48)], "y": [0, 1] * 24})
+    report = ingest(table, tmp_path / "a", label_column="y")
+    assert "NAME=duration: lengths of time" in report.notices[0]
+    found = read(table, tmp_path / "d", kind="c=duration")[1]
+    assert found["c[seconds]"].tolist() == [60 * (k % 9) + k for k in range(48)]
+
+
+def test_times_of_several_zones_are_named(tmp_path):
+    table = pd.DataFrame({"c": [f"2018-01-04 09:0{k}:00+0{k % 2}:00" for k in range(8)], "y": [0, 1] * 4})
+    assert any(
+        "+00:00, +01:00 from UTC" in n for n in ingest(table, tmp_path / "a", label_column="y").notices
+    )
 
 
 def test_documents_beside_other_columns_have_the_width_that_is_asked(tmp_path):

@@ -221,6 +221,7 @@ def test_predictions_of_files_have_their_ids(held: tuple[LinearModel, Path], tmp
     assert {row["name"] for row in read_csv(tmp_path / "x.csv")} == {"same"}
     # its own predictions are known by whatever name, and those of a name that is a column here have another
     distls.predict(model, other, tmp_path / "x.csv", labelled=True, id_column="name", overwrite=True)
+    distls.predict(model, other, tmp_path / "x.csv", labelled=True, id_column="last", overwrite=True)
     taken = write(frame().drop(columns="key").assign(score="same"), tmp_path / "taken.csv")
     distls.predict(model, taken, tmp_path / "y.csv", labelled=True, id_column="score")
     assert {row["id"] for row in read_csv(tmp_path / "y.csv")} == {"same"}

@@ -126,6 +126,12 @@ def test_numbers_with_leading_zeros_are_named(tmp_path):
     )
     notices = columns_of(tmp_path / "a.csv", tmp_path / "a")[2]
     assert [n for n in notices if "begin with zeros" in n and '"zip"' in n and '"n"' not in n]
+    # behind the first rows too
+    rows = "".join(f"{k},{k % 2}\n" for k in range(10_000, 10_600))
+    coded = "".join(f"{k:05},{k % 2}\n" for k in range(16))
+    (tmp_path / "late.csv").write_text(f"zip,y\n{rows}{coded}")
+    notices = columns_of(tmp_path / "late.csv", tmp_path / "late")[2]
+    assert len([n for n in notices if "begin with zeros" in n and '"zip"' in n]) == 1
     _, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "b", kind="zip=category")
     assert "zip=00037" in names
     assert not any("begin with zeros" in notice for notice in notices)
@@ -249,17 +255,6 @@ def test_words_are_no_months(tmp_path):
     assert len(columns_of(frame, tmp_path / "a")[1]) == 28
 
 
-def test_whole_numbers_beyond_float64_are_named(tmp_path):
-    long = pd.DataFrame({"v": [2**53, 2**53 + 1] * 10, "y": [0, 1] * 10})
-    long.to_csv(tmp_path / "a.csv", index=False)
-    for k, source in enumerate((long, tmp_path / "a.csv")):
-        for dtype in ("float32", "float64"):
-            assert "beyond 2^53" in columns_of(source, tmp_path / f"{k}{dtype}", dtype=dtype)[2][0]
-    assert columns_of(long, tmp_path / "c", kind="v=category")[1] == [f"v={2**53}", f"v={2**53 + 1}"]
-    (notice,) = ingest(long[["v"]].to_numpy(), tmp_path / "d", y=long["y"], transform="standardize").notices
-    assert "up to 2^53" in notice
-
-
 def test_labels_that_differ_in_case_only_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("a,y\n1,TRUE\n2,False\n3,True\n")
     (notice,) = columns_of(tmp_path / "a.csv", tmp_path / "d")[2]
@@ -326,3 +321,14 @@ def test_texts_that_are_all_missing_are_named(tmp_path):
     (tmp_path / "b.csv").write_text("c,y\n" + "NA,0\nDE,1\nFR,0\n" * 4)
     assert "all read as missing" in columns_of(tmp_path / "a.csv", tmp_path / "a", impute="category")[2][0]
     assert "missing" not in columns_of(tmp_path / "b.csv", tmp_path / "b", impute="category")[2][0]
+
+
+def test_columns_that_are_in_names_of_folders_alone_are_named(tmp_path):
+    frame = pd.DataFrame({"a": [1.5, 2.5], "y": [0, 1]})
+    paths = [tmp_path / f"year={k}" / "month=1" / "part.csv" for k in (2023, 2024)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        frame.to_csv(path, index=False)
+    (notice,) = columns_of(paths, tmp_path / "a")[2]
+    assert notice.startswith("year of the names of folders")
+    assert columns_of(paths[:1], tmp_path / "b")[2] == ()

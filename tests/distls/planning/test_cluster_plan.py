@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -19,9 +20,9 @@ from distls.execution.dask.reduction_tasks import call_group, merge_parts
 from distls.execution.executor import group_items
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import FEW, FEW_HERE, SMALL, merge_levels, traffic_of
+from distls.execution.row_reads import MOST_LANES, default_parallelism
 from distls.methods.method_registry import METHODS, method_named
 from distls.planning.cluster_plan import (
-    MOST_LANES,
     Cluster,
     parse_bandwidth,
     parse_seconds,
@@ -322,6 +323,42 @@ def test_idle_threads_are_told_of(wide: Path) -> None:
     slow = _plan(wide, "100x8", 8, bandwidth=1e5)
     assert slow.limited_by != "lanes"
     assert slow.advice.endswith("; 792 of 800 threads are idle")
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("mcid", r"792 of 800 threads are idle: --parallelism \d+ gives them work"),
+        ("rls", "799 of 800 threads are idle: rls runs in one lane"),
+        ("ovr-sdca", "799 of 800 threads are idle: there is only 1 block of classes"),
+    ],
+)
+def test_what_keeps_threads_idle(small: Path, method: str, why: str) -> None:
+    assert re.match(why, plan(method, small, probe=False, cluster="100x8", bytes="1GB").plan.idle)
+
+
+def test_threads_without_a_lane_are_among_the_facts_of_a_plan(small: Path) -> None:
+    made = plan("mcid", small, probe=False, workers=1, threads=9)
+    assert [fact.text for fact in made.facts() if fact.label == "idle"] == [
+        "2 of 9 threads are idle: there are only 7 blocks, smaller ones would make more lanes"
+    ]
+    assert plan("mcid", small, probe=False, workers=7, threads=1).idle is None
+
+
+def test_lanes_follow_the_data_and_the_parallelism_that_is_meant(small: Path) -> None:
+    one = plan("mcid", small, probe=False, cluster="100x8", bytes="1TB")
+    assert one.plan.lanes == 4096
+    assert one.plan.idle is None
+    assert plan("mcid", small, probe=False, cluster="100x8", bytes="1TB", parallelism=100).plan.lanes == 100
+    assert plan("mcid", small, probe=False).lanes == plan("mcid", small, probe=False, workers=7).lanes
+
+
+@pytest.mark.parametrize(("rows", "most"), [(10**9, MOST_LANES), (2**19 + 1, 16), (50, 8)])
+def test_the_parallelism_of_partitions_and_rows(rows: int, most: int) -> None:
+    counts = (1, 23, 24, 95, 96, 123, 191, 192, 10**6)
+    given = [MagicMock(**{"__len__.return_value": count, "meta.n_rows": rows}) for count in counts]
+    expected = [1, 1, 2, 4, 8, 8, 8, 16, MOST_LANES]
+    assert [default_parallelism(each) for each in given] == [min(each, most) for each in expected]
 
 
 def test_most_lanes_are_what_methods_accept() -> None:

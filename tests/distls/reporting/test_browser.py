@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser_helpers import Tab, browser
+from helpers import wait_until
 
 from distls import ingest
 from distls.reporting.comparison import compare
@@ -124,6 +125,34 @@ def test_a_click_on_a_heading_sorts(tab: Tab, report: Path) -> None:
     rising = tab.value(column)
     tab.value(click)
     assert tab.value(column) == rising[::-1] == sorted(rising, reverse=True)
+
+
+@pytest.mark.slow
+def test_a_report_is_read_and_sorted_by_the_keys(tab: Tab, report: Path) -> None:
+    tab.show(report, width=1280)
+    tab.press("Tab")
+    first = tab.focused()
+    assert first == {"text": "Skip to the first section", "name": "a", "seen": True, "ringed": True}
+    tab.press("Enter")
+    sections = "document.querySelector('main').contains(document.activeElement)"
+    tab.press("Tab")
+    assert tab.value(sections)  # the links of the contents are skipped
+    for _ in range(40):
+        if tab.focused()["text"] == "recall %":
+            break
+        wait_until(lambda: tab.focused()["seen"])  # the page scrolls there smoothly
+        assert tab.focused()["ringed"], tab.focused()
+        tab.press("Tab")
+    tab.press("Enter")
+    column = (
+        "[...document.activeElement.closest('table').tBodies[0].rows].map(r => Number(r.cells[4].dataset.v))"
+    )
+    rising = tab.value(column)
+    assert rising == sorted(rising)
+    tab.press("Enter")
+    assert tab.value(column) == rising[::-1]
+    assert tab.value("document.activeElement.closest('th').getAttribute('aria-sort')") == "descending"
+    assert tab.focused()["ringed"]
 
 
 def test_a_script_that_is_not_ours_does_not_run(tab: Tab, report: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -23,6 +24,7 @@ from distls.workers.compilation.kernel_cache import KernelCache
 found, solve, load = [], setting_fit.solve, KernelCache.load_overload
 
 def warm(*args, **options):
+    print([name for name in found if "merge_mean" in name or "add_scaled" in name])
     found.clear()
     return solve(*args, **options)
 
@@ -66,6 +68,23 @@ def test_a_fit_needs_no_other_kernels(method: str, layout: str, tmp_path: Path) 
     data = write_dataset(tmp_path / "d", x if layout == "sparse" else x.toarray(), y, partition_rows=20)
     given = {"params": PARAMS[method], "limits": {} if method in OWN_END else {"passes": 2}}
     path = add_columns(data.path, shard_size=1000).path if method == "bcd" else data.path
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, method, str(path), json.dumps(given)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]", ended.stdout
+    assert _compiled(method, path, given)[1] == "[]"
+
+
+@pytest.mark.skipif(os.environ.get("DISTLS_NUMBA_CACHE") == "0", reason="kernels are not cached")
+@pytest.mark.slow_cases("params[12]")
+@pytest.mark.parametrize(
+    ("params", "merged"),
+    [({}, False), ({"lanes": 2}, True), ({"average": "tail", "schedule": "sqrt", "eta0": 0.1}, True)],
+)
+def test_one_lane_needs_no_kernels_to_merge(params: dict[str, object], merged: bool, tmp_path: Path) -> None:
+    x, y = labelled_rows(60, 40, 3)
+    data = write_dataset(tmp_path / "d", x.toarray(), y, partition_rows=30 if "lanes" in params else 60)
+    averaged, others = _compiled("sgd", data.path, {"params": params, "limits": {"passes": 2}})
+    assert (averaged != "[]", others) == (merged, "[]")
+
+
+def _compiled(method: str, data: Path, given: dict[str, Any]) -> list[str]:
+    """Return the kernels of averages that the warm-up of a fit has loaded, and all that the fit has loaded after it."""
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, method, str(data), json.dumps(given)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -11,11 +11,14 @@ from helpers import labelled_rows, write_dataset
 
 from distls import StochasticClassifier, fit
 from distls.cli import cli
+from distls.execution import row_reads
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import MismatchError
 from distls.training import configuration
 from distls.training.configuration import FitRequest, Setting
+from distls.training.run_folder import Run
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +69,29 @@ def test_a_setting_makes_one_solver_for_the_same_workers(dataset: Dataset) -> No
 
 def test_a_request_survives_its_configuration(dataset: Dataset, tmp_path: Path) -> None:
     request = FitRequest.of("mcid", dataset, params={"alpha": [1e-3, 1e-4]}, select=dataset, tol=1e-3)
-    from distls.training.run_folder import Run
-
     again = FitRequest.of_run(Run.create(tmp_path / "run", request.config))
     assert again.config == request.config
+
+
+@pytest.mark.parametrize(("method", "earlier", "now"), [("sgd", 8, 16), ("sdca", 2, 16), ("newton", 8, 16)])
+def test_a_run_has_the_lanes_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, earlier: int, now: int
+) -> None:
+    """Those of earlier versions have recorded no parallelism; a later rule changes no run."""
+    monkeypatch.setattr(row_reads, "_PARTITIONS_A_LANE", 1)
+    monkeypatch.setattr(row_reads, "_ROWS_A_LANE", 1)
+    data = write_dataset(tmp_path / "train", *labelled_rows(34, 20, 3), partition_rows=2)
+    for threads, lanes in ((1, earlier), (None, now)):
+        request = FitRequest.of(method, data, parallelism=threads)
+        assert ("parallelism" in request.config.stored()) == (threads is None)
+        run = Run.create(tmp_path / f"run-{threads}", request.config)
+        with monkeypatch.context() as later:
+            later.setattr(row_reads, "_PARTITIONS_A_LANE", 3)
+            again = FitRequest.of_run(run)
+        again.check_same(run)
+        assert len(again.settings[0].solver(slots=1, memory=None).lanes) == lanes
+    with pytest.raises(MismatchError, match="another fit"):
+        FitRequest.of(method, data, parallelism=5).check_same(run)
 
 
 @pytest.mark.parametrize("method", ["sgd", "asgd"])

@@ -244,3 +244,12 @@ def test_numbers_that_are_no_better_explained_than_by_their_mean(tmp_path):
         found = distls.fit("fista", data)
     assert found.status == "CONVERGED"
     assert distls.evaluate(found.model, data).r2 < 0.0
+
+
+def test_the_weights_that_are_kept_are_judged_and_not_those_before_them(tmp_path):
+    """Far from zero, weights before the last round have rounding errors larger than all numbers."""
+    x, y = 1_700_000_000 + np.arange(60.0)[:, None], np.arange(60.0)
+    distls.ingest(x, tmp_path / "d", y=y, dtype="float64", target="continuous")
+    found = distls.fit("gls", tmp_path / "d", params={"alpha": 0})
+    assert found.warnings == ()
+    assert distls.evaluate(found.model, tmp_path / "d").r2 > 0.999

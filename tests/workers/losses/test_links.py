@@ -19,6 +19,10 @@ def test_the_mean_is_the_derivative_of_the_potential(link: Link) -> None:
     slope = (link.potential(z + h) - link.potential(z - h)) / (2 * h)
     np.testing.assert_allclose(link.mean(z), slope, rtol=1e-8, atol=1e-9)
     link.check()
+    own = {type(each) for each in loss_registry.LOSSES.values() if type(each).__module__ == Link.__module__}
+    assert {type(each) for each in LINKS} == own  # which are not checked as they are registered
+    if link.symmetric is not None:  # as it is computed of links that do not say so
+        np.testing.assert_allclose(link.mean(z) + link.mean(-z), float(link.symmetric), atol=1e-12)
 
 
 @pytest.mark.parametrize("link", LINKS)

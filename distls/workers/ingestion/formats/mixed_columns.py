@@ -24,7 +24,7 @@ Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
 
 _CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"
 _TIME_OF_DAY = re.compile(_CLOCK)
-_TIME = rf"(?:[T ,]+{_CLOCK}\s*(?:Z|UTC|[+-]\d{{2}}:?\d{{2}})?)?"
+_TIME = rf"(?:[T ,]+{_CLOCK}\s*(?:Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?"
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 # 31-Jan-2024, 31 January 2024; Jan. 31, 2024: they are the same in any order
 _DAY_MONTH = re.compile(
@@ -33,8 +33,17 @@ _DAY_MONTH = re.compile(
 _MONTH_DAY = re.compile(r"(?P<month>[A-Za-z]{3,9})\.? (?P<day>\d{1,2}),? (?P<year>\d{4})(?P<time>.*)")
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
            "december")  # fmt: skip
+_WEEKDAY = re.compile(
+    r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\.?,? +", re.IGNORECASE
+)
+_OFFSET = re.compile(r":\d\d\s*([+-]\d\d:?\d\d)\Z")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
+# 30:24, 1:02:33.5, and with days as Python and pandas write them: 1 day, 2:03:04 or 0 days 00:03:45
+_DURATION = re.compile(
+    r"(?:(-?\d+) days?(?:,? \+?|\Z))?(?:(?:(\d+):(?=[0-5]?\d:))?(\d+):([0-5]\d(?:\.\d+)?))?", re.IGNORECASE
+)
+_ISO_DURATION = re.compile(r"P(?:(\d+)D)?T?(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?")
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative.
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*)"
 MARKED = re.compile(
@@ -43,6 +52,11 @@ MARKED = re.compile(
 _MARKS = re.compile(r"[\s%$€£¥'()]")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?|[^,]*")
 _ADJOINING = re.compile(r"""['"]\s+['"]""")
+_DATE_RULE = (
+    "a date, as 2024-01-31 or 31.1.2024, maybe with a time; --kind of ingest and train says where the day is, as in "
+    "NAME=date:dmy or NAME=date:mdy"
+)
+_LENGTH_RULE = "a length of time, as 3:45, 1:02:33 or 2 days 00:00:01"
 _DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
 
 
@@ -53,9 +67,11 @@ _DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
 def date_parts(text: str, style: str) -> tuple[float, ...] | None:
     """Return the numbers of a date, as `DATE_PARTS` names them, None if it is none.
 
-    `style` is ``dmy`` or ``mdy``, of dates that begin with no year, or ``time``, of times of day, which have a cycle
-    alone. Times are as they are written, in any zone.
+    `style` is ``dmy`` or ``mdy``, of dates that begin with no year, ``time``, of times of day, which have a cycle
+    alone, or ``duration``, of lengths of time, which are seconds. Times are as they are written, in any zone.
     """
+    if style == "duration":
+        return _seconds(text)
     text = _with_number(text.strip())
     if style == "time":
         part = _day_part(found.groups()) if (found := _TIME_OF_DAY.fullmatch(text)) else None
@@ -78,6 +94,15 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
     # days from 2000: float32 then has minutes for two centuries
     days = day.toordinal() - datetime.date(2000, 1, 1).toordinal() + part
     return days, *_cycles((day.timetuple().tm_yday - 1 + part) / 365.25, (day.weekday() + part) / 7.0, part)
+
+
+def _seconds(text: str) -> tuple[float] | None:
+    """Return the seconds of a length of time; two numbers are minutes and seconds."""
+    found = _DURATION.fullmatch(text.strip()) or _ISO_DURATION.fullmatch(text.strip())
+    if found is None or not any(found.groups()):
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return (_DAY * days + 3600.0 * hours + 60.0 * minutes + seconds,)
 
 
 def _cycles(*turns: float) -> tuple[float, ...]:
@@ -104,6 +129,7 @@ def _with_number(text: str) -> str:
     """Return a date whose month has an English name, or the first letters of one, with its number; 20240131 too."""
     if found := _COMPACT.fullmatch(text):
         return "-".join(found.groups())
+    text = _WEEKDAY.sub("", text)
     found = _DAY_MONTH.fullmatch(text) or _MONTH_DAY.fullmatch(text)
     if found is None:
         return text
@@ -115,11 +141,12 @@ def _with_number(text: str) -> str:
 def date_style(texts: Iterable[str]) -> str:
     """Return the order of day and month in dates: ``dmy`` if some number says so, or points are between them.
 
-    Of times of day ``time``.
+    Of times of day ``time``, of lengths of time that are none ``duration``.
     """
     texts = list(texts)
-    if texts and all(_TIME_OF_DAY.fullmatch(text.strip()) for text in texts):
-        return "time"
+    for style in ("time", "duration"):
+        if texts and all(date_parts(text, style) for text in texts):
+            return style
     matches = [found for text in texts if (found := _YEAR_LAST.fullmatch(text.strip()))]
     if any(int(found.group(3)) > 12 for found in matches):
         return "mdy"
@@ -127,17 +154,21 @@ def date_style(texts: Iterable[str]) -> str:
     return "dmy" if day_first or not matches else "mdy"
 
 
+def utc_offsets(texts: Iterable[str]) -> list[str]:
+    """Return how far from UTC the times of dates say that they are, sorted."""
+    return sorted({found[1] for text in texts if (found := _OFFSET.search(text.strip()))})
+
+
 def is_date(text: str) -> bool:
     """Return whether a text is a date, maybe with a time."""
-    return (
-        date_parts(text, style := date_style([text])) is not None and style != "time" and not text.isdecimal()
-    )
+    style = date_style([text])
+    return date_parts(text, style) is not None and style not in ("time", "duration") and not text.isdecimal()
 
 
 def date_width(texts: Iterable[str], style: str) -> int:
     """Return the number of features of dates: those of the day are left out where no date has a time."""
-    if style == "time":
-        return 2
+    if style in ("time", "duration"):
+        return 2 if style == "time" else 1
     # constant features would do no harm, but be shown with weights
     timed = any((parts := date_parts(text, style)) and parts[0] != math.floor(parts[0]) for text in texts)
     return len(DATE_PARTS) if timed else len(DATE_PARTS) - 2
@@ -151,11 +182,8 @@ def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) ->
         if parts is not None:
             values[row] = parts[: feature.width]
         elif text is not None:
-            fault(
-                row,
-                f"{quoted(text.encode())}: expected a date, as 2024-01-31 or 31.1.2024, maybe with a time; --kind of "
-                "ingest and train says where the day is, as in NAME=date:dmy or NAME=date:mdy",
-            )
+            length = feature.style == "duration"
+            fault(row, f"{quoted(text.encode())}: expected {_LENGTH_RULE if length else _DATE_RULE}")
     return values
 
 

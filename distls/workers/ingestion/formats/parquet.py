@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     hashed_rows,
     set_rows,
     text_numbers,
+    unmarked,
 )
 from distls.workers.ingestion.formats.parquet_files import (
     ParquetItem,
@@ -38,6 +40,7 @@ from distls.workers.ingestion.formats.table_columns import (
 )
 from distls.workers.ingestion.formats.table_records import table_batches
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.ingestion.parsing.rounding_kernels import EXACT, Rounded
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.messages import MISSING_VALUE, quoted
 from distls.workers.ingestion.records.reader import BlockReader
@@ -95,6 +98,7 @@ class _Block:
     progress: Progress
     faults: dict[int, str] = field(default_factory=dict)  # refused rows, and why
     lines: Ints | None = None  # of the rows, where they are not their numbers
+    rounded: list[Rounded] = field(default_factory=list)  # as `RowBlock` has it
 
     def __post_init__(self) -> None:
         self.arrow = load_arrow(self.path)
@@ -114,7 +118,9 @@ class _Block:
             len(values) if csr is None and values is not None else len(csr[0]) - 1 if csr else 0
         )
         ids = self._ids() if options.id_column else None
-        return RowBlock(first_row, values, csr, labels, weights, ids, self.faults, lines=self.lines)
+        return RowBlock(
+            first_row, values, csr, labels, weights, ids, self.faults, lines=self.lines, rounded=self.rounded
+        )
 
     # -- features ----------------------------------------------------------------------------------------
 
@@ -201,8 +207,24 @@ class _Block:
             values = self._vectors(feature)
         else:
             values = self._plain(feature.name, feature.kind == "marked", feature.style)[:, None]
+            self._note_inexact(feature, values[:, 0])
         self._check(feature.name, values, np.arange(len(values)), bool(feature.impute))
         return values
+
+    def _note_inexact(self, feature: Feature, values: Doubles) -> None:
+        """Note the first number of a column that float64 does not keep."""
+        dialect = in_decimals(self.options.dialect, feature.style)
+        for row in np.flatnonzero(np.abs(values) >= EXACT).tolist():
+            value, number = self.batch[feature.name][row].as_py(), float(values[row])
+            if isinstance(value, str):
+                plain = dialect.plain(unmarked(value, dialect))
+                # a number with an exponent was rounded by who wrote it
+                value = number if "e" in plain.lower() else Decimal(plain)
+            if value != number:
+                features = self.options.features
+                column = first_columns(features)[features.index(feature)]
+                self.rounded.append((column, number, number, 2))
+                return
 
     def _vectors(self, feature: Feature) -> Doubles:
         lengths, flat = self._lists(feature.name)

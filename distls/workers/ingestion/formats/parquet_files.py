@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -173,9 +174,9 @@ def first_values(rows: Any, arrow: Any) -> dict[str, list[Any]]:
     types, rows = arrow.types, rows.slice(0, SAMPLED)
     found = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if types.is_date(column.type) or types.is_timestamp(column.type) or types.is_time(column.type):
+        if types.is_temporal(column.type):
             # as text they are what other formats have
-            column = arrow.compute.cast(column, arrow.string())
+            column = time_text(column, arrow)
         if _tells_kind(types, column.type):
             with contextlib.suppress(UnicodeDecodeError):  # refused when the rows are read
                 found[name] = column.to_pylist()
@@ -209,12 +210,22 @@ def _is_number(types: Any, found: Any) -> bool:
 
 def as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
     """Return a column as valid UTF-8 strings."""
-    text = arrow.compute.cast(decoded(path, column, arrow), arrow.string())
+    text = time_text(decoded(path, column, arrow), arrow)
     try:  # Arrow does not check the strings it reads
         text.validate(full=True)
     except arrow.ArrowInvalid:
         raise BadInputError(f"{path}: column {quoted(name.encode())} is not UTF-8 text") from None
     return text
+
+
+def time_text(column: Any, arrow: Any) -> Any:
+    """Return dates, times, and lengths of time as pandas writes them, as texts; others by Arrow's cast."""
+    if not arrow.types.is_duration(column.type):
+        return arrow.compute.cast(column, arrow.string())
+    # whose nanoseconds Python does not have
+    values = arrow.compute.cast(column, arrow.duration("us"), safe=False).to_pylist()
+    texts = (v if v is None else f"{v.days} days {v - datetime.timedelta(v.days)}" for v in values)
+    return arrow.array(list(texts), arrow.string())
 
 
 def without_markers(column: Any, options: TableOptions, arrow: Any) -> Any:

@@ -127,9 +127,13 @@ class SvmlightParser:
     def _take_batch(self) -> RecordBatch:
         n_rows, n_words = int(self._state[State.ROWS]), int(self._state[State.WORDS])
         self._row_at[n_rows] = n_words
-        index, value = self._state[[State.ROUNDED, State.ROUNDED_VALUE]].tolist()
-        rounded = [(index, float(value), float(value), True)] if value else []
-        self._state[[State.ROWS, State.WORDS, State.NNZ, State.ROUNDED_VALUE]] = 0
+        index, value = (
+            int(self._state[State.ROUNDED]),
+            float(self._state[State.ROUNDED_VALUE :].view(np.float64)[0]),
+        )
+        column, level = (index, 1) if index >= 0 else (-1 - index, 2)
+        rounded = [(column, value, value, level)] if value else []
+        self._state[[State.ROWS, State.WORDS, State.NNZ, State.ROUNDED, State.ROUNDED_VALUE]] = 0
         records = self._words[:n_words], self._row_at[: n_rows + 1], self._row_line[:n_rows]
         weights = self._weights[:n_rows] if self.options.weighted else None
         return RecordBatch(*records, weights, self._label_words, rounded=rounded)

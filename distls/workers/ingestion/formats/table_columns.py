@@ -139,6 +139,7 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
             yield from (f"{self.name}={category}" for category in self.categories)
         elif self.kind == "date":
             parts = DATE_PARTS[-2:] if self.style == "time" else DATE_PARTS[: self.width]
+            parts = ("seconds",) if self.style == "duration" else parts
             yield from (f"{self.name}[{part}]" for part in parts)
         elif self.width:
             yield from (f"{self.name}[{k}]" for k in range(self.width))

@@ -113,10 +113,11 @@ class Answers(NamedTuple):
     values: Doubles
 
 
-NEWLINE, _RETURN, SPACE, _TAB, _QUOTE, _COMMA, _POINT = 10, 13, 32, 9, 34, 44, 46
+NEWLINE, _RETURN, SPACE, _TAB, _QUOTE, COMMA, POINT, ZERO = 10, 13, 32, 9, 34, 44, 46, 48
 SCRATCH = 128  # bytes: 64 of a number, and newlines after it
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
-KIND, SLOT, _NA = 0, 1, 2  # of a column
+KIND, SLOT, NA = 0, 1, 2  # of a column
+CODED = 2
 
 
 @inlined
@@ -203,16 +204,16 @@ def _scan_comma(text: Bytes, start: int, end: int, scratch: Bytes) -> Any:
         return -1, 0.0, True
     for p in range(start, end):
         character = text[p]
-        if character in (_POINT, _COMMA):
+        if character in (POINT, COMMA):
             # a group of thousands has three digits, the first up to three
-            whole = digits == 3 if grouped else character == _COMMA or 0 < digits <= 3
+            whole = digits == 3 if grouped else character == COMMA or 0 < digits <= 3
             if comma or not whole:
                 return -1, 0.0, True
-            grouped, comma = grouped or character == _POINT, character == _COMMA
+            grouped, comma = grouped or character == POINT, character == COMMA
             digits = 0
         digits += 48 <= character <= 57
-        if character != _POINT:
-            scratch[n] = _POINT if character == _COMMA else character
+        if character != POINT:
+            scratch[n] = POINT if character == COMMA else character
             n += 1
     for p in range(n, SCRATCH):
         scratch[p] = NEWLINE
@@ -315,13 +316,13 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
     if code != Code.DONE:
         return code, after, 0.0
     if _is_missing(text, start, end, rules.markers):
-        own = kind == Kind.CATEGORY and column[_NA] >= 0
+        own = kind == Kind.CATEGORY and column[NA] >= 0
         if kind == Kind.LABEL_WORD or (np.isnan(rules.na) and not own):
             return Code.VALUE, after, 0.0
         state[State.GAPS] += 1
         if kind == Kind.COLLECT:
-            column[_NA] = 1
-        return Code.DONE, after, np.float64(column[_NA])
+            column[NA] = 1
+        return Code.DONE, after, np.float64(column[NA])
     key += escaped
     value = word_hash(text, start, end, key)
     entry, slot = find_word(words, value, key, text, start, end)

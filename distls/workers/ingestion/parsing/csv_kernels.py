@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import inlined, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.csv_field_kernels import (
+    CODED,
+    COMMA,
     KIND,
+    NA,
     NEWLINE,
+    POINT,
     SLOT,
     SPACE,
+    ZERO,
     Answers,
     Code,
     Kind,
@@ -33,7 +38,13 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import store_pair
-from distls.workers.ingestion.parsing.rounding_kernels import Rounding, note_row
+from distls.workers.ingestion.parsing.rounding_kernels import (
+    EXACT,
+    Rounding,
+    is_inexact,
+    note_row,
+    note_value,
+)
 from distls.workers.ingestion.parsing.word_table_kernels import Words
 
 
@@ -56,6 +67,7 @@ class Records(NamedTuple):
     row_weight: Singles
 
 
+_EVERY = 16
 LABEL, WEIGHT, FEATURES = 0, 1, 2  # of `Slots`; features in the order of the records
 
 
@@ -78,6 +90,24 @@ def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
 
 
 @inlined
+def _note_inexact(
+    text: Bytes, code: int, value: float, column: Ints, rules: Rules, slots: Slots, state: Ints
+) -> None:
+    """Note the number of a feature, which was just read, if float64 does not keep it."""
+    large = code == Code.DONE and abs(value) >= EXACT and column[KIND] in (Kind.NUMBER, Kind.GAPPED)
+    mark = COMMA if rules.mode & Mode.COMMA else POINT
+    if large and is_inexact(text, state[State.START], state[State.END], mark, value):
+        note_value(slots.rounding, column[SLOT] - FEATURES, value)
+
+
+@inlined
+def _note_code(text: Bytes, p: int, wanted: bool, columns: Ints, c: int) -> None:
+    """Note in a survey that a number begins with a zero before other digits."""
+    if wanted and text[p] == ZERO and ZERO <= text[p + 1] <= ZERO + 9:
+        columns[c, NA] = CODED
+
+
+@inlined
 def _parse_row(
     text: Bytes,
     p: int,
@@ -91,6 +121,7 @@ def _parse_row(
 ) -> Any:
     """Parse the row at `p` into the slots; return (code, position of its newline, unseen values)."""
     n_columns, n_unseen = len(columns), 0
+    looked_at = state[State.ROWS] % _EVERY == 0  # for codes, which many rows have: all would cost a twentieth
     # where plain numbers need a look, none ends at a byte that there is
     ends = (rules.separator, NEWLINE) if rules.mode & (Mode.COMMA | Mode.MARKED) == 0 else (256, 256)
     for c in range(n_columns):
@@ -102,7 +133,9 @@ def _parse_row(
             special = (value < 0.0 and kind == Kind.WEIGHT) or kind == Kind.CHECK_LABEL
             if after < 0 or text[after] not in ends or special:
                 code, after, value = general_number(text, p, rules, kind, answers, state)
+                _note_inexact(text, code, value, columns[c], rules, slots, state)
             slots.values[slot] = value
+            _note_code(text, p, looked_at and kind == Kind.CHECK, columns, c)
         elif kind == Kind.SKIP:
             code, start, end, after, _ = field_bounds(text, p, rules.separator)
             state[State.START], state[State.END] = start, end
@@ -174,7 +207,7 @@ def parse_rows(
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
     columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category (-1: unknown); for a column to
-        collect, whether a value was missing
+        collect, whether a value was missing; for one to check, CODED once a number begins with a zero, as codes do
     state : shape (State.SIZE,); COLUMN, START and END locate the error in a refused row
     """
     p = state[State.POSITION]

@@ -89,7 +89,7 @@ def _double_of_bits(context: Any, bits: Any) -> Any:
 
 
 @intrinsic
-def _double_bits(context: Any, value: Any) -> Any:
+def double_bits(context: Any, value: Any) -> Any:
     """The 64 bits of a double."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -166,7 +166,7 @@ def _subnormal(fraction: np.uint64, power: int) -> float:
 @inlined
 def write_double(words: UInts, at: int, value: float) -> None:
     """Store a double as two words, the low one first."""
-    bits = _double_bits(value)
+    bits = double_bits(value)
     words[at] = np.uint32(bits & np.uint64(0xFFFFFFFF))
     words[at + 1] = np.uint32(bits >> np.uint64(32))
 

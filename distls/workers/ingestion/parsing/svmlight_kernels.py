@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints, Singles, UInts
-from distls.workers.ingestion.parsing.decimal_kernels import write_double
+from distls.workers.ingestion.parsing.decimal_kernels import double_bits, write_double
 from distls.workers.ingestion.parsing.number_kernels import (
     MAX_INDEX,
     parse_index,
@@ -23,7 +23,7 @@ from distls.workers.ingestion.parsing.number_kernels import (
     scan_number,
 )
 from distls.workers.ingestion.parsing.record_kernels import is_repeated, store_pair
-from distls.workers.ingestion.parsing.rounding_kernels import KEPT, is_merged
+from distls.workers.ingestion.parsing.rounding_kernels import EXACT, KEPT, is_inexact, is_merged
 
 PADDING = 24
 
@@ -71,7 +71,8 @@ class State(IntEnum):
     MAX_INDEX = 9
     MAX_LINE = 10
     LAST_INDEX = 11  # the index before the offending token in its row
-    ROUNDED = 12  # the index of a whole number that float32 does not keep, and that number; 0: there is none
+    # the index of a whole number that is not kept (-1 - index: nor in float64), and its bits as a double; 0: none
+    ROUNDED = 12
     ROUNDED_VALUE = 13
     SIZE = 14
 
@@ -79,9 +80,8 @@ class State(IntEnum):
 # Entries of the scratch array of a row.
 _NNZ, _FIRST, _LAST, _SLOW, _QIDS, _N_LABELS, _ROUNDED, _ROUNDED_VALUE = range(8)
 
-_NEWLINE, _SPACE, _HASH, _COLON, _COMMA = 10, 32, 35, 58, 44
+_NEWLINE, _SPACE, _HASH, _COLON, _COMMA, _POINT = 10, 32, 35, 58, 44, 46
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
-_LARGEST_WHOLE = 2.0**53
 _CERTAIN = 1 - 1e-15  # a truncated mantissa is this close to the exact one
 
 
@@ -133,7 +133,7 @@ def _parse_label(text: Bytes, p: int, at: int, row: Ints, slow: Ints) -> Any:
     end, value, exact = scan_number(text, p)
     if end < 0 or np.isinf(value) or not (_ends_token(text[end]) or text[end] in (_COMMA, _COLON)):
         return Code.LABEL, p, 0.0
-    if not exact or abs(value) >= _LARGEST_WHOLE:
+    if not exact or abs(value) >= EXACT:
         if row[_SLOW] == len(slow):
             return Code.SLOW_FULL, p, 0.0
         _note_slow(slow, row, p, end, -at - 1)
@@ -194,8 +194,8 @@ def _skip_qid(text: Bytes, p: int, row: Ints) -> Any:
 
 
 @helper
-def _parse_long_value(text: Bytes, start: int, wide: int, at: int, row: Ints, slow: Ints) -> Any:
-    """Return (code, end, value) of the number at `start` in any notation, to be stored at word `at`."""
+def _parse_long_value(text: Bytes, start: int, wide: int, at: int, index: int, row: Ints, slow: Ints) -> Any:
+    """Return (code, end, value) of the number of `index` at `start` in any notation, to be stored at word `at`."""
     start = _skip_blanks(text, start)  # some writers pad values
     end, value, exact = scan_number(text, start)
     if end < 0 or not _ends_token(text[end]):
@@ -203,6 +203,8 @@ def _parse_long_value(text: Bytes, start: int, wide: int, at: int, row: Ints, sl
     size = abs(value)
     if size == np.inf or (not wide and size >= _LARGEST_FLOAT32 * (1.0 if exact else _CERTAIN)):
         return Code.OVERFLOW, start, 0.0
+    if size >= EXACT and is_inexact(text, start, end, _POINT, size):
+        row[_ROUNDED], row[_ROUNDED_VALUE] = -1 - index, np.int64(double_bits(value))
     if exact or (not wide and np.float32(size) == np.float32(0.0)):
         return Code.DONE, end, value
     if (
@@ -239,7 +241,7 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
             break
         p, value = parse_short_value(text, value_at)
         if p < 0:
-            code, p, value = _parse_long_value(text, value_at, wide, at + 1, row, slow)
+            code, p, value = _parse_long_value(text, value_at, wide, at + 1, index, row, slow)
         elif not _ends_token(text[p]):
             code = Code.PAIR
         if index <= last:
@@ -251,8 +253,8 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
         if first < 0:
             first = index
         last = index
-        if not wide and abs(value) > KEPT and is_merged(value):
-            row[_ROUNDED], row[_ROUNDED_VALUE] = index, np.int64(value)
+        if not wide and abs(value) > KEPT and is_merged(value) and row[_ROUNDED] >= 0:
+            row[_ROUNDED], row[_ROUNDED_VALUE] = index, np.int64(double_bits(value))
         at = store_pair(words, floats, at, index, value, wide)
     row[_NNZ] = (at - start_word) // (3 if wide else 2)
     row[_FIRST], row[_LAST] = first, last

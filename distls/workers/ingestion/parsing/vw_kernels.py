@@ -17,6 +17,7 @@ from distls.workers.ingestion.parsing import vw_token_kernels as tokens
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value
 from distls.workers.ingestion.parsing.record_kernels import store_pair
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State, line_end, note_indices
 from distls.workers.ingestion.parsing.vw_token_kernels import Code, VwState
 
@@ -67,6 +68,8 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
                 code, p, value = tokens.parse_long_value(text, value_at, row, slow, known)
             elif not tokens.ends_token(text[p]):
                 code = Code.VALUE
+            if abs(value) > KEPT and code == Code.DONE:
+                tokens.note_rounded(text, value_at, p, value, wide, index if plain else index & mask, row)
         value = tokens.product(value, scale)
         if code == Code.DONE and tokens.overflows(value, wide):
             code = Code.OVERFLOW
@@ -132,6 +135,11 @@ def _finish_row(state: Ints, row: Ints) -> None:
     state[State.ROWS] += 1
     state[VwState.TAGS] += row[tokens.ROW_TAG]
     state[VwState.BASES] += row[tokens.ROW_BASE]
+    if row[tokens.ROW_ROUNDED_VALUE]:
+        state[State.ROUNDED], state[State.ROUNDED_VALUE] = (
+            row[tokens.ROW_ROUNDED],
+            row[tokens.ROW_ROUNDED_VALUE],
+        )
     note_indices(state, row[tokens.ROW_FIRST], row[tokens.ROW_LAST])
 
 
@@ -203,7 +211,7 @@ def parse_vw_lines(
     state : shape (VW_STATE_SIZE,); on an error POSITION is the offending token and nothing of its line is kept
     """
     p = state[State.POSITION]
-    row = np.zeros(8, dtype=np.int64)
+    row = np.zeros(tokens.ROW_SIZE, dtype=np.int64)
     while p < stop:
         line_start = p
         p = tokens.skip_blanks(text, tokens.skip_mark(text, p))

@@ -9,9 +9,10 @@ import numpy as np
 from distls.workers.compilation.jit import helper, inlined, kernel
 from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, UInts
-from distls.workers.ingestion.parsing.decimal_kernels import load_word, write_double
+from distls.workers.ingestion.parsing.decimal_kernels import double_bits, load_word, write_double
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, scan_number
 from distls.workers.ingestion.parsing.record_kernels import is_repeated
+from distls.workers.ingestion.parsing.rounding_kernels import EXACT, is_inexact, is_merged
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State
 
 
@@ -55,8 +56,9 @@ VW_STATE_SIZE = int(State.SIZE) + 3
 
 # Entries of the scratch array of a row.
 ROW_NNZ, ROW_FIRST, ROW_LAST, ROW_UNSURE, ROW_KNOWN, ROW_LABELS, ROW_TAG, ROW_BASE = range(8)
+ROW_ROUNDED, ROW_ROUNDED_VALUE, ROW_SIZE = range(8, 11)
 
-_TAB, _NEWLINE, RETURN, _SPACE, _QUOTE, _COMMA, COLON, BAR = 9, 10, 13, 32, 39, 44, 58, 124
+_TAB, _NEWLINE, RETURN, _SPACE, _QUOTE, _COMMA, _POINT, COLON, BAR = 9, 10, 13, 32, 39, 44, 46, 58, 124
 LOW = np.uint64(0xFFFFFFFF)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 
@@ -170,6 +172,15 @@ def _number(text: Bytes, start: int, row: Ints, slow: Ints, known: Doubles) -> A
 def overflows(value: float, wide: int) -> bool:
     """Return whether a value is NaN or too large for its type."""
     return not abs(value) < (np.inf if wide else _LARGEST_FLOAT32)
+
+
+@helper
+def note_rounded(text: Bytes, start: int, end: int, value: float, wide: int, index: int, row: Ints) -> None:
+    """Note the large number in text[start:end] if it is not kept."""
+    inexact = abs(value) >= EXACT and is_inexact(text, start, end, _POINT, value)
+    if inexact or (not wide and is_merged(value)):
+        row[ROW_ROUNDED] = -1 - index if inexact else index
+        row[ROW_ROUNDED_VALUE] = np.int64(double_bits(value))
 
 
 # -- before the first bar --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
 from distls.workers.ingestion.parsing.rounding_kernels import (
+    EXACT,
     KEPT,
     Rounded,
     no_rounding,
@@ -60,7 +61,7 @@ def pack_blocks(
         if block.lines is not None:
             rows = block.lines.astype(np.int32)
         dense = block.values is not None
-        rounded = [] if options.float64 else _rounded(block, options)
+        rounded = [*block.rounded, *_rounded(block, options.float64)]
         # Converted first: a value may become infinite by it.
         block = _converted(block, options)
         bad = _refused_rows(block, options)
@@ -78,34 +79,46 @@ def pack_blocks(
             yield RecordBatch(words, row_at, rows, block.weights, label_words, ids, rounded=rounded)
 
 
-def _rounded(block: RowBlock, options: PackOptions) -> list[Rounded]:
-    """Return the columns of a block whose values float32 does not keep apart."""
+def _rounded(block: RowBlock, float64: bool) -> list[Rounded]:
+    """Return the columns of a block whose values are not kept apart."""
     values = block.values if block.csr is None else block.csr[2]
     assert values is not None
-    # float32 has all values of the smaller types
-    if values.dtype.kind == "b" or values.dtype.itemsize < 4 or values.dtype == np.float32:
+    # float32 has all values of the smaller types, float64 those of others than the largest
+    if values.dtype.itemsize < 4 or values.dtype == np.float32:
+        return []
+    if float64 and (values.dtype.itemsize < 8 or values.dtype == np.float64):
         return []
     numbers = np.ascontiguousarray(values, dtype=np.float64)
     # kernels are compiled for arrays that can be written
     numbers = numbers if numbers.flags.writeable else numbers.copy()
+    inexact = _inexact(values, numbers, None if block.csr is None else block.csr[1])
+    if float64:
+        return inexact
     if block.csr is None:
         rounding = no_rounding(numbers.shape[1])
         note_rows(numbers, rounding)
-        return [*take_rounded(rounding), *_beyond_float64(values, numbers)]
+        return [*take_rounded(rounding), *inexact]
     if not np.abs(numbers).max(initial=0.0) > KEPT:
         return []
     columns, places = np.unique(block.csr[1], return_inverse=True)
     rounding = no_rounding(len(columns))
     note_pairs(places, numbers, rounding)
-    return [(int(columns[found[0]]), *found[1:]) for found in take_rounded(rounding)]
+    return [*((int(columns[found[0]]), *found[1:]) for found in take_rounded(rounding)), *inexact]
 
 
-def _beyond_float64(values: NDArray[Any], numbers: Doubles) -> list[Rounded]:
-    """Return the columns of whole numbers that float64 makes equal, though float32 has what it makes of them."""
-    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
+def _inexact(values: NDArray[Any], numbers: Doubles, columns: NDArray[Any] | None) -> list[Rounded]:
+    """Return the columns of whole numbers that float64 does not keep, though float32 may have what it makes of them.
+
+    `columns` has those of the values of sparse rows.
+    """
+    large = np.abs(numbers) >= EXACT if values.dtype != np.float64 else np.zeros(0, dtype=bool)
+    if not large.any():
         return []
-    lost = np.flatnonzero((np.abs(numbers) >= 2.0**53).any(axis=0))
-    return [(int(c), float(numbers[:, c].min()), float(numbers[:, c].max()), True) for c in lost]
+    with np.errstate(invalid="ignore"):  # 2**63 is no int64, and so not kept
+        places = np.nonzero(large & (numbers.astype(values.dtype) != values))
+    own = places[1] if columns is None else columns[places[0]]
+    first = dict(zip(own.tolist(), numbers[places].tolist(), strict=True))
+    return [(column, value, value, 2) for column, value in first.items()]
 
 
 def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from distls.workers.ingestion.parsing.array_types import Ints, Singles
+from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -54,3 +55,5 @@ class RowBlock:
     faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why
     label_ends: Ints | None = None  # row r has labels[label_ends[r]:label_ends[r + 1]], where they are sets
     lines: Ints | None = None  # of the rows in their item; None: their numbers
+    # columns of numbers that the float64 in `values` does not keep
+    rounded: list[Rounded] = field(default_factory=list)

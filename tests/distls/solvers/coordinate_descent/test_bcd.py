@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -360,7 +359,7 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
 
 
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
-@pytest.mark.parametrize("lost", ["state", "columns", "state/targets"])
+@pytest.mark.parametrize("lost", ["state", "columns"])
 def test_what_is_kept_may_be_lost(small, tmp_path, lost, algorithm):
     """Scores follow from the weights: a run whose RUN/state is gone ends with the same bits."""
     dataset, _, _ = small
@@ -383,7 +382,6 @@ def _replaces(path):
     run = next(folder for folder in path.parents if (folder / "config.json").exists())
     state = RowState(StateFolder.of(path.parent, Run(run).request))
     state.put(int(index), int(version), state.read(int(index), int(version))[:-1])
-    row_scores_task._stored_rows.cache_clear()  # as in a worker that is new
 
 
 class _Damages(Callback):
@@ -408,22 +406,16 @@ def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):
     assert result.model.sha256 == whole
 
 
-def test_a_step_does_not_read_weights_that_it_has(small, monkeypatch):
-    """In an object store each read is a request."""
+@pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
+def test_targets_are_read_once(small, monkeypatch, algorithm):
+    """Of each partition, in a process: in an object store each read is a request."""
     dataset, _, _ = small
-    reads = Counter()
-    honest = RowState.read
-
-    def read(state, *given, **named):
-        reads[state.folder.name] += 1
-        return honest(state, *given, **named)
-
-    monkeypatch.setattr(RowState, "read", read)
-    row_scores_task._stored_rows.cache_clear()
-    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": "sweeps"}
-    fit("bcd", dataset, params=params, passes=6)
-    # as often as the targets: each round sees that they are there, and one reads them
-    assert reads["weights"] == reads["targets"] > len(dataset)
+    reads, honest = [], Dataset.read_targets
+    monkeypatch.setattr(Dataset, "read_targets", lambda *given: reads.append(given[1]) or honest(*given))
+    row_scores_task._targets_of.cache_clear()
+    params = {"loss": "softmax", "alpha": "path", "alphas": "1e-2:5e-3", "lanes": 3, "tau": 0.0}
+    fit("bcd", dataset, params={**params, "algorithm": algorithm}, passes=6)
+    assert sorted(reads) == list(range(len(dataset)))
 
 
 def test_state_lost_again_says_what_to_do(small, tmp_path, monkeypatch):

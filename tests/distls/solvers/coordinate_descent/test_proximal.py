@@ -328,3 +328,24 @@ def test_too_many_weights_are_refused_before_they_are_made(tmp_path):
     params = method_named("fista").resolve({})
     with pytest.raises(MemoryPlanError, match="a worker needs"):
         Fista(Problem.of(dataset, params, 0, ("class",)), params, memory=MemoryBudget(1024 * MIB, 1, 1))
+
+
+@pytest.mark.fast_cases("sparsa")
+@pytest.mark.parametrize(("method", "rtol"), [("fista", 1e-4), ("sparsa", 1e-4), ("fobos", 0.5)])
+def test_a_tolerance_is_met_with_an_intercept(tmp_path, method, rtol):
+    """Without column shards too: the intercept is made optimal, so that the scaled gradients are a dual point."""
+    x, y = labelled_rows(300, 20, 3)
+    dataset = write_dataset(tmp_path / "train", x, y)
+    params = {"loss": "softmax", "penalty": "l1", "alpha": 2e-2, "fit_intercept": True}
+    result = fit(method, dataset, params=params, rtol=rtol, passes=500)
+    certificate = result.record["certificate"]
+    assert (result.status, certificate["kind"]) == ("CONVERGED", "duality_gap")
+    proven = fit("bcd", add_columns(tmp_path / "train"), params=params, rtol=1e-9).record["objective"]
+    assert 0.0 <= result.record["objective"] - proven <= certificate["value"]
+
+
+def test_a_tolerance_is_refused_where_no_intercept_is_optimal_by_its_gradient(tmp_path):
+    x, y = labelled_rows(50, 5, 2)
+    params = {"loss": "hinge", "penalty": "l1", "fit_intercept": True}
+    with pytest.raises(ParameterError, match="rtol: the certificate"):
+        fit("fobos", write_dataset(tmp_path / "train", x, y), params=params, rtol=1e-2)

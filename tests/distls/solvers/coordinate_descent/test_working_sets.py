@@ -18,6 +18,7 @@ from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
+from distls.storage.rows import CsrRows
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.coordinate_descent import (
@@ -293,6 +294,35 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
     result, _ = records_of(small, loss="multitask_squared_hinge", alpha=1e-3, fit_intercept=intercept)
     assert result.status == "CONVERGED"
     assert calls.count("scaled") > calls.count("new") > 0
+
+
+@pytest.mark.parametrize("loss", ["softmax", "multitask_squared_hinge"])
+def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
+    """The Gram of every eighth row while all columns are new, then that of all; the optimum is the same."""
+    x, y = labelled_rows(6000, 30, 3)
+    dataset = with_columns(tmp_path / "train", x, y)
+    shifts, gram = [], ProxNewton._gram
+    monkeypatch.setattr(ProxNewton, "_gram", lambda self: shifts.append(self._shift) or gram(self))
+    some, _ = records_of(dataset, loss=loss, alpha=1e-3, fit_intercept=True)
+    assert shifts[-1] == 0 < max(shifts)
+    monkeypatch.setattr(prox_newton, "_LOOSE", np.inf)
+    shifts.clear()
+    every, _ = records_of(dataset, loss=loss, alpha=1e-3, fit_intercept=True)
+    assert not any(shifts)
+    assert some.status == every.status == "CONVERGED"
+    assert some.record["objective"] == pytest.approx(every.record["objective"], rel=2e-10)
+
+
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("shift", [0, 2])
+def test_columns_are_put_together_by_row(shift, ones):
+    x = sp.random(37, 9, 0.4, "csc", dtype=np.float32, rng=np.random.default_rng(0))
+    columns = CsrRows(x.indptr.astype(np.int64), x.indices.astype(np.uint32), x.data)
+    found = prox_newton._rows_of(columns, len(range(0, 37, 1 << shift)), shift, ones=ones)
+    wanted = np.hstack([x.toarray(), np.ones((37, int(ones)))])[:: 1 << shift]
+    turned = sp.csr_matrix((found.data, found.indices, found.indptr), wanted.shape)
+    assert turned.has_sorted_indices
+    np.testing.assert_array_equal(turned.toarray(), wanted)
 
 
 def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):

@@ -17,9 +17,9 @@ from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict, resume
-from distls.evaluation.scores import predictor_of
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
+from distls.model_check import predictor_of
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.least_squares.cls import Cls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distls.solvers.least_squares.gls_passes import optimal_intercept
+from distls.dual_problem import optimal_intercept
 from distls.workers.losses.loss_registry import loss_named
 
 

@@ -1,0 +1,144 @@
+"""Estimators take frames of any columns, through the recipe by which `train` reads them."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+import distls
+from distls.storage.errors import ParameterError
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+N = 120
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "age": RNG.normal(40, 10, N).round(1),
+        "job": RNG.choice(["baker", "smith", "clerk"], N),
+        "grade": pd.Categorical(RNG.choice([1, 2, 3], N)),
+        "when": pd.date_range("2024-01-01", periods=N, freq="7h"),
+        "long": pd.to_timedelta(RNG.integers(0, 9000, N), unit="s"),
+        "ok": RNG.random(N) > 0.5,
+    }
+)
+FRAME.loc[::17, "age"] = np.nan
+Y = np.where((FRAME["job"] == "baker") | (FRAME["grade"] == 2), "yes", "no")
+CLASSIFIER = distls.GeneralizedLeastSquaresClassifier(alpha=1e-3)
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Any:
+    return clone(CLASSIFIER).fit(FRAME, Y)
+
+
+def test_the_recipe_is_that_of_a_data_set(fitted: Any, tmp_path: Any) -> None:
+    distls.ingest(FRAME, tmp_path / "d", y=np.unique(Y, return_inverse=True)[1], transform="auto")
+    on_data = clone(CLASSIFIER).fit(tmp_path / "d")
+    assert fitted.coef_.tobytes() == on_data.coef_.tobytes()
+    assert fitted.model_.source["recipe"] == on_data.model_.source["recipe"]
+    # rows of a frame go through it, whatever the estimator was fitted on
+    assert np.array_equal(on_data.decision_function(FRAME), fitted.decision_function(FRAME))
+    assert fitted.n_features_in_ == len(FRAME.columns)
+    assert list(fitted.feature_names_in_) == list(FRAME.columns)
+    assert fitted.score(FRAME, Y) == 1.0
+
+
+def test_columns_are_found_by_name_in_frames_of_any_library(fitted: Any) -> None:
+    import pyarrow
+
+    expected = fitted.predict_proba(FRAME)
+    shuffled = FRAME[FRAME.columns[::-1]]
+    arrow = pyarrow.Table.from_pandas(shuffled, preserve_index=False)
+    for frame in (shuffled, arrow, FRAME.assign(grade=FRAME["grade"].astype(int))):
+        assert np.array_equal(fitted.predict_proba(frame), expected)
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(FRAME), expected)
+    assert np.array_equal(fitted.predict(FRAME[:1]), fitted.predict(FRAME)[:1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (FRAME.assign(other=1), '"other" is none of'),
+        (FRAME.drop(columns="job"), 'no column "job"'),
+        (FRAME.assign(job=None), '"job": the value is missing'),
+        (np.ones((2, 6)), "a frame of the source's columns"),
+        (FRAME.to_numpy(), "takes a frame with the columns"),
+    ],
+)
+def test_other_rows_are_refused_in_one_line(fitted: Any, rows: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted.predict(rows)
+
+
+def test_what_needs_all_rows_at_once_is_refused(fitted: Any) -> None:
+    for estimator in (distls.MCIDClassifier(), distls.MCIDClassifier().fit(FRAME, Y)):
+        with pytest.raises(ParameterError, match="partial_fit takes columns of numbers"):
+            estimator.partial_fit(FRAME, Y, classes=["no", "yes"])
+    with pytest.raises(ParameterError, match="label_column="):
+        distls.GeneralizedLeastSquaresRegressor().fit(FRAME, RNG.normal(size=(N, 2)))
+    for wrong in (FRAME[:0], pd.concat([FRAME, FRAME[["job"]]], axis=1)):
+        with pytest.raises(ValueError, match=r"no rows|one name"):
+            clone(CLASSIFIER).fit(wrong, Y[: len(wrong)])
+
+
+def test_what_is_found_is_said_without_options_of_the_command_line() -> None:
+    with pytest.warns(UserWarning, match="columns by their values") as said:
+        clone(CLASSIFIER).fit(FRAME, Y)
+    texts = [str(warning.message) for warning in said]
+    assert any('"when" is dates; "long" is lengths of time' in text for text in texts)
+    assert any('"age" (8 rows: median' in text for text in texts)
+    assert not any("--" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_frames_of_numbers_are_taken_as_before(fitted: Any) -> None:
+    numbers = FRAME[["age", "ok"]].fillna(0.0)
+    again = clone(fitted).fit(FRAME, Y).fit(numbers, Y)
+    assert again.coef_.tobytes() == clone(CLASSIFIER).fit(numbers.to_numpy(float), Y).coef_.tobytes()
+    with pytest.raises(ValueError, match="same order"):
+        again.predict(numbers[["ok", "age"]])
+
+
+@pytest.mark.slow
+def test_a_run_on_a_table_is_an_estimator(tmp_path: Any) -> None:
+    FRAME.assign(y=Y).to_csv(tmp_path / "a.csv", index=False)
+    distls.train(tmp_path / "a.csv", tmp_path / "run", method="gls", params={"alpha": 1e-3}, label_column="y")
+    found = distls.load_estimator(tmp_path / "run")
+    assert found.n_features_in_ == len(FRAME.columns)
+    assert np.array_equal(found.predict(FRAME), distls.load_model(tmp_path / "run").predict(FRAME))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        distls.StochasticClassifier(loss="log"),
+        distls.DualLogisticRegression(),
+        distls.SparseLogisticRegression(),
+        distls.MCIDClassifier(),
+        distls.DualRidge(),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_every_family_and_searches(estimator: Any) -> None:
+    y = (Y == "yes").astype(float) if isinstance(estimator, distls.DualRidge) else Y
+    name = "C" if hasattr(estimator, "C") else "alpha"
+    search = GridSearchCV(estimator, {name: [0.1, 1.0]}, cv=2).fit(FRAME, y)
+    assert search.best_score_ > 0.1  # of numbers the part of the variance
+
+
+@pytest.mark.slow
+def test_frames_of_dask(fitted: Any) -> None:
+    dask_frame = pytest.importorskip("dask.dataframe")
+    rows = dask_frame.from_pandas(FRAME, npartitions=2)
+    labels = dask_frame.from_pandas(pd.Series(Y, index=FRAME.index), npartitions=2)
+    lazy = clone(CLASSIFIER).fit(rows, labels)
+    assert list(lazy.classes_) == ["no", "yes"]
+    assert np.array_equal(np.asarray(lazy.predict(rows)), lazy.predict(FRAME))
+    assert (lazy.predict(FRAME) == Y).all()

@@ -1,0 +1,101 @@
+"""A cluster with nothing chosen: every worker trains in every method, with the bits of one process, and if one dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cluster_helpers import cluster
+from helpers import labelled_rows, write_dataset
+from merge_helpers import process_number
+from worker_faults import Fault
+
+from distls.columns.sharding import add_columns
+from distls.execution.dask.dask_executor import DaskExecutor
+from distls.execution.dask.local_cluster import start_local
+from distls.execution.dask.remote_cluster import connect
+from distls.training.fitting import fit
+
+pytestmark = pytest.mark.slow
+PARTITIONS = 123
+# Limits that keep it short; nothing says how the work is dealt.
+LIMITS: dict[str, dict[str, Any]] = {
+    "mcid": {"passes": 2}, "sgd": {"passes": 2}, "sdca": {"passes": 2}, "newton": {"passes": 4}, "bcd": {"passes": 3},
+    "gls": {"passes": 4}, "cls": {"params": {"rounds": 3}}, "stagewise": {"params": {"block_size": 20, "stages": 2}},
+}  # fmt: skip
+TABLES = {"gls", "cls", "stagewise"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the data of a method: a table, or rows so wide that results are merged on the workers."""
+    folder = tmp_path_factory.mktemp("data")
+    x, y = labelled_rows(10 * PARTITIONS, 6000, 4)
+    write_dataset(folder / "wide", x, y, partition_rows=10)
+    add_columns(folder / "wide", shard_size=1000)
+    x, y = labelled_rows(10 * PARTITIONS, 40, 4)
+    table = np.asarray(x.todense(), np.float32)
+    write_dataset(folder / "table", table, y, partition_rows=10)
+    return lambda method: folder / ("table" if method in TABLES else "wide")
+
+
+@pytest.fixture(scope="module", params=[1, 2, 5, 8])
+def workers(request: pytest.FixtureRequest) -> Iterator[DaskExecutor]:
+    """Processes of one thread that are another's, as if they were on other machines."""
+    owner = start_local(request.param, 1)
+    executor = connect(owner.client.scheduler.address)
+    yield executor
+    executor.close()
+    owner.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Callable[[str], Path]) -> Callable[[str], str]:
+    """Return the digest of a method's model by one process, made once."""
+    made: dict[str, str] = {}
+
+    def of(method: str) -> str:
+        if method not in made:
+            made[method] = fit(method, data(method), executor="serial", **LIMITS[method]).model.sha256  # type: ignore[union-attr]
+        return made[method]
+
+    return of
+
+
+@pytest.mark.parametrize("method", LIMITS)
+def test_every_worker_trains_with_the_same_bits(
+    tmp_path: Path,
+    workers: DaskExecutor,
+    data: Callable[[str], Path],
+    undisturbed: Callable[[str], str],
+    method: str,
+) -> None:
+    result = fit(method, data(method), tmp_path / "run", executor=workers, **LIMITS[method])
+    assert result.model is not None
+    assert result.model.sha256 == undisturbed(method)
+    pids = workers.each_worker(process_number, None).values()
+    for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines():
+        seconds = json.loads(line)["worker_seconds"]
+        assert {int(name.rpartition(":")[2]) for name in seconds} >= set(pids), "a worker had nothing to do"
+
+
+@pytest.mark.parametrize("method", ["mcid", "sdca", "newton"])
+def test_a_worker_dies_while_it_merges_results_of_a_fit(
+    tmp_path: Path, data: Callable[[str], Path], undisturbed: Callable[[str], str], method: str
+) -> None:
+    """Fault: SIGKILL of one of six workers | while it merges results of a fit with nothing chosen | nothing | bits"""
+    fault = Fault("distls.execution.dask.reduction_tasks:merge_parts", call=2)
+    with cluster(tmp_path, environment=fault.preload(tmp_path)) as there:
+        for _ in range(6):
+            there.add_worker()
+        there.wait_for_workers(6)
+        executor = connect(there.address)
+        model = fit(method, data(method), executor=executor, **LIMITS[method]).model
+        executor.close()
+    assert model is not None
+    assert model.sha256 == undisturbed(method)
+    assert len(fault.struck(tmp_path)) == 1, "nobody merged"
