@@ -206,7 +206,7 @@ def timeless(value: Any, measured: frozenset[str]) -> Any:
         return [timeless(each, measured) for each in value]
     if not isinstance(value, dict):
         return value
-    checked = "crc32c" in value and "attributes" in value
+    checked = "crc32c" in value and not {"attributes", "status"}.isdisjoint(value)
     return {
         key: timeless(each, measured)
         for key, each in value.items()

@@ -41,6 +41,7 @@ from distls.storage.filesystem.atomic import (
     sweep,
     write_json,
 )
+from distls.storage.filesystem.checksums import is_sealed, sealed
 from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import as_format_error, convert_json, parse_json, read_json
@@ -190,6 +191,8 @@ class Run:
         if not (self.path / "status.json").exists():
             return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
         status = self._read("status.json", f"; {self.again}")
+        if is_sealed(status) is False:
+            raise FormatError(f"{self.path}: status.json does not match its checksum; {self.again}")
         self._decoded("status.json", status, RunStatus)
         return status
 
@@ -244,7 +247,7 @@ class Run:
         """Replace the status."""
         self.check_there()
         self._events.flush()
-        write_json(self.path / "status.json", {**status, "request": self.request})
+        write_json(self.path / "status.json", sealed({**status, "request": self.request}))
 
     def append_event(self, event: Record) -> None:
         """Add one line to the events."""
