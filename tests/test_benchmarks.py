@@ -400,7 +400,7 @@ def test_sets_are_made_of_the_owners_files(kind: str, rows: int, classes: int, t
         ("papers.constrained_sgd", ["--part", "adaline"], "set DISTLS_DATA to the folder of the data sets"),
         ("papers.constrained_sgd", ["--part", "figures"], "there are simulations, regret, adaline"),
         ("papers.bcd", ["--part", "losses"], "set DISTLS_DATA to the folder of the data sets"),
-        ("papers.bcd", ["--part", "tables"], "there are author, figures, losses, lanes"),
+        ("papers.bcd", ["--part", "tables"], "there are author, figures, losses, passes, lanes"),
     ],
 )
 def test_it_says_what_it_needs(
