@@ -2,8 +2,8 @@
 
 (Blondel, Seki, Uehara 2013, section 5.)
 
-    DISTLS_DATA=FOLDER python -m benchmarks.papers.bcd [--part author,figures,losses,lanes,many] [--sets sector,rcv1-53]
-        [--alphas 1e-3,1e-5] [--seeds 3] [--real DIR] [--directory FOLDER] [--out FOLDER]
+    DISTLS_DATA=FOLDER python -m benchmarks.papers.bcd [--part author,figures,losses,lanes,many,passes]
+        [--sets sector,rcv1-53] [--alphas 1e-3,1e-5] [--seeds 3] [--real DIR] [--directory FOLDER] [--out FOLDER]
 
 The objective is always Eq. 2, the mean multiclass squared hinge plus alpha times the l1/l2 norm. It is computed here
 from the weights after every round, in float64; seconds are those of the rounds alone.

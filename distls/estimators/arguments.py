@@ -48,7 +48,9 @@ def _is_number(X: Any, column: Any, kind: Any) -> bool:
 
 def number_types(X: Any) -> list[Any]:
     """Return the types that rows may have, first that of all others: the one in which their values stay different."""
-    types = list(getattr(X, "dtypes", [])) or [getattr(X, "dtype", np.dtype(object))]
+    types = getattr(X, "dtypes", ())
+    # a series has one
+    types = (list(types) if np.iterable(types) else []) or [getattr(X, "dtype", np.dtype(object))]
     # of numbers with a fraction nothing is changed, and small ones are in float32 too
     if all(isinstance(kind, np.dtype) and (kind.kind in "fb" or kind.itemsize < 4) for kind in types):
         return _NARROW

@@ -236,7 +236,7 @@ class DualRidge(_DualAscent, DatasetRegressor):
     loss: ClassVar[str] = OF_NUMBERS
 
     def _is_exact(self, l1_ratio: float) -> bool:
-        return 0.0 <= l1_ratio < 1.0
+        return _is_number(l1_ratio, 0.0, 1.0) and l1_ratio < 1.0
 
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -55,6 +56,8 @@ from distls.workers.prediction.predictor import score_pieces, scored_as
 from distls.workers.prediction.probability_map import model_probabilities
 from distls.workers.rounds.block_stream import DatasetRef
 
+_OPTIONS = re.compile(r"""[\s;:(,]*["`]?--[a-z]""")  # what a notice says of the command line begins so
+
 
 class DatasetEstimator(BaseEstimator):
     """An estimator whose constructor has parameters of the method `_method`, by their names there."""
@@ -88,8 +91,8 @@ class DatasetEstimator(BaseEstimator):
         ----------
         X : array, sparse matrix, dask array or frame of shape (n_rows, n_features), dataset path or Dataset
             The chunks of a dask array are computed one at a time and stored in a temporary dataset. A frame with
-            columns that are no plain numbers is read as `distls.train` reads it: categories, texts, dates, missing
-            values; its columns are found by name in predictions.
+            columns that are no plain numbers is read as `distls.train` reads it: categories, texts, dates, gaps
+            among them; its columns are found by name in predictions.
         y : array or dask array of shape (n_rows,), for regressors also (n_rows, n_outputs)
             Not given with a dataset, which has its own labels or numbers.
         sample_weight : array of shape (n_rows,), optional
@@ -102,6 +105,9 @@ class DatasetEstimator(BaseEstimator):
         self._seed = seed_of(getattr(self, "random_state", 0))
         dataset = dataset_given(X, y, sample_weight)
         if dataset is not None:
+            self._mixed = False
+            if hasattr(self, "feature_names_in_"):  # of an earlier fit
+                del self.feature_names_in_
             return self._fit_dataset(dataset)
         X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
         sample_weight, self._mixed = weights_of(X, sample_weight), has_other_columns(X)
@@ -189,7 +195,7 @@ class DatasetEstimator(BaseEstimator):
         )  # fmt: skip
         if self._mixed:
             # nothing of the command line
-            pass_on([notice.partition("; --")[0] for notice in report.notices], None)
+            pass_on([_OPTIONS.split(notice)[0] for notice in report.notices], None)
         return open_dataset(path)
 
     def _begin_lazily(self, X: Any, y: Any) -> str:

@@ -98,7 +98,7 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
 def _is_mixed(model: FittedModel) -> bool:
     """Return whether rows are those of a table, to be encoded; refuse a model of others that go through something."""
     recipe = model.source.get("recipe", {})
-    coded = any(feature.keys() > {"name"} for feature in recipe.get("features", ()))
+    coded = any(feature.keys() - {"name", "width"} for feature in recipe.get("features", ()))
     what = "hashing" if model.source.get("format") == "text" else "categories" if coded else ""
     what = what or ",".join(step["name"] for step in model.transforms)
     if what and "features" not in recipe:

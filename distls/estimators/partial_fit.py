@@ -60,8 +60,8 @@ class StreamingEstimator(DatasetEstimator):
         """Return rows of numbers as they are; refuse others, whose categories and means need all rows at once."""
         if self._mixed or has_other_columns(X):
             raise ParameterError(
-                "partial_fit takes columns of numbers; of others `fit` takes all rows at once, or encode them: "
-                "`transform` of a model that distls.load_model returns does"
+                "partial_fit takes columns of numbers that go through nothing; of others `fit` takes all rows at once, "
+                "or encode them: `transform` of a model that distls.load_model returns does"
             )
         return X
 

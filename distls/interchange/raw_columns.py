@@ -19,6 +19,8 @@ _KINDS = {
     "set": "sets of categories",
     "hash": "hashed categories",
     "date": "dates",
+    "time": "times of day",
+    "duration": "lengths of time",
     "marked": "numbers with marks",
 }
 
@@ -46,7 +48,7 @@ def check_columns(model: FittedModel, to: str, reads: Container[str] = ()) -> No
     for feature in features_of(model):
         lists = feature.indices or (feature.width and not feature.kind)
         if lists or (feature.kind and feature.kind not in reads):
-            what = "lists" if lists else _KINDS[feature.kind]
+            what = "lists" if lists else _KINDS.get(feature.style) or _KINDS[feature.kind]
             other = (
                 "--to sklearn includes them"
                 if feature.kind in ("text", "set")

@@ -141,9 +141,10 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
         kind, _, style = rest.partition(":")
         if not equals or kind not in KINDS:
             raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
-        if kind == "duration":
-            kind, style = "date", style or kind
-        if kind == "date" and style not in ("", "dmy", "mdy", "time", "duration"):
+        if kind == "duration" and not style:
+            kind, style = "date", kind
+        dated = kind == "date" and style in ("", "dmy", "mdy", "time", "duration")
+        if kind in ("date", "duration") and not dated:
             raise ParameterError(
                 f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
             )

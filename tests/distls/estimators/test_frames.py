@@ -96,6 +96,18 @@ def test_what_is_found_is_said_without_options_of_the_command_line() -> None:
     assert not any("--" in text for text in texts)
 
 
+def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path: Any) -> None:
+    distls.ingest(np.arange(40.0).reshape(20, 2), tmp_path / "d", y=np.arange(20) % 2)
+    again = clone(CLASSIFIER).fit(FRAME, Y).fit(tmp_path / "d")
+    assert (again.n_features_in_, hasattr(again, "feature_names_in_")) == (2, False)
+    assert again.predict(np.ones((3, 2))).shape == (3,)
+
+
+def test_a_series_is_refused_as_rows() -> None:
+    with pytest.raises(ValueError, match="2-dimensional"):
+        clone(CLASSIFIER).fit(FRAME["age"], Y)
+
+
 @pytest.mark.slow
 def test_frames_of_numbers_are_taken_as_before(fitted: Any) -> None:
     numbers = FRAME[["age", "ok"]].fillna(0.0)

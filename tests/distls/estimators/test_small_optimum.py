@@ -190,6 +190,7 @@ def test_the_elastic_net_of_correlated_columns_is_exact(columns: int, intercept:
     ]
     coef = np.stack([each.coef_ for each in theirs])
     assert 0 < np.count_nonzero(coef) < coef.size
+    assert not _is_in_memory(DualRidge(l1_ratio=None, passes=3).fit(x, y, s))  # no number is no share
     np.testing.assert_allclose(mine.coef_, coef, atol=1e-7)
     np.testing.assert_allclose(mine.intercept_, [each.intercept_ for each in theirs], atol=1e-6)
     loss = 0.5 * np.average(np.square(y - mine.predict(x)).sum(axis=1), weights=s)

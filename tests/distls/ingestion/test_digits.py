@@ -185,6 +185,13 @@ def test_numbers_with_thousands_and_decimal_commas_are_named_too(tmp_path):
     assert open_dataset(tmp_path / "f").feature_names()[1] == f"v={2**53 + 1}"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_numbers_of_lists_that_float64_does_not_keep_are_named(tmp_path, dtype):
+    frame = pd.DataFrame({"v": [[2**53 + 1 + 2 * k, 1] for k in range(20)], "y": [0, 1] * 10})
+    (notice,) = ingest(frame, tmp_path / "d", label_column="y", dtype=dtype).notices
+    assert "equal in float64 too" in notice
+
+
 @pytest.mark.slow_cases("beyond", "kept", "edge-(array|npy|npz|sparse)")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(

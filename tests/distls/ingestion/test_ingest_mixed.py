@@ -14,7 +14,7 @@ from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.formats.mixed_columns import date_parts, date_style
+from distls.workers.ingestion.formats.mixed_columns import date_parts, date_style, utc_offsets
 
 pytest.importorskip("pyarrow")
 N = 120
@@ -215,6 +215,21 @@ def test_times_of_several_zones_are_named(tmp_path):
     assert any(
         "+00:00, +01:00 from UTC" in n for n in ingest(table, tmp_path / "a", label_column="y").notices
     )
+    assert utc_offsets(["2018-01-04 09:00:00Z", "2018-01-04T09:00:01.5+0100"]) == ["+00:00", "+01:00"]
+
+
+def test_months_have_no_length() -> None:
+    assert [date_parts(text, "duration") for text in ("PT5M", "P1DT1H", "P1M", "P1H", "P")] == [
+        (300.0,), (90_000.0,), None, None, None
+    ]  # fmt: skip
+
+
+def test_a_column_of_times_of_day_says_how_it_would_be_lengths(tmp_path):
+    table = pd.DataFrame({"c": [f"{k % 9}:{k % 60:02}" for k in range(600)] + ["30:24"], "y": [0] + [0, 1] * 300})
+    with pytest.raises(BadInputError, match="30:24.*NAME=duration of ingest and train"):
+        ingest(table, tmp_path / "a", label_column="y")
+    with pytest.raises(ParameterError, match="c=duration:dmy"):
+        ingest(table, tmp_path / "b", label_column="y", kind="c=duration:dmy")
 
 
 def test_documents_beside_other_columns_have_the_width_that_is_asked(tmp_path):

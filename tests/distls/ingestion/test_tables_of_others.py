@@ -128,10 +128,11 @@ def test_numbers_with_leading_zeros_are_named(tmp_path):
     assert [n for n in notices if "begin with zeros" in n and '"zip"' in n and '"n"' not in n]
     # behind the first rows too
     rows = "".join(f"{k},{k % 2}\n" for k in range(10_000, 10_600))
-    coded = "".join(f"{k:05},{k % 2}\n" for k in range(16))
-    (tmp_path / "late.csv").write_text(f"zip,y\n{rows}{coded}")
-    notices = columns_of(tmp_path / "late.csv", tmp_path / "late")[2]
-    assert len([n for n in notices if "begin with zeros" in n and '"zip"' in n]) == 1
+    for form in ("{:05}", '"{:05}"', " {:05}"):
+        coded = "".join(f"{form.format(k)},{k % 2}\n" for k in range(16))
+        (tmp_path / "late.csv").write_text(f"zip,y\n{rows}{coded}")
+        notices = columns_of(tmp_path / "late.csv", tmp_path / form.strip("{}"))[2]
+        assert len([n for n in notices if "begin with zeros" in n and '"zip"' in n]) == 1
     _, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "b", kind="zip=category")
     assert "zip=00037" in names
     assert not any("begin with zeros" in notice for notice in notices)

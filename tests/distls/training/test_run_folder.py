@@ -494,8 +494,8 @@ def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pyte
 def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
     tmp_path: Path, damage: str
 ) -> None:
-    """Fault: Model of an ended run removed or damaged, its status damaged, or a digit of it | before `resume` | one line that says how
-    to train again | bits"""
+    """Fault: Model of an ended run removed or damaged, its status damaged, or a digit of it | before `resume` | one
+    line that says how to train again | bits"""
     x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 3
     ingest(x, tmp_path / "data", y=y)
     right = fit("gls", tmp_path / "data", tmp_path / "run", passes=3)

@@ -36,14 +36,15 @@ _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augu
 _WEEKDAY = re.compile(
     r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\.?,? +", re.IGNORECASE
 )
-_OFFSET = re.compile(r":\d\d\s*([+-]\d\d:?\d\d)\Z")
+_OFFSET = re.compile(r":\d\d(?:\.\d+)?\s*([+-]\d\d:?\d\d|Z|UTC|GMT)\Z")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
 # 30:24, 1:02:33.5, and with days as Python and pandas write them: 1 day, 2:03:04 or 0 days 00:03:45
 _DURATION = re.compile(
     r"(?:(-?\d+) days?(?:,? \+?|\Z))?(?:(?:(\d+):(?=[0-5]?\d:))?(\d+):([0-5]\d(?:\.\d+)?))?", re.IGNORECASE
 )
-_ISO_DURATION = re.compile(r"P(?:(\d+)D)?T?(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?")
+# without a T an M is of months, which have no length
+_ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative.
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*)"
 MARKED = re.compile(
@@ -56,7 +57,10 @@ _DATE_RULE = (
     "a date, as 2024-01-31 or 31.1.2024, maybe with a time; --kind of ingest and train says where the day is, as in "
     "NAME=date:dmy or NAME=date:mdy"
 )
-_LENGTH_RULE = "a length of time, as 3:45, 1:02:33 or 2 days 00:00:01"
+_RULES = {
+    "duration": "a length of time, as 3:45, 1:02:33 or 2 days 00:00:01",
+    "time": "a time of day, as 13:45; --kind NAME=duration of ingest and train reads lengths of time",
+}
 _DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
 
 
@@ -156,7 +160,8 @@ def date_style(texts: Iterable[str]) -> str:
 
 def utc_offsets(texts: Iterable[str]) -> list[str]:
     """Return how far from UTC the times of dates say that they are, sorted."""
-    return sorted({found[1] for text in texts if (found := _OFFSET.search(text.strip()))})
+    found = {match[1] for text in texts if (match := _OFFSET.search(text.strip()))}
+    return sorted({f"{each[:3]}:{each[-2:]}" if each[0] in "+-" else "+00:00" for each in found})
 
 
 def is_date(text: str) -> bool:
@@ -182,8 +187,7 @@ def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) ->
         if parts is not None:
             values[row] = parts[: feature.width]
         elif text is not None:
-            length = feature.style == "duration"
-            fault(row, f"{quoted(text.encode())}: expected {_LENGTH_RULE if length else _DATE_RULE}")
+            fault(row, f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}")
     return values
 
 

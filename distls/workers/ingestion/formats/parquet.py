@@ -207,27 +207,28 @@ class _Block:
             values = self._vectors(feature)
         else:
             values = self._plain(feature.name, feature.kind == "marked", feature.style)[:, None]
-            self._note_inexact(feature, values[:, 0])
+            self._note_inexact(feature, values[:, 0], self.batch[feature.name])
         self._check(feature.name, values, np.arange(len(values)), bool(feature.impute))
         return values
 
-    def _note_inexact(self, feature: Feature, values: Doubles) -> None:
-        """Note the first number of a column that float64 does not keep."""
+    def _note_inexact(self, feature: Feature, values: Doubles, column: Any) -> None:
+        """Note the first number of a column, or of its lists, that float64 does not keep."""
         dialect = in_decimals(self.options.dialect, feature.style)
         for row in np.flatnonzero(np.abs(values) >= EXACT).tolist():
-            value, number = self.batch[feature.name][row].as_py(), float(values[row])
+            value, number = column[row].as_py(), float(values[row])
             if isinstance(value, str):
                 plain = dialect.plain(unmarked(value, dialect))
                 # a number with an exponent was rounded by who wrote it
                 value = number if "e" in plain.lower() else Decimal(plain)
             if value != number:
                 features = self.options.features
-                column = first_columns(features)[features.index(feature)]
-                self.rounded.append((column, number, number, 2))
+                place = first_columns(features)[features.index(feature)]
+                self.rounded.append((place, number, number, 2))
                 return
 
     def _vectors(self, feature: Feature) -> Doubles:
         lengths, flat = self._lists(feature.name)
+        self._note_inexact(feature, flat, self.arrow.compute.list_flatten(self.batch[feature.name]))
         values = np.zeros((len(lengths), feature.width))
         fitting = lengths == feature.width
         # Rows of another length keep zeros, and are refused.

@@ -174,7 +174,7 @@ def first_values(rows: Any, arrow: Any) -> dict[str, list[Any]]:
     types, rows = arrow.types, rows.slice(0, SAMPLED)
     found = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if types.is_temporal(column.type):
+        if types.is_temporal(column.type) and not types.is_interval(column.type):
             # as text they are what other formats have
             column = time_text(column, arrow)
         if _tells_kind(types, column.type):

@@ -126,7 +126,7 @@ def _parse_row(
     ends = (rules.separator, NEWLINE) if rules.mode & (Mode.COMMA | Mode.MARKED) == 0 else (256, 256)
     for c in range(n_columns):
         kind, slot = columns[c, KIND], columns[c, SLOT]
-        code = Code.DONE
+        code, start = Code.DONE, p
         if Kind.NUMBER <= kind <= Kind.CHECK_LABEL:
             after, value = parse_short_field(text, p, separators)
             # plain numbers are below 1e15; a negative weight is left to be refused, a label may be a code
@@ -134,8 +134,9 @@ def _parse_row(
             if after < 0 or text[after] not in ends or special:
                 code, after, value = general_number(text, p, rules, kind, answers, state)
                 _note_inexact(text, code, value, columns[c], rules, slots, state)
+                start = state[State.START]  # behind blanks and a quote
             slots.values[slot] = value
-            _note_code(text, p, looked_at and kind == Kind.CHECK, columns, c)
+            _note_code(text, start, looked_at and kind == Kind.CHECK, columns, c)
         elif kind == Kind.SKIP:
             code, start, end, after, _ = field_bounds(text, p, rules.separator)
             state[State.START], state[State.END] = start, end
