@@ -106,8 +106,7 @@ class DatasetEstimator(BaseEstimator):
         dataset = dataset_given(X, y, sample_weight)
         if dataset is not None:
             self._mixed = False
-            if hasattr(self, "feature_names_in_"):  # of an earlier fit
-                del self.feature_names_in_
+            vars(self).pop("feature_names_in_", None)  # type: ignore[attr-defined] # of an earlier fit
             return self._fit_dataset(dataset)
         X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
         sample_weight, self._mixed = weights_of(X, sample_weight), has_other_columns(X)
@@ -194,7 +193,6 @@ class DatasetEstimator(BaseEstimator):
             executor="serial", row_numbers=False, progress=False, **options,
         )  # fmt: skip
         if self._mixed:
-            # nothing of the command line
             pass_on([_OPTIONS.split(notice)[0] for notice in report.notices], None)
         return open_dataset(path)
 

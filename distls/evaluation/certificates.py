@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distls.dual_problem import DualProblem
 from distls.methods.method import Method
 from distls.problem import Problem, loss_of, penalty_of
-from distls.workers.coordinate_descent.dual_bounds import DualFactor, gap_of, intercept_slack
+from distls.workers.coordinate_descent.dual_bounds import BALANCED, DualFactor, gap_of, intercept_slack
 from distls.workers.evaluation.dual_task import DualSum
 from distls.workers.evaluation.score_task import GradientSum
 from distls.workers.losses.loss_registry import lacks, loss_named
@@ -20,8 +20,6 @@ from distls.workers.penalties.penalty_registry import penalties_with, penalty_na
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.runtime.process import single_threaded_blas
 
-# Largest sum of an intercept's mean gradients that counts as zero but for rounding.
-_BALANCED = 1e-8
 BOUNDS = ("duality_gap", "strong_convexity")  # the kinds that bound F - F*
 
 
@@ -103,7 +101,7 @@ def certificate_of(
     kind = _kind(
         problem.loss,
         linear=not predictor.recipe,
-        bounded=problem.alpha != 0 and (not free or (optimal_intercept and rest <= _BALANCED)),
+        bounded=problem.alpha != 0 and (not free or (optimal_intercept and rest <= BALANCED)),
         penalty=problem.penalty,
     )
     if kind == "none":

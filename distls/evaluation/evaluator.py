@@ -25,7 +25,7 @@ from distls.evaluation.metrics import RegressionEvaluation
 from distls.evaluation.scores import score_targets
 from distls.execution.batch import Wanted, run_alone
 from distls.execution.executor import Executor
-from distls.execution.row_reads import rows_reduced
+from distls.execution.row_reads import reading_lanes, rows_reduced
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
@@ -65,6 +65,7 @@ class Evaluator:
     ) -> None:
         self._problem, self._data = problem, data
         self._search, self._balances = search, balances
+        self._lanes = reading_lanes(problem.dataset, problem.parallelism)
         self._eval = self._checked(eval_data)
         self._select = self._checked(select_data)
         # squared norms of the rows of the gradient of the last objective, where it has one
@@ -95,7 +96,7 @@ class Evaluator:
         if not problem.ranks:
             return predictor
         task = ThresholdTask(self._data, problem.row_weights)
-        sums: ThresholdSums = await rows_reduced(problem.dataset, predictor.compact(), task)
+        sums: ThresholdSums = await rows_reduced(problem.dataset, predictor.compact(), task, self._lanes)
         # the threshold is affine in the scores, so subtracting it gives a linear model again
         slope, constant = fitted_threshold(sums)
         w = predictor.coefficients
@@ -253,7 +254,7 @@ class Evaluator:
         if problem.fit_intercept and problem.intercept_scaling is None:
             balance = balance_of(problem, point.form.dual_domain, point.up, point.down)
         task = DualTask(self._data, problem.row_weights, point, balance)
-        total: DualSum = await rows_reduced(problem.dataset, DualStart(judged=predictor), task)
+        total: DualSum = await rows_reduced(problem.dataset, DualStart(judged=predictor), task, self._lanes)
         value = total.loss_sum / total.weight_sum + problem.alpha * problem.penalty_of_model(
             predictor.coefficients, predictor.intercept
         )
@@ -273,7 +274,7 @@ class Evaluator:
     ) -> GradientSum:
         problem, sent = self._problem, predictor if with_gradient else predictor.compact()
         task = GradientTask(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
-        total: GradientSum = await rows_reduced(problem.dataset, sent, task)
+        total: GradientSum = await rows_reduced(problem.dataset, sent, task, self._lanes)
         return total
 
 

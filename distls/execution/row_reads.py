@@ -27,9 +27,14 @@ def default_parallelism(dataset: Dataset) -> int:
     return min(1 << (wanted.bit_length() - 1), MOST_LANES)
 
 
-def reading_lanes(dataset: Dataset) -> list[Lane]:
-    """Return the lanes in which a dataset is read for a reduction."""
-    n_lanes = max(1, min(max(DEFAULT_LANES, default_parallelism(dataset)), len(dataset)))
+def lanes_of(parallelism: int, n_blocks: int, least: int = DEFAULT_LANES) -> int:
+    """Return how many lanes are made of so many blocks, where nobody has asked for a number."""
+    return max(1, min(max(least, parallelism), n_blocks))
+
+
+def reading_lanes(dataset: Dataset, parallelism: int | None = None) -> list[Lane]:
+    """Return the lanes in which a dataset is read for a reduction; of a fit by its own parallelism."""
+    n_lanes = lanes_of(parallelism or default_parallelism(dataset), len(dataset))
     return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
 
 

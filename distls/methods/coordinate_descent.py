@@ -91,9 +91,8 @@ _DESCENT = (
         None,
         one_of("working-set", "row-blocks", "sweeps"),
         "working-set: descent on the columns that matter, with a certificate in each round; row-blocks: the same by "
-        "reads of row partitions, which keeps no number of a row; sweeps: Algorithms 1-3 of the paper; default "
-        "working-set, or row-blocks where the rows do not fit in memory, but sweeps with l2, with alpha=0 or a "
-        "parameter that only sweeps have",
+        "reads of row partitions, for rows that do not fit in a worker's memory; sweeps: Algorithms 1-3 of the paper; "
+        "default working-set, but sweeps with l2, with alpha=0 or a parameter that only sweeps have",
         optional=True,
     ),
     Parameter(

@@ -7,14 +7,14 @@ from typing import Any, TypeVar, cast
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
-from distls.execution.row_reads import reduce_rows
+from distls.execution.row_reads import lanes_of, reduce_rows
 from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.solver import RoundReport
 from distls.storage.errors import ParameterError, StateLostError
 from distls.workers.least_squares.block_task import BlockSums, SumsTask
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.rounds.lanes import Lane, deal
 from distls.workers.rounds.task import Needs, Task
 
 T = TypeVar("T", bound=SumsTask)
@@ -23,8 +23,8 @@ T = TypeVar("T", bound=SumsTask)
 def lane_count(asked: int | None, n_blocks: int, parallelism: int) -> int:
     """Return the number of lanes, by default; raise ParameterError if there are fewer partitions than asked for."""
     if asked is None:
-        # The default depends on the data set alone, never on the number of workers: lanes fix the order of the sums.
-        return max(1, min(max(DEFAULT_LANES, parallelism), n_blocks))
+        # The default never depends on the number of workers: lanes fix the order of the sums.
+        return lanes_of(parallelism, n_blocks)
     if asked > n_blocks:
         raise ParameterError(
             f"lanes={asked}: the data set has only {n_blocks} partitions; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,6 +137,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             Setting.of(chosen, each, data, given.seed, given.parallelism)
             for each in expand_grid(params or {})
         ]
+        _check_parallelism(given.parallelism, chosen, settings)
         fields = given.with_data(_opened) | {"reason": None if found is None else found.reason}
         # As they are now: a run goes on with its lanes, whatever a later version has by default.
         threads = settings[0].problem.parallelism
@@ -276,8 +277,8 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         unbounded = [params for params in judged if certificate_kind(params, self.method) not in BOUNDS]
         if self.rtol is not None and not all(balances_for(params, self.method) for params in unbounded):
             raise ParameterError(
-                "rtol: the certificate of this setting bounds no distance from the optimum; without an intercept and "
-                "with alpha above 0 it does, and that of sdca always"
+                "rtol: the certificate of this setting bounds no distance from the optimum; with alpha above 0 it "
+                "does without an intercept, or with a smooth loss and another penalty than l2; that of sdca does always"
             )
         if self.tol is not None and "none" in kinds:
             raise ParameterError(
@@ -292,6 +293,17 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             raise ParameterError(
                 f"{len(self.settings)} settings are given; fit --select DATASET chooses among them"
             )
+
+
+def _check_parallelism(asked: int | None, method: Method, settings: Sequence[Setting]) -> None:
+    """Raise ParameterError where the number of threads that was asked for would change nothing."""
+    if asked is None:
+        return
+    if asked > MOST_LANES:
+        raise ParameterError(f"parallelism={asked}: there are {MOST_LANES} lanes at most")
+    if not any("lanes" in own.params and own.params["lanes"] is None for own in settings):
+        why = "lanes is given" if settings[0].params.get("lanes") else f"{method.name} has no lanes to choose"
+        raise ParameterError(f"parallelism={asked}: {why}; drop it")
 
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
+from distls.execution.row_reads import lanes_of
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.methods.coordinate_descent import SPARSE_PENALTY, by_working_sets, only_of_sweeps
 from distls.problem import Problem
@@ -99,17 +100,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
         self.lanes, self._sweeping = self._dealt(most), self._dealt(_DEFAULT_LANES)
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
         self._polishes = len(self._sweeping) > 1 and params["active_sweeps"] > 0
-        try:
-            self.plan = self._planned(self._memory)
-        except MemoryPlanError:
-            # A refit is by sweeps, which hold the scores of all rows.
-            if not self.proves or params.get("algorithm") or params["debias"]:
-                raise
-            self._read_rows()
-            return
+        self.plan = self._planned(self._memory)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
-        row_lanes = deal(dataset.decoded_bytes, min(max(DEFAULT_LANES, problem.parallelism), len(dataset)))
+        row_lanes = deal(dataset.decoded_bytes, lanes_of(problem.parallelism, len(dataset)))
         self._setting = RoundSetting(
             problem=problem,
             params=params,
@@ -143,10 +137,13 @@ class BlockCoordinateDescent(Solver[BcdState]):
         try:
             return self._plan(memory)
         except MemoryPlanError as error:
-            spare = self._most_active()
-            if spare < _WORTH_NAMING:
-                raise
-            raise MemoryPlanError(f"{error}, or lower active_mib, which takes {human(spare)} of it") from None
+            spare, ways = self._most_active(), [str(error)]
+            if spare >= _WORTH_NAMING:
+                ways.append(f"lower active_mib, which takes {human(spare)} of it")
+            # It is named and not taken, as bits would follow from the memory of the day; a refit is by sweeps.
+            if self.proves and self.params["debias"] is None:
+                ways.append("give algorithm=row-blocks, which keeps no number of a row")
+            raise MemoryPlanError(", or ".join(ways)) from None
 
     def _plan(self, memory: MemoryBudget) -> Plan:
         n_features, k = self.problem.shape
@@ -248,9 +245,6 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
         """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""
-        # Rounds that have begun so go on, where the rows would fit too: with the bits that an undisturbed run has.
-        if state.by_rows and self._blocks is None:
-            self._blocks = RowBlocks(self.problem, self.params, self._memory)
         if self._blocks is not None:
             return self._blocks.step(state, executor)
         if self._selected(state) and not state.refit:

@@ -71,7 +71,6 @@ class BcdState(State):
     largest: float = -1.0  # The largest violation of the newest round; negative: none is skipped after it
     size: int = 0  # By working sets: columns of the next one, at most; 0: rounds are sweeps
     held: int = 0  # and how many it has
-    by_rows: bool = False  # They read rows by partitions, and keep no number of a row
     # By working sets: the objective, the best bound of the optimum, and how far they are apart
     objective: float = 0.0
     bound: float = 0.0

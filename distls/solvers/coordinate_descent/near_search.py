@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
+from distls.execution.row_reads import lanes_of
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting
 from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
@@ -26,7 +27,7 @@ from distls.workers.coordinate_descent.prox_newton import parts_of
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.rounds.lanes import Lane, deal
 
 # The gap over what the weights are proven to be above the optimum at least, at which it is good enough.
 _GOOD = 2.0
@@ -87,9 +88,7 @@ class NearSearch:
             params=self._params,
             data=data,
             shards=shards,
-            lanes=deal(
-                shards.decoded_bytes, max(1, min(max(DEFAULT_LANES, self._problem.parallelism), len(shards)))
-            ),
+            lanes=deal(shards.decoded_bytes, lanes_of(self._problem.parallelism, len(shards))),
             row_lanes=[Lane(i, (block,)) for i, block in rows],
             polishes=False,
             folder=self._folder,

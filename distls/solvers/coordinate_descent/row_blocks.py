@@ -20,10 +20,17 @@ from distls.execution.row_reads import reduce_rows
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting, sent
-from distls.solvers.coordinate_descent.working_set_round import BALANCED, WorkingSetRound
+from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound
 from distls.solvers.solver import RoundReport
+from distls.storage.errors import ParameterError
 from distls.workers.coordinate_descent.all_rows import RowSums
-from distls.workers.coordinate_descent.dual_bounds import DualFactor, bound_of, has_conjugate, intercept_slack
+from distls.workers.coordinate_descent.dual_bounds import (
+    BALANCED,
+    DualFactor,
+    bound_of,
+    has_conjugate,
+    intercept_slack,
+)
 from distls.workers.coordinate_descent.prox_newton import parts_of
 from distls.workers.coordinate_descent.row_model_task import ModelStep, ModelSums, ModelTask
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights
@@ -46,6 +53,7 @@ _STEPS, _DECREASE, _HALVINGS = 50, 1e-3, 12  # of Newton's method, and of the se
 # The objective's decrease, as a part of the gap, below which a step brings next to nothing.
 _WORTH = 1e-3
 _RISE = 8.0 * float(np.finfo(np.float64).eps)
+_FAR = 1e-3  # a gap, as a part of the objective, that is no rounding
 _BALANCINGS = 20  # reads that make the intercept optimal, at most
 _READS = 8  # of a round, about, most of a few columns
 _DRIVER_WEIGHTS = 8  # matrices of the weights' size in the driver
@@ -57,13 +65,19 @@ class RowBlocks:
     def __init__(self, problem: Problem, params: dict[str, Any], memory: MemoryBudget) -> None:
         (n_features, k), dataset = problem.shape, problem.dataset
         self.parts = parts_of(loss_named(problem.loss), k, sets=problem.target == "multilabel")
+        if not self.parts:
+            raise ParameterError(
+                f"loss={problem.loss} has no second derivatives: not with algorithm=row-blocks"
+            )
         most = params["active_mib"] * MIB // _SHARE_OF_GRAM
         # columns that move at once: a Gram of all would not fit
         self.most = max(math.isqrt(most // (4 * self.parts)) - 1, 1)
         one, gram = 8 * n_features * k, 4 * self.parts * (min(n_features, self.most) + 1) ** 2
         rows, largest = (int(sizes.max(initial=0)) for sizes in (dataset.table.rows, dataset.decoded_bytes))
-        # of a partition: scores, slopes and second derivatives; its columns, those that move, and with ones
-        work = rows * (3 * 8 * k + 4 * self.parts + 12) + 3 * largest + one
+        # of a partition: scores, slopes and second derivatives; its columns, those that move, and with ones, of dense
+        # rows in float64 and weighted too
+        copies = 6 if dataset.meta.layout == "dense" else 3
+        work = rows * (3 * 8 * k + 4 * self.parts + 12) + copies * largest + one
         reader = BlockReader(
             problem,
             lanes=params["lanes"],
@@ -71,8 +85,13 @@ class RowBlocks:
             memory=memory,
             driver_bytes=_DRIVER_WEIGHTS * one + 2 * gram,
         )
-        network = _READS * reader.plan.network_bytes_per_round
-        self.plan = replace(reader.plan, reductions=_READS, network_bytes_per_round=network)
+        one_read = reader.plan
+        self.plan = replace(
+            one_read,
+            reductions=_READS,
+            bytes_per_pass=_READS * one_read.bytes_per_pass,
+            network_bytes_per_round=_READS * one_read.network_bytes_per_round,
+        )
         self.lanes = reader.lanes
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)  # with its fold
         self.setting = RoundSetting(
@@ -120,8 +139,13 @@ class RowBlocks:
         """Do one round."""
         known, given = self.newest, sent(state)
         fresh = known is None or not all(map(np.array_equal, known[0], given))
-        found = _RowBlockRound(self, executor, fresh=fresh).run(replace(state, by_rows=True))
+        rounds = _RowBlockRound(self, executor, fresh=fresh)
+        found = rounds.run(state)
         assert found is not None  # some columns always fit
+        if rounds.is_stuck:
+            found[1].notes = [
+                "no Newton step lowers the objective: give a larger alpha, or another algorithm"
+            ]
         return found
 
     def intercept_alone(self, executor: Executor) -> Array:
@@ -136,6 +160,7 @@ class _RowBlockRound(WorkingSetRound):
         super().__init__(blocks.setting, executor, fresh=fresh)
         self._blocks = blocks
         self._columns: Places | None = None  # of the descent
+        self.is_stuck = False  # whether it made no step, far from the optimum
 
     def optimal_intercept(self) -> Array:
         """Return the intercept that is optimal for zero weights."""
@@ -178,6 +203,7 @@ class _RowBlockRound(WorkingSetRound):
         target, bound = self._target(state, used, len(columns)), -math.inf
         at = SparseWeights(columns, state.weights[columns].astype(np.float64), state.intercept)
         sums = self._read(at, moving)
+        first = self._value(at, sums)
         for _ in range(_STEPS):
             bound = max(bound, self._bound(at, sums))
             judged = Judged(self._value(at, sums), sums.gradient, sums.of_intercept, 0.0)
@@ -188,6 +214,7 @@ class _RowBlockRound(WorkingSetRound):
             at, sums = found
             if judged.value - self._value(at, sums) <= _WORTH * judged.gap:
                 break
+        self.is_stuck = judged.gap > max(target, _FAR * first) and not self._value(at, sums) < first
         # Rounded to the type of the state, before the intercept is made optimal for them.
         values = at.values.astype(state.weights.dtype)
         known = sums if np.array_equal(values, at.values) else None

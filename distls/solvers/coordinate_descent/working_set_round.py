@@ -17,7 +17,7 @@ from distls.execution.memory_budget import MIB
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting, sent
 from distls.solvers.solver import RoundReport
 from distls.workers.coordinate_descent.all_rows import RowSums
-from distls.workers.coordinate_descent.dual_bounds import bound_of, has_conjugate, intercept_slack
+from distls.workers.coordinate_descent.dual_bounds import BALANCED, bound_of, has_conjugate, intercept_slack
 from distls.workers.coordinate_descent.row_scores_task import RowScores, SparseWeights
 from distls.workers.coordinate_descent.violation_task import (
     ConjugateTask,
@@ -35,8 +35,6 @@ from distls.workers.rounds.task import Call
 
 T = TypeVar("T", bound=OnAllScores)
 
-# Largest sum of an intercept's gradients at which duals count as balanced.
-BALANCED = 1e-8
 # Columns of the first working set beside those with weights, at least; later ones have twice as many as before.
 _FIRST = 256
 # The gap of the columns that are worked on, at which a descent ends, as a part of that of all columns: the fewer of the

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.execution.row_reads import lanes_of
 from distls.memory_plan import Footprint, Plan, make_plan
 from distls.methods.method import Params
 from distls.problem import Problem
@@ -75,7 +76,7 @@ class Sdca(Solver[SdcaState]):
         check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         dataset = problem.dataset
-        own = max(1, min(max(_DEFAULT_LANES, problem.parallelism), len(dataset) - 1))
+        own = lanes_of(problem.parallelism, len(dataset) - 1, _DEFAULT_LANES)
         n_lanes = lane_count(params["lanes"] or own, len(dataset), problem.parallelism)
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         self._groups = self._group_count()

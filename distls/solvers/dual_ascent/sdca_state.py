@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from distls.dual_problem import DualProblem
 from distls.execution.executor import Executor
-from distls.execution.row_reads import reduce_rows
+from distls.execution.row_reads import reading_lanes, reduce_rows
 from distls.problem import Problem
 from distls.solvers.solver import State
 from distls.storage.errors import CorruptDataError, StateLostError
@@ -185,7 +185,9 @@ class DualStarter:
             source=source,
             shares=shares,
         )
-        total: DualSum = reduce_rows(self._executor, self._problem.dataset, DualStart(at=at), task)
+        dataset = self._problem.dataset
+        lanes = reading_lanes(dataset, self._problem.parallelism)
+        total: DualSum = reduce_rows(self._executor, dataset, DualStart(at=at), task, lanes)
         n = self._problem.dataset.meta.n_rows
         made = replace(
             # The image belongs to all duals at once, so it is summed anew rather than corrected.

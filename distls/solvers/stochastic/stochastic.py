@@ -125,10 +125,14 @@ class Stochastic(Solver[StochasticState]):
         windows = self.params.get("average", "none") != "none"
         sample_rows = self.sample.n_rows if self.sample else 0
         row_bytes = int(self.problem.dataset.decoded_bytes.sum()) // max(meta.n_rows, 1)
+        needs = TrainTask.needs(weight_bytes, self._work_bytes(row_bytes) + self._joint_bytes(memory.models))
+        if self.problem.fit_intercept and not self.problem.penalty_is_quadratic:
+            # Their certificate makes the intercept optimal, in float64.
+            needs = needs._replace(shared=max(needs.shared, 8 * self.shape[0] * self.shape[1]))
         return make_plan(
             self.problem.dataset,
             Footprint(
-                TrainTask.needs(weight_bytes, self._work_bytes(row_bytes) + self._joint_bytes(memory.models)),
+                needs,
                 # the state before and after a round; two windows in float64, of both
                 weight_bytes * (2 + windows * 4 * 8 / self.problem.dtype.itemsize),
                 sample_bytes=2 * sample_rows * row_bytes,

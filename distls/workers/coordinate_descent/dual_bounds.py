@@ -61,6 +61,10 @@ def bound_of(loss: str, mean: float, dual: DualFactor, conjugate: float | None) 
     return mean - gap_of(loss, mean, dual, 0.0)
 
 
+# Largest sum of an intercept's mean gradients that counts as zero but for rounding.
+BALANCED = 1e-8
+
+
 def intercept_slack(rest: float, intercept: Array) -> float:
     """Return what a bound at duals that do not sum to zero may be wrong by, `rest` the sizes of their sums."""
     # convexity in the intercept: what is left of its gradient, times the way to where it is optimal

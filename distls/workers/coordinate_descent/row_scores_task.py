@@ -8,6 +8,7 @@ are read from the partitions, once in each process.
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -158,7 +159,12 @@ def read_row_scores(job: RowScores, k: int) -> Margins:
 def with_rows(job: RowScores, z: NDArray[Any]) -> Margins:
     """Return scores with the targets and weights of their rows."""
     own = b"" if job.class_weight is None else job.class_weight.tobytes()
-    return Margins(z, *_targets_of(job.data.uncached(), own))
+    # Threads that begin together would each read and keep them.
+    with _READING:
+        return Margins(z, *_targets_of(job.data.uncached(), own))
+
+
+_READING = threading.Lock()
 
 
 @functools.lru_cache(maxsize=1)

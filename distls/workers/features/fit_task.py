@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg  # noqa: F401 - its BLAS is limited to one thread only once it is loaded
 import scipy.sparse as sp
 from numpy.typing import NDArray
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg  # noqa: F401 - its BLAS is limited to one thread only once it is loaded
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool

@@ -7,6 +7,7 @@ import functools
 import os
 import resource
 import socket
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,8 +17,13 @@ import numpy as np
 import threadpoolctl
 
 
-@functools.cache
 def _blas() -> list[threadpoolctl.LibController]:
+    # SciPy has a library of its own, which is loaded when the first product needs it.
+    return _loaded_blas("scipy.linalg" in sys.modules)
+
+
+@functools.cache
+def _loaded_blas(_scipy: bool) -> list[threadpoolctl.LibController]:
     # Cached: it looks through all loaded libraries.
     return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
 

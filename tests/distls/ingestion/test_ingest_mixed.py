@@ -225,8 +225,10 @@ def test_months_have_no_length() -> None:
 
 
 def test_a_column_of_times_of_day_says_how_it_would_be_lengths(tmp_path):
-    table = pd.DataFrame({"c": [f"{k % 9}:{k % 60:02}" for k in range(600)] + ["30:24"], "y": [0] + [0, 1] * 300})
-    with pytest.raises(BadInputError, match="30:24.*NAME=duration of ingest and train"):
+    table = pd.DataFrame(
+        {"c": [f"{k % 9}:{k % 60:02}" for k in range(600)] + ["30:24"], "y": [0] + [0, 1] * 300}
+    )
+    with pytest.raises(BadInputError, match=r"30:24.*NAME=duration of ingest and train"):
         ingest(table, tmp_path / "a", label_column="y")
     with pytest.raises(ParameterError, match="c=duration:dmy"):
         ingest(table, tmp_path / "b", label_column="y", kind="c=duration:dmy")

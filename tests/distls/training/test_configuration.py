@@ -15,7 +15,7 @@ from distls.execution import row_reads
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.storage.dataset.dataset import Dataset, open_dataset
-from distls.storage.errors import MismatchError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.training import configuration
 from distls.training.configuration import FitRequest, Setting
 from distls.training.run_folder import Run
@@ -109,3 +109,18 @@ def test_tol_ends_the_fit_of_an_estimator() -> None:
     fitted = StochasticClassifier(alpha=1e-2, tol=10.0, passes=50).fit(x, y)
     assert fitted.status_ == "CONVERGED"
     assert np.isfinite(fitted.coef_).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "threads", "message"),
+    [
+        ("rls", {}, 4, "no lanes"),
+        ("sgd", {"lanes": 1}, 4, "lanes is given"),
+        ("sgd", {}, 5000, "4096 lanes at most"),
+    ],
+)
+def test_a_parallelism_that_would_change_nothing_is_refused(
+    dataset: Dataset, method: str, params: dict[str, Any], threads: int, message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        FitRequest.of(method, dataset, params=params, parallelism=threads)

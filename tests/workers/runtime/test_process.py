@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -55,3 +57,20 @@ def test_a_forked_child_has_no_tasks_but_its_own() -> None:
         end.set()
         other.result()
         assert _threads() == users
+
+
+_LATE = """
+import threadpoolctl
+from distls.workers.runtime.process import single_threaded_blas
+with single_threaded_blas():
+    pass
+import distls.workers.least_squares.block_task
+with threadpoolctl.threadpool_limits(2, user_api="blas"), single_threaded_blas():
+    print({library["num_threads"] for library in threadpoolctl.ThreadpoolController().select(user_api="blas").info()})
+"""
+
+
+def test_a_library_that_is_loaded_later_is_limited_too() -> None:
+    """SciPy's BLAS, which is loaded with what makes Grams: an evaluation before a fit changed its bits."""
+    ended = subprocess.run([sys.executable, "-c", _LATE], capture_output=True, text=True, check=True)
+    assert ended.stdout == "{1}\n"

@@ -108,23 +108,29 @@ def test_columns_move_in_turns_where_their_gram_does_not_fit(small, monkeypatch)
 
 
 @pytest.mark.fast_cases("csr")
-def test_it_is_chosen_where_rows_do_not_fit_and_goes_on_where_they_do(small, tmp_path, monkeypatch):
+def test_it_is_named_where_rows_do_not_fit_and_goes_on(small, tmp_path, monkeypatch):
     params = {"alpha": 3e-3}
     named = fit("bcd", small, params={**params, **BY_ROWS}, rtol=1e-9, passes=60)
-    in_memory = fit("bcd", small, params=params, rtol=1e-9, passes=60)
-    assert in_memory.model.sha256 == both(small, **params)[0].model.sha256 != named.model.sha256
+    with interrupted():
+        stops = {"callbacks": [StopAfter(2)], "checkpoint_seconds": 0.0}
+        fit("bcd", small, tmp_path / "run", params={**params, **BY_ROWS}, rtol=1e-9, passes=60, **stops)
     with monkeypatch.context() as few:
         few.setattr("distls.solvers.coordinate_descent.bcd.working_row_bytes", lambda problem: 2**40)
-        whole = fit("bcd", small, params=params, rtol=1e-9, passes=60)
-        with interrupted():
-            stops = {"callbacks": [StopAfter(2)], "checkpoint_seconds": 0.0}
-            fit("bcd", small, tmp_path / "run", params=params, rtol=1e-9, passes=60, **stops)
-        # what is named is not replaced
-        for own in ({"algorithm": "working-set"}, {"debias": 1e-3}):
-            with pytest.raises(MemoryPlanError, match="rows"):
-                fit("bcd", small, params={**params, **own})
-    assert whole.model.sha256 == named.model.sha256
-    assert resume(tmp_path / "run").model.sha256 == named.model.sha256
+        with pytest.raises(MemoryPlanError, match=r"rows.*give algorithm=row-blocks"):
+            fit("bcd", small, params=params, rtol=1e-9, passes=60)
+        # its refit is by sweeps
+        with pytest.raises(MemoryPlanError, match="rows") as caught:
+            fit("bcd", small, params={**params, "debias": 1e-3})
+        assert "row-blocks" not in str(caught.value)
+        assert resume(tmp_path / "run").model.sha256 == named.model.sha256
+
+
+@pytest.mark.parametrize(("scale", "alpha"), [(1.0, 1e-9), (1e20, 1e-2)])
+def test_a_round_without_a_step_says_so(tmp_path, scale, alpha):
+    x, y = labelled_rows(600, 40, 4)
+    dataset = write_dataset(tmp_path / "train", scale * x.toarray(), y)
+    done = fit("bcd", dataset, params={**BY_ROWS, "alpha": alpha}, passes=9)
+    assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
 
 
 def solver_of(dataset: Dataset, n_rows: int, limit: int, **given: Any) -> BlockCoordinateDescent:
@@ -140,11 +146,13 @@ def test_rows_without_an_end_are_planned(tmp_path):
     x, _ = labelled_rows(300, 40, 3)
     ingest(x, tmp_path / "numbers", y=np.arange(300.0), target="continuous")
     dataset = add_columns(tmp_path / "numbers")
-    fits, not_ = (solver_of(dataset, rows, 4096 * MIB, loss="squared") for rows in (20_000_000, 100_000_000))
-    assert "rows" in fits.plan.worker_parts
-    assert "rows" not in not_.plan.worker_parts
-    assert not_.plan.worker_bytes <= 4096 * MIB
-    assert solver_of(dataset, 10**12, 600 * MIB, loss="squared").plan.worker_bytes <= 600 * MIB
+    assert "rows" in solver_of(dataset, 20_000_000, 4096 * MIB, loss="squared").plan.worker_parts
+    with pytest.raises(MemoryPlanError, match="algorithm=row-blocks"):
+        solver_of(dataset, 100_000_000, 4096 * MIB, loss="squared")
+    for rows, limit in ((100_000_000, 4096 * MIB), (10**12, 600 * MIB)):
+        plan = solver_of(dataset, rows, limit, loss="squared", **BY_ROWS).plan
+        assert "rows" not in plan.worker_parts
+        assert plan.worker_bytes <= limit
 
 
 def test_column_shards_are_not_needed(tmp_path):
