@@ -69,7 +69,7 @@ def planned(setting: Setting, plan: Plan, passes: float | None, slots: int) -> P
 
 def blocks_of(setting: Setting) -> int:
     """Return how many blocks of the data lanes can be made of: partitions, or column shards."""
-    by_rows = setting.method.name != "bcd" or setting.params["algorithm"] == "row-blocks"
+    by_rows = setting.method.name != "bcd" or setting.params.get("algorithm") == "row-blocks"
     columns = None if by_rows else setting.problem.dataset.columns
     return len(setting.problem.dataset if columns is None else columns)
 

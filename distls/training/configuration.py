@@ -137,7 +137,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             Setting.of(chosen, each, data, given.seed, given.parallelism)
             for each in expand_grid(params or {})
         ]
-        _check_parallelism(given.parallelism, chosen, settings)
+        _check_parallelism(given.parallelism, [own.params.get("lanes", 1) for own in settings])
         fields = given.with_data(_opened) | {"reason": None if found is None else found.reason}
         # As they are now: a run goes on with its lanes, whatever a later version has by default.
         threads = settings[0].problem.parallelism
@@ -295,15 +295,12 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             )
 
 
-def _check_parallelism(asked: int | None, method: Method, settings: Sequence[Setting]) -> None:
+def _check_parallelism(asked: int | None, lanes: Sequence[int | None]) -> None:
     """Raise ParameterError where the number of threads that was asked for would change nothing."""
-    if asked is None:
-        return
-    if asked > MOST_LANES:
+    if asked is not None and None not in lanes:
+        raise ParameterError(f"parallelism={asked}: lanes are given, or the method has one; drop it")
+    if asked is not None and asked > MOST_LANES:
         raise ParameterError(f"parallelism={asked}: there are {MOST_LANES} lanes at most")
-    if not any("lanes" in own.params and own.params["lanes"] is None for own in settings):
-        why = "lanes is given" if settings[0].params.get("lanes") else f"{method.name} has no lanes to choose"
-        raise ParameterError(f"parallelism={asked}: {why}; drop it")
 
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:

@@ -386,18 +386,18 @@ def test_more_of_everything_takes_longer_or_less_time(wide: Path) -> None:
 
 def test_scores_of_every_row_that_do_not_fit_are_not_held(small: Path) -> None:
     cluster, gib = Cluster(100, 8, TEN_GBIT, 1e-3), {"memory_limit": 32 * GIB, "rate": 1e8}
-    held = {"algorithm": "working-set"}
     with pytest.raises(MemoryPlanError, match=r"a worker needs .* rows .* TiB\) but may use") as refused:
-        plan_cluster("bcd", small, held, cluster=cluster, stored_bytes=10**12, **gib)
+        plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**12, **gib)
     assert "train on" not in str(refused.value)  # eight partitions at a time leave no room for any score
     with pytest.raises(
         MemoryPlanError, match=r"a worker needs .* rows .*train on [1-9]\d* rows, which would fit"
     ):
-        plan_cluster("bcd", small, held, cluster=cluster, stored_bytes=10**10, **gib)
+        plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**10, **gib)
     made = plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**9, **gib)
     assert made.plan.reductions == 3  # a descent, a read of all columns, the dual
     assert made.limited_by == "lanes"
-    by_rows = plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**12, **gib)
+    named = {"algorithm": "row-blocks"}
+    by_rows = plan_cluster("bcd", small, named, cluster=cluster, stored_bytes=10**12, **gib)
     assert "rows" not in by_rows.plan.worker_parts
     assert by_rows.plan.worker_bytes <= 32 * GIB
 

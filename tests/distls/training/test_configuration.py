@@ -114,8 +114,8 @@ def test_tol_ends_the_fit_of_an_estimator() -> None:
 @pytest.mark.parametrize(
     ("method", "params", "threads", "message"),
     [
-        ("rls", {}, 4, "no lanes"),
-        ("sgd", {"lanes": 1}, 4, "lanes is given"),
+        ("rls", {}, 4, "has one"),
+        ("sgd", {"lanes": 1}, 4, "are given"),
         ("sgd", {}, 5000, "4096 lanes at most"),
     ],
 )

@@ -499,11 +499,12 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
 def test_a_refusal_says_what_active_columns_take(small, monkeypatch):
     dataset, _, _ = small
     chosen = method_named("bcd")
-    params = chosen.resolve({"algorithm": "working-set"})
+    params = chosen.resolve({})
     problem = Problem.of(dataset, params, 0, chosen.targets)
     monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self: 600 * MIB)
     with pytest.raises(
-        MemoryPlanError, match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it$"
+        MemoryPlanError,
+        match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it, or give algorithm=row",
     ):
         BlockCoordinateDescent(problem, params, memory=MemoryBudget(700 * MIB))
 
