@@ -32,7 +32,7 @@ AT_ONCE = "interrupted: stopped at once; what was saved is whole\n"
 # Loaded by every worker: from when HOLD exists no task ends.
 STALLING_WORKER = """
 import os, time
-from distls.execution.dask import dask_executor as dask
+from distls.execution.dask import dask_executor, reduction_tasks
 
 def stalling(call):
     def stalled(*given):
@@ -43,7 +43,8 @@ def stalling(call):
     return stalled
 
 def dask_setup(worker):
-    dask._call, dask._call_group = stalling(dask._call), stalling(dask._call_group)
+    dask_executor._call = stalling(dask_executor._call)
+    reduction_tasks.call_group = stalling(reduction_tasks.call_group)
 """
 
 # Runs before a command: `stuck` waits where no signal is handled, as in a long kernel.

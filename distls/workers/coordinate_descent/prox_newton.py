@@ -33,7 +33,7 @@ _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 _SINGLE = 1e-6
 # What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
 # gap by which the objective falls in steps that have not come to an end.
-_FAST, _SCALED, _UNLIKE, _WORTH = 0.25, 0.95, 0.5, 1e-3
+_FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
 # Rows for each column, from which a Gram is summed where the gap is to fall to no less than this part: the error of
 # such a model is about the root of 1/20. What may be left where such steps come to an end, or one of all rows is made.
 _SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
@@ -116,11 +116,13 @@ class ProxNewton:
 
     def _limit(self, stale: bool) -> float:
         """Return what a step may leave of the gap, so that its Gram, which was `stale` there or not, serves again."""
-        if self._is_quadratic:
+        if not self._scales():
             return _FAST
-        # Unlike parts change by more than their scale.
-        far = _SCALED if self._shift or self._h.shape[1] <= self._k else _UNLIKE
-        return far if stale else np.inf
+        return _SCALED if stale else np.inf
+
+    def _scales(self) -> bool:
+        """Return whether a Gram serves again scaled: of unlike parts, which change by more, one of enough rows alone."""
+        return not self._is_quadratic and (self._shift > 0 or self._h.shape[1] <= self._k)
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
         """Do one step; return the objective, None where it would not fall."""
@@ -129,7 +131,7 @@ class ProxNewton:
             gram = self._gram()
             # A rehearsal has the kernels of later steps loaded too.
             self._model = self._quadratic(self._scaled(gram) if columns.task.data.one_row else gram)
-        elif not self._is_quadratic and self._model is not None:
+        elif self._scales() and self._model is not None:
             self._model = self._quadratic(self._scaled(self._model.gram))
         if self._model is None:
             return None
