@@ -68,6 +68,7 @@ class ProxNewton:
         self._model: Model | None = None
         self._is_quadratic = loss_named(columns.task.scores.loss).quadratic
         self._shift = 0  # every 2^shift-th row is in the Gram
+        self._rows: tuple[int, Rows] | None = None  # the shift for which they were put together, and they
 
     @staticmethod
     def fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
@@ -121,7 +122,7 @@ class ProxNewton:
         return _SCALED if stale else np.inf
 
     def _scales(self) -> bool:
-        """Return whether a Gram serves again scaled: of unlike parts, which change by more, one of enough rows alone."""
+        """Return whether a Gram serves again scaled: of unlike parts, which change by more, one of some rows alone."""
         return not self._is_quadratic and (self._shift > 0 or self._h.shape[1] <= self._k)
 
     def _stepped(self, judged: Judged, *, stale: bool) -> float | None:
@@ -163,8 +164,10 @@ class ProxNewton:
         most = self._most_bytes if self._is_quadratic else 0
         h = np.ascontiguousarray(self._h[:: 1 << self._shift])
         with task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
-            rows = _rows_of(self._columns.x, len(h), self._shift, ones=self._ones)
-            gram = gram_of(rows, h, self._numbers, task.data, most)
+            if self._rows is None or self._rows[0] != self._shift:
+                rows = _rows_of(self._columns.x, len(h), self._shift, ones=self._ones)
+                self._rows = self._shift, rows
+            gram = gram_of(self._rows[1], h, self._numbers, task.data, most)
             return self._scaled(gram) if self._shift else gram
 
     def _scaled(self, gram: Single) -> Single:

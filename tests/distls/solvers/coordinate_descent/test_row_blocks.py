@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
@@ -44,16 +43,12 @@ class TestContract(SolverContract):
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
-@pytest.fixture(scope="module", params=["csr", "dense"])
-def small(request, tmp_path_factory):
-    """300 rows of unequal weights, 40 features with means in 12 shards, 3 classes."""
-    x, y = labelled_rows(300, 40, 3)
-    full = np.asarray(x.todense())
-    full[:, :5] += 0.3
-    rows = sp.csr_matrix(full) if request.param == "csr" else full
-    weight = np.random.default_rng(0).uniform(0.2, 2.0, len(y)).astype(np.float32)
+@pytest.fixture(scope="module")
+def small(weighted_rows, tmp_path_factory):
+    """Weighted rows in a dozen column shards."""
+    x, y, weight = weighted_rows
     path = tmp_path_factory.mktemp("small") / "train"
-    write_dataset(path, rows, y, sample_weight=weight, partition_rows=70)
+    write_dataset(path, x, y, sample_weight=weight, partition_rows=70)
     return add_columns(path, shard_size=2000)
 
 

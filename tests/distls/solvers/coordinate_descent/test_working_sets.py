@@ -54,15 +54,11 @@ class TestContract(SolverContract):
         return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
-@pytest.fixture(scope="module", params=["csr", "dense"])
-def small(request, tmp_path_factory):
-    """300 rows of unequal weights, 40 features with means in 12 shards, 3 classes."""
-    x, y = labelled_rows(300, 40, 3)
-    full = np.asarray(x.todense())
-    full[:, :5] += 0.3
-    rows = sp.csr_matrix(full) if request.param == "csr" else full
-    weight = np.random.default_rng(0).uniform(0.2, 2.0, len(y)).astype(np.float32)
-    return with_columns(tmp_path_factory.mktemp("small") / "train", rows, y, sample_weight=weight)
+@pytest.fixture(scope="module")
+def small(weighted_rows, tmp_path_factory):
+    """Weighted rows in a dozen column shards."""
+    x, y, weight = weighted_rows
+    return with_columns(tmp_path_factory.mktemp("small") / "train", x, y, sample_weight=weight)
 
 
 class Records(Callback):
