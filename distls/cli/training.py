@@ -162,7 +162,7 @@ def _reason_lines(method: str, dataset: Place, asked: dict[str, Any]) -> list[st
 
 def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `plan_cluster`; refuse options that describe actual workers."""
-    from distls.planning.cluster_plan import DEFAULT_THREAD_BYTES, Cluster, parse_bandwidth, parse_seconds
+    from distls.planning.cluster_plan import Cluster
 
     context = click.get_current_context()
     for name in options:
@@ -172,14 +172,9 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
             raise ParameterError(
                 f"--{option} describes actual workers and --cluster hypothetical ones; drop one of them"
             )
-    workers, threads = asked["shape"]
-    bandwidth, latency = (
-        asked["bandwidth"] or parse_bandwidth("10Gbit"),
-        asked["latency"] or parse_seconds("1ms"),
-    )
     return {
-        "cluster": Cluster(workers, threads, bandwidth, latency),
-        "memory_limit": options["memory_limit"] or DEFAULT_THREAD_BYTES * threads,
+        "cluster": Cluster.of(asked["shape"], asked["bandwidth"], asked["latency"]),
+        "memory_limit": options["memory_limit"],
         "stored_bytes": asked["n_bytes"],
         "rate": asked["rate"],
     }

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -34,7 +34,7 @@ from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
 
 # Memory of each thread of a cluster that is not there.
-DEFAULT_THREAD_BYTES = 4 * 2**30
+_THREAD_BYTES = 4 * 2**30
 # A worker serves a value to at most this many others at once (Dask's `worker.connections.incoming`); the rest ask again
 # and find more holders.
 _SERVED_AT_ONCE = 10
@@ -66,6 +66,11 @@ class Cluster:
     threads: int  # Of each worker
     bandwidth: float  # Bytes a second of each machine's link, each way
     latency: float  # Seconds from one to another
+
+    @classmethod
+    def of(cls, shape: tuple[int, int], bandwidth: float | None, latency: float | None) -> Self:
+        """Return the cluster of so many workers and threads, of links of 10 Gbit/s and 1 ms unless told."""
+        return cls(*shape, bandwidth or parse_bandwidth("10Gbit"), latency or parse_seconds("1ms"))
 
     @property
     def slots(self) -> int:
@@ -151,13 +156,10 @@ def plan(
     asked["parallelism"] = parallelism
     if cluster is None:
         return plan_fit(named, dataset, cluster=ClusterOptions("auto", workers, threads, limit), **asked)
-    link = parsed("bandwidth", parse_bandwidth, bandwidth or "10Gbit")
-    delay = parsed("latency", parse_seconds, latency or "1ms")
-    machines, slots = parsed("cluster", parse_shape, cluster)
-    shape = Cluster(machines, slots, link, delay)
+    link, delay = parsed("bandwidth", parse_bandwidth, bandwidth), parsed("latency", parse_seconds, latency)
+    shape = Cluster.of(parsed("cluster", parse_shape, cluster), link, delay)
     asked |= {"stored_bytes": parsed("bytes", parse_bytes, bytes), "rate": rate}
-    memory = limit or DEFAULT_THREAD_BYTES * shape.threads
-    return plan_cluster(named, dataset, cluster=shape, memory_limit=memory, **asked)
+    return plan_cluster(named, dataset, cluster=shape, memory_limit=limit, **asked)
 
 
 def _check_together(cluster: str | None, imagined: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
@@ -175,7 +177,7 @@ def plan_cluster(
     params: Mapping[str, Any] | None = None,
     *,
     cluster: Cluster,
-    memory_limit: int,  # bytes a worker
+    memory_limit: int | None = None,  # bytes a worker; default 4 GiB a thread
     stored_bytes: int | None = None,  # plan as if the data set were as large, with rows like its own
     rate: float | None = None,
     probe: bool = True,
@@ -193,14 +195,15 @@ def plan_cluster(
     given, chosen = open_dataset(dataset), method_named(method)
     data = given if stored_bytes is None else resized(given, stored_bytes)
     setting = Setting.of(chosen, params or {}, data, seed, parallelism)
-    budget = MemoryBudget(memory_limit, cluster.workers, cluster.threads, compiles=True)
+    limit = memory_limit or _THREAD_BYTES * cluster.threads
+    budget = MemoryBudget(limit, cluster.workers, cluster.threads, compiles=True)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan = planned(setting, solver.plan, passes, cluster.slots)
     if rate is None and probe:
         # lanes were chosen for the large data, the probe runs on the given ones
         lanes = {p.name: p.default for p in chosen.parameters if p.name == "lanes"}
         own = Setting.of(chosen, {**setting.params, **lanes}, given, seed)
-        small = own.solver(slots=1, memory=MemoryBudget(memory_limit))
+        small = own.solver(slots=1, memory=MemoryBudget(limit))
         rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)[0]
     return _predict(plan, cluster, (data.meta.n_rows, blocks_of(setting)), rate)
 

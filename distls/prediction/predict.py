@@ -93,15 +93,8 @@ def predict(
         The source files have labels, which are read and not used.
     overwrite : bool
         Replace predictions that are there under this name, once the new ones are complete.
-    executor : Executor, Client or {"auto", "serial", "dask"}, optional
-        Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
-    client : dask.distributed.Client, optional
-        The same as a client for `executor`.
-    notify : callable, optional
-        Called with each notice about source files, one line of text. Default: they become a UserWarning each.
-    **reading
-        Options of `distls.ingest` by which source files are read, such as `format`, `label_column`, `separator` or
-        `unknown_features`; default: as the training data were.
+    executor, client, notify, **reading
+        As of `distls.evaluate`.
 
     Returns
     -------

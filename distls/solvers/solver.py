@@ -135,6 +135,13 @@ class RoundReport:
         )
 
 
+def predictor_of(theta: NDArray[np.float64], problem: Problem) -> LinearPredictor:
+    """Return the model of weights (m, k), of which the first row is the intercept's where there is one."""
+    first = int(problem.fit_intercept)
+    intercept = theta[0].copy() if first else np.zeros(theta.shape[1])
+    return LinearPredictor(np.ascontiguousarray(theta[first:], problem.dtype), intercept)
+
+
 S = TypeVar("S", bound=State)
 
 

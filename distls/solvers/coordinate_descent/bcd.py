@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.execution.memory_budget import MIB, MemoryBudget, human
+from distls.execution.memory_budget import MIB, human
 from distls.execution.row_reads import lanes_of
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.methods.coordinate_descent import SPARSE_PENALTY, by_working_sets, only_of_sweeps
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import (
@@ -43,7 +44,6 @@ from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError
-from distls.storage.model.model import LinearModel
 from distls.storage.temporary.row_state import IN_MEMORY
 from distls.workers.coordinate_descent.intercept import NEWTON_CLASSES
 from distls.workers.coordinate_descent.row_scores_task import RowScores
@@ -69,29 +69,18 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     state_type = BcdState
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        *,
-        slots: int = 1,
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-        state: str | None = None,
-    ) -> None:
-        self.problem, self.params, self._initial = problem, params, initial
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
         _check_together(problem, params)
-        if initial is not None:
-            check_initial(initial, problem, params["init"])
-        self._memory = memory or MemoryBudget(workers=slots)
+        check_initial(self._initial, problem, params["init"])
         self.proves = _is_by_working_sets(problem, params)
         self._blocks: RowBlocks | None = None
         if params.get("algorithm") == "row-blocks":
             self._read_rows()
         else:
-            self._read_columns(state)
+            self._read_columns()
 
-    def _read_columns(self, state: str | None) -> None:
+    def _read_columns(self) -> None:
         """Have rounds read column shards, where the numbers of all rows fit."""
         problem, params, dataset = self.problem, self.params, self.problem.dataset
         self._shards = _shards_of(problem)
@@ -100,7 +89,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         self.lanes, self._sweeping = self._dealt(most), self._dealt(_DEFAULT_LANES)
         # A single lane makes its extra passes in the sweep itself, where the scores are current.
         self._polishes = len(self._sweeping) > 1 and params["active_sweeps"] > 0
-        self.plan = self._planned(self._memory)
+        self.plan = self._planned()
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes, self._shards.digest)
         # Rows are dealt to lanes of their own: scores are computed by partitions, sweeps by column shards.
         row_lanes = deal(dataset.decoded_bytes, lanes_of(problem.parallelism, len(dataset)))
@@ -112,7 +101,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             lanes=self._sweeping,
             row_lanes=[Lane(i, blocks) for i, blocks in enumerate(row_lanes)],
             polishes=self._polishes,
-            folder=state,
+            folder=self._folder,
         )
         self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
 
@@ -131,11 +120,11 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """See `Solver.kernels`."""
         return *super().kernels, str(self._blocks is not None)
 
-    def _planned(self, memory: MemoryBudget) -> Plan:
+    def _planned(self) -> Plan:
         """Return the plan; if it does not fit, name the parameter that would save memory."""
         # The plan is the first to know whether column copies fit, so only here can its message propose to hold fewer.
         try:
-            return self._plan(memory)
+            return self._plan()
         except MemoryPlanError as error:
             spare, ways = self._most_active(), [str(error)]
             if spare >= _WORTH_NAMING:
@@ -145,7 +134,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 ways.append("give algorithm=row-blocks, which keeps no number of a row")
             raise MemoryPlanError(", or ".join(ways)) from None
 
-    def _plan(self, memory: MemoryBudget) -> Plan:
+    def _plan(self) -> Plan:
         n_features, k = self.problem.shape
         dataset, size = self.problem.dataset, self.problem.dtype.itemsize
         score_bytes = k * size
@@ -180,13 +169,13 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 (_DRIVER_WEIGHTS + skipping) * weight_bytes + threshold,
                 per_row=PerRowCost(
                     columns=self._shards,
-                    worker_bytes=self._row_bytes(memory.threads),
+                    worker_bytes=self._row_bytes(self._memory.threads),
                     reads=reads,
                     exchanged_bytes=exchanged,
                 ),
             ),
             lanes=len(self.lanes),
-            budget=memory,
+            budget=self._memory,
             reductions=reductions,
         )
 
@@ -355,7 +344,7 @@ def _shards_of(problem: Problem) -> ColumnShards:
     return shards
 
 
-def _check_together(problem: Problem, params: dict[str, Any]) -> None:
+def _check_together(problem: Problem, params: Params) -> None:
     """Raise ParameterError for parameters that contradict each other."""
     if params["debias"] is not None and params["tau"] == 0.0:
         raise ParameterError("debias needs tau > 0: debiasing starts when the stopping criterion reaches tau")

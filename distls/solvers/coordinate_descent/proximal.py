@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.coordinate_descent.near_search import NearSearch
@@ -30,11 +30,10 @@ from distls.solvers.coordinate_descent.proximal_steps import (
     SparsaSteps,
     diverged,
 )
-from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
+from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks, predictor_of
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
-from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
     PointMoments,
@@ -44,7 +43,6 @@ from distls.workers.least_squares.multi_point_task import (
     StackedWeights,
 )
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -69,26 +67,16 @@ class Proximal(Solver[ProximalState]):
     points = 1
     steps_type: type[ProximalSteps]
 
-    def __init__(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        *,
-        slots: int = 1,
-        memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
-        state: str | None = None,
-    ) -> None:
-        self.problem, self.params, self._initial = problem, params, initial
+    def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
+        super().__init__(problem, params, **given)
         self._check_params()
         # with l2 the gradients of the weights themselves give a bound of the second order
         plain = problem.penalty_is_quadratic
-        self._search = None if plain else NearSearch.of(problem, params["active_mib"], state)
-        if initial is not None:
-            check_initial(initial, problem, params["init"])
+        self._search = None if plain else NearSearch.of(problem, params["active_mib"], self._folder)
+        check_initial(self._initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
         self._constant = params.get("step") == "constant"
-        self._reader = self._planned(memory or MemoryBudget(workers=slots))
+        self._reader = self._planned()
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
         self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
         printed = params.get("rules") == "paper"
@@ -101,7 +89,7 @@ class Proximal(Solver[ProximalState]):
     def _check_params(self) -> None:
         """Refuse parameters that contradict each other."""
 
-    def _planned(self, memory: MemoryBudget) -> BlockReader:
+    def _planned(self) -> BlockReader:
         dataset, (n_features, k) = self.problem.dataset, self.problem.shape
         # FISTA and SpaRSA work on float64 weights in the driver, whatever the type of the data.
         one = 8 * k * (n_features + self._first)
@@ -123,7 +111,7 @@ class Proximal(Solver[ProximalState]):
             ),
             # the state before and after, and what a step is made from
             driver_bytes=14 * one + ranking,
-            memory=memory,
+            memory=self._memory,
         )
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
@@ -253,15 +241,11 @@ class Proximal(Solver[ProximalState]):
 
     def weights(self, state: ProximalState) -> Fitted:
         """Return the last accepted weights."""
-        theta, k = state.point, self.problem.shape[1]
-        intercept = theta[0].copy() if self._first else np.zeros(k)
-        coefficients = np.ascontiguousarray(theta[self._first :], self.problem.dtype)
-        predictor = LinearPredictor(coefficients, intercept)
+        found = predictor_of(state.point, self.problem)
         if self._search is None:
-            return Fitted(predictor)
-        return Fitted(
-            predictor, improved_weights=partial(self._search.nearer, coefficients, intercept, self.data)
-        )
+            return Fitted(found)
+        nearer = partial(self._search.nearer, found.coefficients, found.intercept, self.data)
+        return Fitted(found, improved_weights=nearer)
 
 
 class Fista(Proximal):

@@ -51,7 +51,6 @@ from distls.workers.features.fit_task import (
 )
 from distls.workers.features.generator_registry import registered_generator
 from distls.workers.linear_algebra.packed_triangle import diagonal, unpacked
-from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
 
@@ -87,10 +86,6 @@ def design_for(params: Mapping[str, Any], reader: BlockReader, executor: Executo
     return replace(plain, kind=kind, size=size, seed=seed, bandwidth=float(s), degree=degree)
 
 
-def _lanes(reader: BlockReader) -> list[Lane]:
-    return [Lane(i, blocks) for i, blocks in enumerate(reader.lanes)]
-
-
 def principal_components(reader: BlockReader, executor: Executor, n_components: int) -> Projection:
     """Return the leading eigenvectors of the weighted covariance of rows, from one read of the data.
 
@@ -100,7 +95,7 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
     n_features = reader.problem.shape[0]
     # In float64, since the covariance is the difference of two large sums.
     task = MomentsTask(reader.data, Design(n_features=n_features), reader.class_weight)
-    total: RowMoments = reduce_rows(executor, reader.problem.dataset, None, task, _lanes(reader))
+    total: RowMoments = reduce_rows(executor, reader.problem.dataset, None, task, reader.work)
     mean = total.sums / total.weight_sum
     covariance = unpacked(total.gram, np.empty((n_features, n_features))) / total.weight_sum
     # E[xx^T] - mean mean^T in place: a second read of centred rows is not worth it for leading components.
@@ -243,7 +238,7 @@ def column_order(
         return rng(seed, Purpose.COLUMNS, pass_index).permutation(reader.problem.shape[0])
     if params["features"] in COUNTED:
         task = CountTask(reader.data)
-        counts = executor.reduce(task, _lanes(reader), merge=task.merge)
+        counts = executor.reduce(task, reader.work, merge=task.merge)
         # A stable sort breaks ties by column, so the order does not depend on the sorting algorithm.
         return np.argsort(counts if params["features"] == RARENESS else -counts, kind="stable")
     return np.empty(0, np.int64)

@@ -21,7 +21,7 @@ from distls.solvers.least_squares.alpha_grid import grid_size
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import Fitted, RoundReport, Solver
+from distls.solvers.solver import Fitted, RoundReport, Solver, predictor_of
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.workers.least_squares.block_task import BlockSums, Moments
@@ -195,7 +195,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         if self._can_balance:
             near, read, passes = self._with_best_intercept(theta, read, executor)
             return near, read, passes + state.passes - before
-        return (None if theta is own else self._predictor(theta)), read, state.passes - before
+        return (None if theta is own else predictor_of(theta, self.problem)), read, state.passes - before
 
     def _published(self, state: GlsState) -> Array:
         """Return the candidate if its bound is certain; before the first accepted step, a safe step."""

@@ -21,7 +21,7 @@ from distls.solvers.block_reads import BlockReader
 from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.solver import Fitted, ImproveFn, RoundReport, evaluation_tasks
+from distls.solvers.solver import Fitted, ImproveFn, RoundReport, evaluation_tasks, predictor_of
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments
@@ -80,12 +80,10 @@ class GlsPasses:
         if improved is None and self._can_balance:
             improved = partial(self._with_best_intercept, theta, 0)
         return Fitted(
-            self._predictor(theta), alpha=alpha if self._follows_path else None, improved_weights=improved
+            predictor_of(theta, self.problem),
+            alpha=alpha if self._follows_path else None,
+            improved_weights=improved,
         )
-
-    def _predictor(self, theta: Array) -> LinearPredictor:
-        weights, intercept = self._split(theta)
-        return LinearPredictor(np.ascontiguousarray(weights, self.problem.dtype), intercept)
 
     @property
     def _can_balance(self) -> bool:
@@ -112,7 +110,7 @@ class GlsPasses:
         theta[0] = optimal_intercept(
             gradient_at, theta[0].copy(), intercept_curvature(self.problem), separable=loss.separable
         )
-        return self._predictor(theta), read, passes
+        return predictor_of(theta, self.problem), read, passes
 
     def _report(
         self, sums: BlockSums, details: dict[str, Any], path: list[dict[str, float]], notes: list[str]

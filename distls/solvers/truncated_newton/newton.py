@@ -26,11 +26,10 @@ from distls.methods.method import Params
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.solver import Fitted, RoundReport, Solver, State, solver_factory
+from distls.solvers.solver import Fitted, RoundReport, Solver, State, predictor_of, solver_factory
 from distls.solvers.status import Record, Status
 from distls.solvers.warm_start import check_initial
 from distls.workers.duals.dual_domains import Balance
-from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call
@@ -339,10 +338,7 @@ class Newton(Solver[NewtonState]):
 
     def weights(self, state: NewtonState) -> Fitted:
         """Return the point of the lowest objective, which its reads have proven something about."""
-        theta = state.point if state.steps else state.candidate
-        coefficients = np.ascontiguousarray(theta[self._first :], self.problem.dtype)
-        intercept = theta[0].copy() if self._first else np.zeros(self._form.n_outputs)
-        predictor = LinearPredictor(coefficients, intercept)
+        predictor = predictor_of(state.point if state.steps else state.candidate, self.problem)
         if not state.steps:
             return Fitted(predictor)
         if self._form.free_intercept:
