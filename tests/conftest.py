@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import HealthCheck, settings
 
 from distls.storage.dataset.dataset import Dataset, publish
@@ -101,6 +102,18 @@ class Written(NamedTuple):
     @property
     def path(self) -> Path:
         return self.dataset.path
+
+    @property
+    def matrix(self) -> Any:
+        """All rows as one matrix of SciPy, or array."""
+        blocks, width = [part.x for part in self.partitions], self.dataset.meta.n_features
+        if self.dataset.meta.layout == "dense":
+            return np.concatenate([block.values for block in blocks])
+        shapes = [(len(block.indptr) - 1, width) for block in blocks]
+        rows = zip(blocks, shapes, strict=True)
+        return sp.vstack(
+            [sp.csr_matrix((b.data, b.indices, b.indptr), shape) for b, shape in rows], format="csr"
+        )
 
 
 def _csr(rng: np.random.Generator, n_rows: int, n_features: int, dtype: str) -> CsrRows:

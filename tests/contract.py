@@ -1,14 +1,23 @@
-"""The contract of solvers, and further cases of it: on more clusters, without a cache, and more interrupts."""
+"""The contract of solvers, with further cases of it: more clusters and interrupts, no cache; what rounds have seen.
+
+Also the documented order of the rows of a lane.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.solvers.events import RoundEvent
 from distls.storage.dataset.dataset import Dataset
 from distls.testing import solvers
+from distls.training.callbacks import History
+from distls.workers.runtime.rng import Purpose, rng
 
 
 class SolverContract(solvers.SolverContract):
@@ -30,3 +39,32 @@ class SolverContract(solvers.SolverContract):
         self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
     ) -> None:
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
+
+
+class Rounds(History):
+    """Keeps the record and the state of every round, and does something after each."""
+
+    def __init__(self, after: Callable[[RoundEvent], object] = lambda event: None) -> None:
+        super().__init__()
+        self.states: list[Any] = []
+        self._after = after
+
+    def on_round(self, event: RoundEvent) -> None:
+        super().on_round(event)
+        self.states.append(event.state)
+        self._after(event)
+
+    def each(self, name: str) -> list[Any]:
+        """Return a detail of each round."""
+        return [record["details"][name] for record in self.records]
+
+
+def visits(dataset: Dataset, passes: int, seed: int = 0) -> list[np.ndarray]:
+    """Return the rows of each partition that a single lane visits, numbered in the whole data set."""
+    sizes = dataset.table.rows
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    return [
+        starts[block] + rng(seed, Purpose.ROWS, turn, int(block)).permutation(sizes[block])
+        for turn in range(passes)
+        for block in rng(seed, Purpose.ORDER, turn, 0).permutation(len(dataset))
+    ]

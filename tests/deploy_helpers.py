@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import ipaddress
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -165,11 +167,11 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def write_secret(folder: Path) -> None:
-    """Write what the secret holds: a certificate that is its own authority, its key, and Dask's configuration."""
+def write_certificate(folder: Path) -> None:
+    """Write a certificate of loopback that is its own authority, ``cert.pem``, and ``key.pem``."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "distls test")])
-    now = datetime.datetime.now(datetime.UTC)
+    now, own = datetime.datetime.now(datetime.UTC), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -179,10 +181,16 @@ def write_secret(folder: Path) -> None:
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([own]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    for file in ("ca.pem", "cert.pem"):
-        (folder / file).write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     encoding = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "key.pem").write_bytes(key.private_bytes(*encoding))
+
+
+def write_secret(folder: Path) -> None:
+    """Write what the secret holds: a certificate that is its own authority, its key, and Dask's configuration."""
+    write_certificate(folder)
+    shutil.copy(folder / "cert.pem", folder / "ca.pem")
     (folder / "tls.yaml").write_text((DEPLOY / "tls.yaml").read_text().replace("/tls/", f"{folder}/"))

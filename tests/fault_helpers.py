@@ -42,7 +42,6 @@ class Faulty:
 
     def _ask(self, job: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(json.dumps(job), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         assert answer, "the process that starts the commands has ended"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,22 @@ def labelled_rows(
     return x, y
 
 
+def rows_with_mistakes(k: int, seed: int = 0, n: int = 60, d: int = 6) -> tuple[Any, Any, Any]:
+    """Return small numbers with zeros, the class of the largest of the first k with some mistakes, and weights."""
+    rng = np.random.default_rng([seed, k])
+    x = (np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.7)).astype(np.float32)
+    y = np.abs(x[:, :k]).argmax(axis=1)
+    y[rng.random(n) < 0.1] = 0
+    y[:k] = np.arange(k)
+    return x, y.astype(np.int32), rng.random(n).astype(np.float32) + 0.2
+
+
+def read_csv(path: Path) -> list[list[str]]:
+    """Return the records of a file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
 def write_dataset(
     path: Path,
     x: Any,
@@ -94,15 +111,16 @@ def write_dataset(
     n_classes: int | None = None,
     sample_weight: np.ndarray | None = None,
     classes: list[Any] | None = None,
+    shard_size: int = 0,
 ) -> Dataset:
-    """Write rows in the given order as a dataset of partitions of `partition_rows`."""
+    """Write rows in the given order as a dataset of partitions of `partition_rows`, asked to with column shards."""
     n_rows, n_features = x.shape
     k = 0 if y is None else (n_classes or int(y.max()) + 1)
     records = []
     for index, start in enumerate(range(0, max(n_rows, 1), partition_rows)):
         rows = slice(start, min(start + partition_rows, n_rows))
         part = Partition(
-            _rows(x[rows], n_features),
+            as_rows(x[rows]),
             None if y is None else np.ascontiguousarray(y[rows], dtype=np.int32),
             None if sample_weight is None else np.ascontiguousarray(sample_weight[rows], dtype=np.float32),
         )
@@ -117,13 +135,22 @@ def write_dataset(
         classes=classes or list(range(k)),
         weighted=sample_weight is not None,
     )
-    return publish(path, meta, records, {})
+    made = publish(path, meta, records, {})
+    if not shard_size:
+        return made
+    from distls.columns.sharding import add_columns  # with it numba, which most tests need not load
+
+    return add_columns(path, shard_size=shard_size, executor="serial")
 
 
-def _rows(x: Any, n_features: int) -> CsrRows | DenseRows:
-    if not sp.issparse(x):
-        return DenseRows(np.ascontiguousarray(x))
-    return CsrRows(x.indptr.astype(np.int64), x.indices.astype(index_dtype(n_features)), x.data)
+def as_rows(x: Any, layout: str = "", dtype: Any = None, index: Any = None) -> CsrRows | DenseRows:
+    """Return an array or a sparse matrix as workers read rows, by default in its own layout; rows may be empty."""
+    dtype = dtype or x.dtype
+    if layout == "dense" or not (layout or sp.issparse(x)):
+        return DenseRows(np.ascontiguousarray(x, dtype))
+    rows = sp.csr_matrix(x)
+    indices = rows.indices.astype(index or index_dtype(x.shape[1]))
+    return CsrRows(rows.indptr.astype(np.int64), indices, rows.data.astype(dtype))
 
 
 def workers_of(driver: int) -> list[psutil.Process]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from helpers import _rows
+from helpers import as_rows
 
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
@@ -42,7 +42,7 @@ def write_targets(
         rows = slice(start, start + partition_rows)
         own = sets_of(y[rows]) if sets else np.ascontiguousarray(y[rows], dtype=np.float64)
         weight = None if sample_weight is None else sample_weight[rows].astype(np.float32)
-        part = Partition(_rows(x[rows], x.shape[1]), own, weight)
+        part = Partition(as_rows(x[rows]), own, weight)
         records.append(write_partition(path, index, part, x.shape[1], k, {}))
     meta = DatasetMeta(
         n_rows=0, n_features=x.shape[1], nnz=0, layout="csr" if sp.issparse(x) else "dense", dtype=x.dtype.name,

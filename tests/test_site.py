@@ -98,8 +98,6 @@ def test_the_build_is_the_documented_one() -> None:
 
 def test_drawings_are_those_of_their_script(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("drawings", DOCS / "drawings.py")
-    assert spec is not None
-    assert spec.loader is not None
     drawings = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(drawings)
     drawings.main(tmp_path)

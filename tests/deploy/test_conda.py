@@ -15,7 +15,6 @@ PARTS = {"dask-core": "dask"}
 
 def bounds(requirement: str) -> tuple[str, frozenset[str]]:
     found = re.fullmatch(r"([\w-]+)\s*(.*)", requirement)
-    assert found is not None
     name = PARTS.get(found[1], found[1])
     return name, frozenset(filter(None, found[2].replace(" ", "").split(",")))
 

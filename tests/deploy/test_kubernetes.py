@@ -144,7 +144,6 @@ def test_pods_mount_what_they_use_and_run_as_the_image_does(pod: str) -> None:
     container = _container(spec)
     assert container["image"] == f"distls:{__version__}"
     user = re.search(r"^USER (\d+):(\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-    assert user is not None
     context = spec["securityContext"]
     assert [str(context["runAsUser"]), str(context["runAsGroup"])] == [*user.groups()]
     assert {mount["name"] for mount in container["volumeMounts"]} == {

@@ -217,7 +217,6 @@ def test_models_predict_dask_collections_lazily(data: Path, tmp_path: Path, kind
         ) if False else distls.ingest(frame.assign(y=y), tmp_path / "d", label_column="y")
     source = data if kind == "array" else tmp_path / "d"
     model = distls.fit("mcid", source, params={"loss": "log"}, passes=2).model
-    assert model is not None
     rows: Any = x if kind == "array" else frame
     lazy = da.from_array(x, chunks=(70, 4)) if kind == "array" else dd.from_pandas(frame, npartitions=3)
     for name in ("predict", "decision_function", "predict_proba"):
@@ -258,7 +257,6 @@ def test_a_run_of_dual_ascent_is_an_estimator(tmp_path: Path, loss: str) -> None
     result = distls.fit("sdca", tmp_path / "d", tmp_path / "run", params={"loss": loss, **params}, passes=3)
     found = distls.load_estimator(tmp_path / "run")
     assert type(found) is kind
-    assert result.model is not None
     assert np.array_equal(found.predict(x), result.model.predict(x))
     assert (found.l1_ratio, found.alpha) == (params.get("l1_ratio", 0.0), 1e-3)
     found.fit(x, target["y"])

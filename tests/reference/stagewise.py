@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reference.calibrated import ridge
+
 Array = NDArray[np.float64]
 
 
@@ -33,19 +35,6 @@ class Stage:
     calibration: Array
     before: Array
     after: Array
-
-
-def ridge(x: Array, residual: Array, s: Array, alpha: float, *, intercept: bool) -> tuple[Array, Array]:
-    """Minimise ``sum_i s_i |r_i - W' x_i - b|^2 / (2 sum s) + alpha / 2 |W|^2`` as one stacked system."""
-    n, m = x.shape
-    z = np.hstack([x, np.ones((n, 1))]) if intercept else x
-    penalty = np.zeros((m, z.shape[1]))
-    penalty[:, :m] = np.sqrt(alpha) * np.eye(m)
-    root = np.sqrt(s / s.sum())[:, None]
-    rows = np.vstack([root * z, penalty])
-    targets = np.vstack([root * residual, np.zeros((m, residual.shape[1]))])
-    found = np.linalg.lstsq(rows, targets, rcond=None)[0]
-    return found[:m], found[m] if intercept else np.zeros(residual.shape[1])
 
 
 def linear(

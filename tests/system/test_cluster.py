@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import os
 import subprocess
@@ -13,10 +11,7 @@ from pathlib import Path
 
 import pytest
 from cluster_helpers import cluster
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from deploy_helpers import write_certificate
 from distributed.security import Security
 from helpers import SECONDS
 
@@ -56,9 +51,7 @@ def _fit(documents: Path, run: Path, address: str, **options: dict[str, str]) ->
 
 @pytest.fixture(scope="module")
 def undisturbed(documents: Path) -> str:
-    model = fit("mcid", documents, params=PARAMS, passes=PASSES, eval_every=0).model
-    assert model is not None
-    return model.sha256
+    return fit("mcid", documents, params=PARAMS, passes=PASSES, eval_every=0).model.sha256
 
 
 @pytest.fixture(scope="module")
@@ -104,33 +97,6 @@ def test_same_bits_and_blind_workers_are_named(documents: Path, tmp_path: Path, 
     assert error.endswith(f": {documents}: no such data set\n")
 
 
-def _certificate(folder: Path) -> None:
-    """Write a certificate that is its own authority, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "distls test")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-
-
 def _security(folder: Path) -> Security:
     files = {"tls_ca_file": "cert.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
     return Security(require_encryption=True, **{name: str(folder / file) for name, file in files.items()})
@@ -140,7 +106,7 @@ def _security(folder: Path) -> Security:
 @pytest.mark.usefixtures("unanswered")
 def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undisturbed: str) -> None:
     (tmp_path / "config").mkdir()
-    _certificate(tmp_path)
+    write_certificate(tmp_path)
     pair = f"{{cert: {tmp_path}/cert.pem, key: {tmp_path}/key.pem}}"
     (tmp_path / "config" / "tls.yaml").write_text(
         "distributed:\n  comm:\n    require-encryption: true\n    tls:\n"

@@ -20,9 +20,7 @@ SIZE = 2**13
 @pytest.fixture(scope="module")
 def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = shutil.copytree(documents, tmp_path_factory.mktemp("quiet") / "train")
-    shards = add_columns(path, shard_size=SIZE).columns
-    assert shards is not None
-    return shards.digest
+    return add_columns(path, shard_size=SIZE).columns.digest
 
 
 @pytest.fixture

@@ -93,7 +93,6 @@ def test_ingest_stops_and_resumes(disk: Disk, text: Path, tmp_path: Path, share:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.5])
 def test_columns_stop_and_resume(disk: Disk, train: Path, tmp_path: Path, share: float) -> None:
     whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=16 * KIB).columns
-    assert whole is not None
     out = shutil.copytree(train, disk.path / "d")
     disk.fill(int(whole.stored_bytes.sum() * share))
     arguments = ("columns", out, "--shard-size", "16KiB", *SERIAL)
@@ -103,7 +102,6 @@ def test_columns_stop_and_resume(disk: Disk, train: Path, tmp_path: Path, share:
     disk.make_room()
     assert distls(*arguments).code == 0
     made = open_dataset(out).columns
-    assert made is not None
     assert made.digest == whole.digest
     assert not (out / ".columns").exists()
 
@@ -114,9 +112,7 @@ def _digest(run: Path) -> str:
 
 @pytest.fixture(scope="module")
 def undisturbed(train: Path) -> str:
-    model = fit("mcid", train, params={"alpha": 1e-4}, passes=6, eval_every=0).model
-    assert model is not None
-    return model.sha256
+    return fit("mcid", train, params={"alpha": 1e-4}, passes=6, eval_every=0).model.sha256
 
 
 @pytest.fixture(scope="module", autouse=True)

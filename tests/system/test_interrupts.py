@@ -79,9 +79,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(data: Path) -> str:
-    model = fit("mcid", data, passes=PASSES, eval_every=0).model
-    assert model is not None
-    return model.sha256
+    return fit("mcid", data, passes=PASSES, eval_every=0).model.sha256
 
 
 class Stalled:

@@ -40,5 +40,4 @@ def test_workers_that_are_jobs(tmp_path: Path) -> None:
     )
     assert ended.stdout == "MAX_PASSES\n", ended.stderr
     model = fit("sgd", data, executor="serial").model
-    assert model is not None
     assert load_model(tmp_path / "run").sha256 == model.sha256

@@ -27,7 +27,6 @@ from distls.storage.model.model import load_model
 from distls.synthetic.text_export import export_text
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
-from distls.training.setting_fit import FitResult
 
 ROWS = 2000
 PARTITION = 2**17
@@ -97,7 +96,6 @@ def tour(root: Any, text: Path, executor: Any, methods: dict[str, Any]) -> Tour:
             **asked,
         )
         weights.append(load_model(f"{root}/{name}").sha256)
-        assert done.model is not None
         assert done.model.sha256 == weights[-1]
     predict(f"{root}/mcid", held, f"{root}/p.csv", executor=executor)
     rows = list(csv.reader(place_of(f"{root}/p.csv").read_text().splitlines()))
@@ -187,12 +185,6 @@ def data(broken: Faults, text: Path) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(data: str) -> str:
     done = fit("mcid", data, f"{BUCKET}/undisturbed", params={"alpha": 1e-4}, passes=PASSES)
-    assert done.model is not None
-    return done.model.sha256
-
-
-def sha256(done: FitResult) -> str:
-    assert done.model is not None
     return done.model.sha256
 
 
@@ -214,7 +206,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(
     assert before["status"] == "RUNNING"
     # one that was being written
     (run / "checkpoints" / "round-000999" / "arrays-00000000" / "weights.npy").write_bytes(b"half")
-    assert sha256(resume(str(run))) == undisturbed
+    assert resume(str(run)).model.sha256 == undisturbed
     events = (run / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in events] == list(range(1, len(events) + 1))
     assert not (run / "checkpoints").exists()
@@ -255,7 +247,7 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(
     )
     assert "\n" not in line
     faults.heal()
-    assert sha256(resume(run)) == undisturbed
+    assert resume(run).model.sha256 == undisturbed
 
 
 @pytest.mark.slow

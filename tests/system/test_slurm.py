@@ -169,9 +169,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def _weights(train: Path, passes: float) -> str:
-    model = fit("mcid", train, passes=passes, eval_every=0).model
-    assert model is not None
-    return model.sha256
+    return fit("mcid", train, passes=passes, eval_every=0).model.sha256
 
 
 def _submit(slurm: Slurm, place: Path) -> int:

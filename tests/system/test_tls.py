@@ -36,7 +36,6 @@ class Standing:
     """A cluster that `distls cluster` runs."""
 
     def __init__(self, command: Any) -> None:
-        assert command.process.stdout is not None
         self.command, self.process = command, psutil.Process(command.process.pid)
         self.address = command.process.stdout.readline().strip()
         self.options = shlex.split(command.process.stdout.readline())
@@ -147,7 +146,6 @@ def test_same_bits_and_nothing_readable_on_the_way(
 ) -> None:
     """Fault: An eavesdropper on the connection | between driver and scheduler | nothing | bits"""
     model = fit("mcid", documents, params={"loss": "hinge", "alpha": 1e-4}, passes=PASSES, eval_every=0).model
-    assert model is not None
     recorder = Recorder(standing.address)
     try:
         run = command(

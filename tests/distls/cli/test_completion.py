@@ -8,7 +8,7 @@ import sys
 
 import click
 import pytest
-from click.testing import CliRunner
+from helpers import printed
 
 from distls.cli import cli
 from distls.methods.method_registry import METHODS
@@ -37,25 +37,22 @@ def test_methods_and_their_parameters_are_completed():
 def test_the_script_is_one_of_the_shell(shell, tmp_path):
     if shell == "bash" and shutil.which("bash") is None:
         pytest.skip("asks bash for its version")
-    done = CliRunner().invoke(cli, ["completion", shell])
-    assert done.exit_code == 0
-    assert "_DISTLS_COMPLETE" in done.output
+    script = printed("completion", shell)
+    assert "_DISTLS_COMPLETE" in script
     if shutil.which(shell):
-        (tmp_path / "script").write_text(done.output)
+        (tmp_path / "script").write_text(script)
         subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)
 
 
 @pytest.mark.parametrize("command", ["fit", "plan", "train"])
 def test_the_help_names_the_methods(command):
-    shown = CliRunner().invoke(cli, [command, "--help"]).output
+    shown = printed(command, "--help")
     assert "`distls methods METHOD`" in " ".join(shown.split())
     assert all(name in shown for name in METHODS)
 
 
 def manual() -> str:
-    done = CliRunner().invoke(cli, ["man"])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return printed("man")
 
 
 def test_the_manual_has_all_commands_and_options():

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
+from helpers import printed
 from scipy.sparse import csr_matrix
 
 import distls
-from distls.cli import cli
 from distls.reporting.describe import describe, info_lines
 
 
@@ -65,13 +64,13 @@ def test_of_many_classes_twenty_are_text_unless_all_are_asked_for(tmp_path: Path
     distls.ingest(np.eye(30)[y] + 0.01, tmp_path / "d", y=y, target="class")
     distls.fit("sgd", tmp_path / "d", tmp_path / "r", passes=3)
     for path in (tmp_path / "r", tmp_path / "r" / "model"):
-        lines = CliRunner().invoke(cli, ["info", str(path)]).stdout.splitlines()
+        lines = printed("info", path).splitlines()
         start = lines.index("top_features")
         assert [line.split()[0] for line in lines[start + 1 : start + 21]] == [str(k) for k in range(20)]
         assert lines[start + 21] == "  and 10 more of 30 classes; --all shows them"
-        every = CliRunner().invoke(cli, ["info", str(path), "--all"]).stdout.splitlines()
+        every = printed("info", path, "--all").splitlines()
         assert [line.split()[0] for line in every[start + 1 : start + 31]] == [str(k) for k in range(30)]
-        found = json.loads(CliRunner().invoke(cli, ["info", str(path), "--json"]).stdout)
+        found = json.loads(printed("info", path, "--json"))
         assert found["n_classes"] == len(found["top_features"]) == 30
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
-from helpers import SECONDS
+from helpers import SECONDS, distls
 
 from distls.cli import cli, interrupts
 
@@ -24,8 +23,7 @@ def ran() -> Iterator[Callable[[Callable[[], None]], tuple[int, str, str]]]:
 
     def run(body: Callable[[], None]) -> tuple[int, str, str]:
         cli.add_command(click.Command("for-a-test", callback=body))
-        ended = CliRunner().invoke(cli, ["for-a-test"])
-        return ended.exit_code, ended.stdout, ended.stderr
+        return distls("for-a-test")
 
     before = [signal.getsignal(number) for number in SIGNALS]
     for number in SIGNALS:
@@ -123,8 +121,7 @@ def test_ctrl_c_stays_ignored_where_it_is(ran) -> None:
 
 def test_a_demo_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distls.cli.demo.run_demo", lambda rows, directory, workers: 3)
-    ended = CliRunner().invoke(cli, ["demo"])
-    assert (ended.exit_code, ended.stderr) == (3, "interrupted\n")
+    assert distls("demo") == (3, "", "interrupted\n")
 
 
 def test_a_lost_terminal_is_ignored_where_it_is(ran) -> None:

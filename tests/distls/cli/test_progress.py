@@ -142,7 +142,6 @@ def test_work_in_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     now = [100.0]
     monkeypatch.setattr(distls.cli.progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with work_progress(quiet=False) as report:
-        assert report is not None
         for done, what, seconds in (
             (0, "parse", 0),
             (0, "parse", 9),
@@ -161,7 +160,6 @@ def test_work_in_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 def test_work_as_a_bar(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
     with work_progress(quiet=False) as report:
-        assert report is not None
         report(1, 2, "parse")
         report(2, 2, "parse")
         report(1, 4, "write")
@@ -175,7 +173,6 @@ def test_work_as_a_bar(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> 
 def test_names_in_a_bar_are_text(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
     with work_progress(quiet=False) as report:
-        assert report is not None
         report(1, 2, "writing [/x]\x1b]0;y\x07")
     assert "writing [/x]\\x1b]0;y\\x07" in screen.getvalue()
 
@@ -187,7 +184,6 @@ def test_an_error_in_the_work_gives_the_cursor_back(
 
     def interrupted() -> None:
         with work_progress(quiet=False) as report:
-            assert report is not None
             report(1, 2, "parse")
             raise KeyboardInterrupt
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers import distls as command
 from helpers import labelled_rows, write_dataset
 
 import distls.cli.report
-from distls.cli import cli
 from distls.cli.dataset_text import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import plan_lines, result_lines, run_lines
@@ -316,14 +315,12 @@ def test_what_to_do_about_a_limit_of_passes(data: Dataset, tmp_path: Path) -> No
 
 def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data: Dataset, tmp_path: Path) -> None:
     fit("sgd", data, tmp_path / "run", passes=2)
-    ended = CliRunner().invoke(cli, ["resume", str(tmp_path / "run"), "--executor", "serial"])
-    assert ended.exit_code == 0, ended.output
-    assert f"{tmp_path / 'run'} has ended: nothing is to be done; --passes N trains on" in ended.output
-    longer = CliRunner().invoke(
-        cli, ["resume", str(tmp_path / "run"), "--executor", "serial", "--passes", "3"]
-    )
-    assert "nothing is to be done" not in longer.output
+    ended = command("resume", tmp_path / "run", "--executor", "serial")
+    assert ended.code == 0, ended
+    assert f"{tmp_path / 'run'} has ended: nothing is to be done; --passes N trains on" in ended.err
+    longer = command("resume", tmp_path / "run", "--executor", "serial", "--passes", "3")
+    assert "nothing is to be done" not in longer.err
     # what ended by itself is refused more passes
     fit("gls", data, tmp_path / "solved", params={"link": "identity"})
-    ended = CliRunner().invoke(cli, ["resume", str(tmp_path / "solved"), "--executor", "serial"])
-    assert f"{tmp_path / 'solved'} has ended: nothing is to be done\n" in ended.output
+    ended = command("resume", tmp_path / "solved", "--executor", "serial")
+    assert f"{tmp_path / 'solved'} has ended: nothing is to be done\n" in ended.err

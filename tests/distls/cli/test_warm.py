@@ -8,26 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-from distls.cli import cli
+from helpers import distls
 
 
 @pytest.mark.fast_cases("none")
 @pytest.mark.parametrize("methods", [[], ["sgd", "bcd"]], ids=["none", "methods"])
 def test_tables_and_text_are_used(methods: list[str]) -> None:
-    done = CliRunner().invoke(cli, ["warm", *methods])
-    assert (done.exit_code, done.stdout, done.stderr) == (
-        0,
-        "",
-        "the kernels of first commands are compiled\n",
-    )
+    assert distls("warm", *methods) == (0, "", "the kernels of first commands are compiled\n")
 
 
 def test_another_name_is_refused() -> None:
-    done = CliRunner().invoke(cli, ["warm", "sgdd"])
-    assert done.exit_code == 2
-    assert "sgdd" in done.stderr
+    done = distls("warm", "sgdd")
+    assert done.code == 2
+    assert "sgdd" in done.err
 
 
 @pytest.mark.slow

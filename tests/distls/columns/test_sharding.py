@@ -36,18 +36,6 @@ from distls.testing.formats import Dying, Killed, Reversed
 ROWS = (30, 0, 41, 22, 35, 18)
 
 
-def matrix_of(written):
-    """Return all rows of a small dataset as one matrix."""
-    blocks = [p.x for p in written.partitions]
-    if written.dataset.meta.layout == "dense":
-        return np.concatenate([b.values for b in blocks])
-    shape = written.dataset.meta.n_features
-    return sp.vstack(
-        [sp.csr_matrix((b.data, b.indices, b.indptr), (len(b.indptr) - 1, shape)) for b in blocks],
-        format="csr",
-    )
-
-
 def assert_transposed(path, x):
     """The shards of `path` are the columns of `x`, in order, each once."""
     shards = open_dataset(path).columns
@@ -80,7 +68,7 @@ def test_columns_are_those_of_the_rows(small_csr, small_dense, layout, codec, dt
     make = {"csr": small_csr, "dense": small_dense}[layout]
     written = make(rows=ROWS, codec=codec, dtype=dtype)
     made = add_columns(written.path)
-    assert_transposed(written.path, matrix_of(written))
+    assert_transposed(written.path, written.matrix)
     assert made.fingerprint == written.dataset.fingerprint
     assert len(made.columns) == 8
     assert not SpillArea(written.path).folder.exists()
@@ -96,28 +84,28 @@ def test_any_dataset_and_any_size(small_csr, small_dense, data):
         seed=data.draw(st.integers(0, 10**6)),
     )
     add_columns(written.path, shard_size=data.draw(st.integers(1, 3000)))
-    assert_transposed(written.path, matrix_of(written))
+    assert_transposed(written.path, written.matrix)
 
 
 @pytest.mark.parametrize(("n_rows", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
 def test_rows_are_numbered_by_the_smallest_type(small_csr, n_rows, dtype):
     written = small_csr(rows=(n_rows - 9, 9), n_features=3)
     assert add_columns(written.path).columns.read(0).x.indices.dtype == dtype
-    assert_transposed(written.path, matrix_of(written))
+    assert_transposed(written.path, written.matrix)
 
 
 def test_one_column(small_csr, small_dense):
     for make in (small_csr, small_dense):
         written = make(n_features=1)
         assert len(add_columns(written.path).columns) == 1
-        assert_transposed(written.path, matrix_of(written))
+        assert_transposed(written.path, written.matrix)
 
 
 def test_without_rows(small_csr, small_dense):
     for make in (small_csr, small_dense):
         written = make(rows=(0,), n_features=9)
         assert len(add_columns(written.path).columns) == 8
-        assert_transposed(written.path, matrix_of(written))
+        assert_transposed(written.path, written.matrix)
 
 
 def test_the_codec_is_that_of_the_rows_where_it_is_worth_it(tmp_path):

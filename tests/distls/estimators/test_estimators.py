@@ -55,7 +55,6 @@ def test_same_bits_as_fit_on_an_equal_dataset(
     ingest(x, tmp_path / "d", y=y, sample_weight=weight, seed=3)
     params = {"loss": "hinge", "alpha": 1e-3, "class_weight": "balanced"}
     model = fit("mcid", tmp_path / "d", params=params, passes=3, seed=3).model
-    assert model is not None
     options: dict[str, Any] = {**params, "passes": 3, "random_state": 3}
     in_memory = MCIDClassifier(**options).fit(x, NAMES[y], sample_weight=weight)
     for fitted in (in_memory, MCIDClassifier(**options).fit(tmp_path / "d")):

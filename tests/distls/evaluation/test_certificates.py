@@ -15,8 +15,8 @@ from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent import near_search
 from distls.solvers.coordinate_descent.near_search import NearSearch
-from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
+from distls.training.callbacks import History
 from distls.training.fitting import fit
 from distls.workers.synthetic.kinds import generate_rows
 
@@ -24,22 +24,12 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
 
 
-class Records(Callback):
-    """The records of a fit's rounds."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
-
-    def on_round(self, event) -> None:
-        self.found.append(event.record)
-
-
 def records_of(
     dataset: Dataset, rounds: float, method: str = "bcd", every: float = 1, **params: Any
 ) -> list[dict[str, Any]]:
-    kept = Records()
+    kept = History()
     fit(method, dataset, params=params, passes=rounds, eval_every=every, callbacks=[kept])
-    return kept.found
+    return kept.records
 
 
 def lowest(dataset: Dataset, records: list[dict[str, Any]], **params: Any) -> float:
@@ -54,9 +44,8 @@ def text(tmp_path_factory) -> Dataset:
     x, y = generate_rows("rcv1-53", 0, "train", 0, 500)
     rows = sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), shape=(500, 47_236))
     common = np.flatnonzero(np.diff(rows.tocsc().indptr) >= 3)
-    path = tmp_path_factory.mktemp("data") / "text"
-    write_dataset(path, rows[:, common].astype(np.float32), np.minimum(y, 9))
-    return add_columns(path, shard_size=100_000)
+    path, y = tmp_path_factory.mktemp("data") / "text", np.minimum(y, 9)
+    return write_dataset(path, rows[:, common].astype(np.float32), y, shard_size=100_000)
 
 
 @pytest.mark.slow
@@ -136,9 +125,7 @@ def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
     generator = np.random.default_rng(seed)
     x, y = labelled_rows(int(generator.integers(40, 120)), int(generator.integers(5, 40)), 3)
     weight = generator.uniform(0.1, 3.0, len(y)) if seed % 2 else None
-    path = tmp_path / "data"
-    write_dataset(path, x, y, **({} if weight is None else {"sample_weight": weight}))
-    dataset = add_columns(path, shard_size=2000)
+    dataset = write_dataset(tmp_path / "data", x, y, sample_weight=weight, shard_size=2000)
     alpha = float(10.0 ** generator.uniform(-3.0, -1.0))
     params = {
         "loss": loss,

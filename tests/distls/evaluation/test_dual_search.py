@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.solvers.events import Callback, RoundEvent
 from distls.storage.dataset.dataset import Dataset
+from distls.testing.solvers import StopAfter, interrupted
+from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 
 PLAIN = {"dtype": "float64", "alpha": 1e-3}
@@ -73,14 +74,9 @@ def test_bounds_of_random_problems_are_true(tmp_path: Path, seed: int) -> None:
     # dual ascent moves a free intercept once a pass, which takes hinges long to the last digits
     near = 1e-6 if intercept["fit_intercept"] else 1e-9
     lowest = _optimum(data, loss, alpha, near, **weight, **intercept)
-    events: list[dict[str, Any]] = []
-
-    class Keep(Callback):
-        def on_round(self, event: RoundEvent) -> None:
-            events.append(dict(event.record))
-
-    fit(method, data, params=params, rtol=1e-2, eval_every=1, passes=8, callbacks=[Keep()])
-    judged = [event for event in events if "certificate" in event]
+    history = History()
+    fit(method, data, params=params, rtol=1e-2, eval_every=1, passes=8, callbacks=[history])
+    judged = [event for event in history.records if "certificate" in event]
     assert judged
     for event in judged:
         excess = event["objective"] - lowest
@@ -94,8 +90,6 @@ def test_the_search_leaves_the_weights_as_they_are(dataset: Dataset, tmp_path: P
     params = {**PLAIN, "loss": "hinge"}
     plain = fit("sgd", dataset, params=params, passes=4)
     judged = fit("sgd", dataset, tmp_path / "run", params=params, passes=4, rtol=1e-6)
-    assert plain.model is not None
-    assert judged.model is not None
     assert plain.model.weights.tobytes() == judged.model.weights.tobytes()
     assert not (tmp_path / "run" / "state").exists()
 
@@ -104,17 +98,9 @@ def test_the_search_leaves_the_weights_as_they_are(dataset: Dataset, tmp_path: P
 def test_a_resumed_fit_ends_where_the_other_ends(dataset: Dataset, tmp_path: Path) -> None:
     params = {**PLAIN, "loss": "hinge"}
     whole = fit("mcid", dataset, params=params, rtol=2e-2, passes=300)
-
-    class Stop(Callback):
-        def on_round(self, event: RoundEvent) -> None:
-            if event.record["passes"] == 2.0:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit("mcid", dataset, tmp_path / "run", params=params, rtol=2e-2, passes=300, callbacks=[Stop()])
+    with interrupted():
+        fit("mcid", dataset, tmp_path / "run", params=params, rtol=2e-2, passes=300, callbacks=[StopAfter(2)])
     again = resume(tmp_path / "run")
     assert (again.status, again.passes) == (whole.status, whole.passes)
-    assert again.model is not None
-    assert whole.model is not None
     assert again.model.weights.tobytes() == whole.model.weights.tobytes()
     assert again.record["certificate"] == whole.record["certificate"]

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, printed, write_dataset
 from sklearn.metrics import f1_score
 from target_helpers import made_model, rows_with_labels, write_targets
 
 from distls import calibrate, evaluate, fit, load_model, predict
-from distls.cli import cli
 from distls.evaluation.metrics import LabelEvaluation
 from distls.serving.fitted_model import fitted_model
 from distls.storage.dataset.dataset import Dataset
@@ -66,7 +64,6 @@ def test_one_threshold_has_the_best_micro_f1(model: LinearModel, held: Dataset, 
     assert found.model.calibration_arrays["threshold"].shape == (1,)
     wanted = best_f1(scores_of(model, rows[0]).ravel(), rows[1].ravel())
     assert found.evaluation.micro_f1 == pytest.approx(wanted, abs=1e-12)
-    assert found.before is not None
     assert found.before.micro_f1 < wanted
 
 
@@ -112,7 +109,6 @@ def test_many_scores_share_bins(model: LinearModel, held: Dataset, rows: Any, mo
     monkeypatch.setattr(label_cut_task, "capacity_for", lambda _: 64)
     found = calibrate(model, held)
     wanted = best_f1(scores_of(model, rows[0]).ravel(), rows[1].ravel())
-    assert found.before is not None
     assert max(found.before.micro_f1, wanted - 0.05) < found.evaluation.micro_f1 <= wanted + 1e-12
 
 
@@ -142,18 +138,13 @@ def test_everything_predicts_with_them(model: LinearModel, held: Dataset, rows: 
 def test_the_command_and_the_option_of_fit(held: Dataset, rows: Any, tmp_path: Path) -> None:
     write_targets(tmp_path / "train", rows[0][:150], rows[1][:150], "multilabel")
     asked = ["--calibrate", str(held.path), "--executor", "serial"]
-    done = CliRunner().invoke(cli, ["fit", "sgd", str(tmp_path / "train"), str(tmp_path / "run"), *asked])
-    assert done.exit_code == 0, done.output
-    assert "thresholds of labels (micro-f1) fitted to 300 held-out rows, on which now F1 " in done.output
-    again = CliRunner().invoke(
-        cli, ["calibrate", str(tmp_path / "run"), str(held.path), "--calibration", "macro-f1"]
-    )
-    assert again.exit_code == 0, again.output
-    now, before = again.stdout.splitlines()
+    done = printed("fit", "sgd", tmp_path / "train", tmp_path / "run", *asked)
+    assert "thresholds of labels (micro-f1) fitted to 300 held-out rows, on which now F1 " in done
+    again = printed("calibrate", tmp_path / "run", held.path, "--calibration", "macro-f1")
+    now, before = again.splitlines()
     assert now.startswith("thresholds of labels (macro-f1) fitted to 300 held-out rows, on which now F1 ")
     assert before.startswith("before: F1 ")
-    shown = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "run"), str(held.path)])
-    assert "weighted (thresholds fitted: macro-f1)" in shown.stdout
+    assert "weighted (thresholds fitted: macro-f1)" in printed("evaluate", tmp_path / "run", held.path)
     assert load_model(tmp_path / "run").calibration["kind"] == "macro-f1"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, read_csv, write_dataset
 from scipy.special import expit
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -202,11 +202,6 @@ def test_objective_and_certificate_are_the_documented_ones(
 NAMES = ["a,b", 'say "x"', "", 7]
 
 
-def read_csv(path: Path) -> list[list[str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.reader(file))
-
-
 @pytest.mark.parametrize(("loss", "proba"), [("squared", False), ("ovr_log", False), ("ovr_log", True)])
 @pytest.mark.parametrize("top", [1, 3])
 def test_predictions(dataset: Dataset, rows: Any, tmp_path: Path, loss: str, proba: bool, top: int) -> None:
@@ -280,7 +275,6 @@ def test_predictions_that_there_are_none_of(
 def test_gls_identity_is_ridge_on_indicators(dataset: Dataset, rows: Any) -> None:
     x, y = rows
     model = fit("gls", dataset, params={"link": "identity", "alpha": 0.05}).model
-    assert model is not None
     assert (model.target, model.loss, model.classes) == ("multilabel", "squared", list(range(K)))
     ridge = Ridge(alpha=0.05 * N, solver="cholesky").fit(x, y)
     np.testing.assert_allclose(model.weights.T, ridge.coef_, rtol=1e-8, atol=1e-10)
@@ -292,7 +286,6 @@ def test_gls_logit_is_one_logistic_regression_a_label(tmp_path: Path, rows: Any)
     data = write_targets(tmp_path / "t", x, y, "multilabel")
     params = {"link": "logit", "alpha": 0.05, "fit_intercept": False}
     result = fit("gls", data, params=params, passes=400, tol=1e-14)
-    assert result.model is not None
     plain = LogisticRegression(C=1 / (0.05 * N), fit_intercept=False, tol=1e-10, max_iter=10_000)
     rest = OneVsRestClassifier(plain).fit(x, y)
     coefficients = np.vstack([each.coef_ for each in rest.estimators_])
@@ -314,15 +307,12 @@ def test_same_bits_on_any_executor(dataset: Dataset, cluster: str) -> None:
     given: dict[str, Any] = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
     alone = fit("gls", dataset, **given).model
     other = fit("gls", dataset, executor=opened(cluster), **given).model
-    assert alone is not None
-    assert other is not None
     assert other.sha256 == alone.sha256
 
 
 def test_selection_takes_the_lowest_error(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
     grid = {"link": "identity", "alpha": [100.0, 1e-3]}
     result = fit("gls", dataset, tmp_path / "run", params=grid, select=dataset)
-    assert result.selected is not None
     assert result.selected["alpha"] == 1e-3
     errors = [child["error"] for child in Run.open(tmp_path / "run").status["children"]]
     assert errors[1] == min(errors) < errors[0]

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import distls, labelled_rows, printed, write_dataset
 from target_helpers import write_targets
 
 from distls import evaluate
-from distls.cli import cli
 from distls.evaluation.evaluate import prove
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset
@@ -27,9 +25,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def _evaluated(*arguments: object) -> str:
-    result = CliRunner().invoke(cli, ["evaluate", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    """Return what the command says, on stdout and on stderr."""
+    ended = distls("evaluate", *arguments)
+    assert ended.code == 0, ended
+    return ended.out + ended.err
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -62,9 +61,8 @@ def test_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
     params = {"alpha": [1e-1, 1e-2], "fit_intercept": False}
     result = fit("sdca", data, tmp_path / "run", params=params, select=data)
     found = prove(tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
-    assert found is not None
     assert found["objective"] == pytest.approx(result.record["objective"], rel=1e-12)
-    shown = json.loads(CliRunner().invoke(cli, ["info", str(tmp_path / "run"), "--json"]).output)
+    shown = json.loads(printed("info", tmp_path / "run", "--json"))
     assert shown["duals"]["folder"].startswith(str(tmp_path / "run" / "children"))
     assert shown["duals"]["files"] >= 1
 
@@ -140,7 +138,7 @@ def test_the_best_weights_of_patience_have_no_duals(data: Dataset, tmp_path: Pat
     assert message in _evaluated(run, data.path)
     with pytest.warns(UserWarning, match=message):
         assert evaluate(run, data).objective is None
-    assert json.loads(CliRunner().invoke(cli, ["info", str(run), "--json"]).output)["duals"] is None
+    assert json.loads(printed("info", run, "--json"))["duals"] is None
     # without duals the gradient bounds the distance, that of the penalised intercept included
     best = fit("sdca", data, params=params, rtol=1e-6).record["objective"]
     excess = result.record["objective"] - best

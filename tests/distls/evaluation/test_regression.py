@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, read_csv, write_dataset
 from sklearn import metrics
 from sklearn.linear_model import Ridge
 from target_helpers import made_model, rows_with_numbers, write_targets
@@ -166,11 +165,6 @@ def test_the_certificate_at_the_optimum_is_zero(dataset: Dataset, rows: Any) -> 
 # ---------------------------------------------------------------- prediction
 
 
-def read_csv(path: Path) -> list[list[str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.reader(file))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_csv_has_each_number_to_the_last_digit(
@@ -209,7 +203,6 @@ def test_gls_is_ridge_regression(tmp_path: Path, rows: Any, intercept: bool, wei
     s = np.random.default_rng(2).integers(0, 4, N).astype(np.float64) if weighted else np.ones(N)
     data = write_targets(tmp_path / "t", x, y, "continuous", sample_weight=s if weighted else None)
     model = fit("gls", data, params={**IDENTITY, "fit_intercept": intercept}).model
-    assert model is not None
     assert (model.target, model.classes, model.n_outputs) == ("continuous", [], K)
     ridge = Ridge(alpha=0.05 * s.sum(), fit_intercept=intercept, solver="cholesky").fit(x, y, s)
     np.testing.assert_allclose(model.weights.T, ridge.coef_, rtol=1e-9, atol=1e-10)
@@ -219,16 +212,13 @@ def test_gls_is_ridge_regression(tmp_path: Path, rows: Any, intercept: bool, wei
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_bits_on_any_executor(dataset: Dataset, cluster: str) -> None:
     alone = fit("gls", dataset, params=IDENTITY).model
-    assert alone is not None
     assert fit("gls", dataset, params=IDENTITY, executor=opened(cluster)).model.sha256 == alone.sha256  # type: ignore[union-attr]
 
 
 def test_outputs_do_not_meddle_with_each_other(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
     both = fit("gls", dataset, params=IDENTITY).model
-    assert both is not None
     x, y = rows
     one = fit("gls", write_targets(tmp_path / "o", x, y[:, 1:2], "continuous"), params=IDENTITY).model
-    assert one is not None
     np.testing.assert_allclose(both.weights[:, 1:2], one.weights, rtol=1e-9, atol=1e-12)
 
 
@@ -240,7 +230,6 @@ def test_selection_takes_the_lowest_mse(dataset: Dataset, rows: Any, tmp_path: P
     children = Run.open(tmp_path / "run").status["children"]
     found = [child["mse"] for child in children]
     assert found == [child["error"] for child in children]
-    assert result.selected is not None
     assert result.selected["alpha"] == 1e-3
     assert result.record["select_mse"] == result.record["select_error"] == min(found)
     assert scored(evaluate(tmp_path / "run", held)).mse == min(found)
@@ -405,7 +394,6 @@ def test_several_outputs_from_arrays(tmp_path: Path, rows: Any) -> None:
     x, y = rows
     distls.ingest(x, tmp_path / "d", y=y, target="continuous", dtype="float64", seed=3)
     model = fit("gls", tmp_path / "d", params=IDENTITY).model
-    assert model is not None
     np.testing.assert_allclose(model.weights.T, Ridge(alpha=0.05 * N).fit(x, y).coef_, rtol=1e-8, atol=1e-9)
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from helpers import write_dataset
+from helpers import printed, write_dataset
 
 import distls
-from distls.cli import cli
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model as load_stored
@@ -96,10 +94,10 @@ def test_predictions_estimators_and_evaluations_honour_it(data: Any, tmp_path: P
             assert [int(row["label"]) for row in csv.DictReader(file)] == chosen.tolist()
     found = distls.evaluate(run, held)
     assert found.error == np.mean(chosen != y)
-    shown = CliRunner().invoke(cli, ["evaluate", str(run), str(held.path)])
-    assert "predicts 1 above a probability of 0." in shown.output
-    assert "chosen for recall=0.9" in shown.output
-    told = json.loads(CliRunner().invoke(cli, ["evaluate", str(run), str(held.path), "--json"]).output)
+    shown = printed("evaluate", run, held.path)
+    assert "predicts 1 above a probability of 0." in shown
+    assert "chosen for recall=0.9" in shown
+    told = json.loads(printed("evaluate", run, held.path, "--json"))
     assert told["threshold_for"] == "recall=0.9"
 
 

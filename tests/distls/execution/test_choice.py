@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from distributed import Client
-from helpers import labelled_rows, write_dataset
+from helpers import distls, labelled_rows, printed, write_dataset
 
 from distls import MCIDClassifier, evaluate, fit, ingest, predict, resume
-from distls.cli import cli
 from distls.execution import SMALL_BYTES, ClusterOptions, OpenExecutor, executor_of, open_executor
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.serial import SerialExecutor
@@ -57,12 +55,10 @@ def test_commands_on_small_data_start_no_process_and_say_so(
         ["predict", run, str(data.path), str(tmp_path / "p.csv")],
         ["columns", str(tmp_path / "d")],
     ):
-        ended = CliRunner().invoke(cli, words)
-        assert ended.exit_code == 0, ended.output
+        ended = distls(*words)
+        assert ended.code == 0, ended
         told = words[0] not in ("evaluate", "predict")  # they print no progress
-        assert ended.stderr.count("the data are small: in this process, without workers") == told, (
-            ended.stderr
-        )
+        assert ended.err.count("the data are small: in this process, without workers") == told, ended.err
 
 
 def test_the_size_counts_settings(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +67,7 @@ def test_the_size_counts_settings(data: Dataset, tmp_path: Path, monkeypatch: py
         "distls.execution.ClusterOptions.for_data", lambda own, n: found.append(n) or ClusterOptions("serial")
     )
     words = ["fit", "sgd", str(data.path), str(tmp_path / "r"), "--passes", "1", "--select", str(data.path)]
-    assert CliRunner().invoke(cli, [*words, "-p", "alpha=0,1e-3,1e-2"]).exit_code == 0
+    printed(*words, "-p", "alpha=0,1e-3,1e-2")
     assert set(found) == {3.0 * data.decoded_bytes.sum()}
 
 

@@ -33,7 +33,6 @@ def _start(script: Path, temporary: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         env={**os.environ, "TMPDIR": str(temporary)},
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == b"started\n"
     return process
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from distributed.security import Security
+from helpers import distls
 
 from distls.cli import cli
 from distls.execution import ClusterOptions
@@ -129,9 +129,8 @@ def test_clusters_that_are_refused(
 ) -> None:
     tmp_path.chmod(0o755)
     known = files | {"open": tmp_path}
-    result = CliRunner().invoke(cli, ["cluster", *(option.format(**known) for option in options)])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"distls: {message.format(**known)}\n"
+    result = distls("cluster", *(option.format(**known) for option in options))
+    assert result == (2, "", f"distls: {message.format(**known)}\n")
 
 
 def test_a_folder_of_before_serves_and_stays(tmp_path: Path) -> None:
@@ -176,9 +175,9 @@ def test_without_what_makes_certificates_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    result = CliRunner().invoke(cli, ["cluster", "--tls"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
+    result = distls("cluster", "--tls")
+    assert result[:2] == (2, "")
+    assert result.err == (
         "distls: --tls needs the package cryptography to make a certificate: pip install 'distls[tls]', or give "
         "--tls-ca, --tls-cert and --tls-key\n"
     )
@@ -201,20 +200,18 @@ def test_an_address_without_encryption_is_refused_with_certificates(
     files: dict[str, Path], tmp_path: Path, address: str
 ) -> None:
     tls = [part for name in ("ca", "cert", "key") for part in (f"--tls-{name}", str(files[name]))]
-    made = str(tmp_path / "data")
-    result = CliRunner().invoke(cli, ["generate", "rcv1-4", made, "--scheduler", address, *tls])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
+    result = distls("generate", "rcv1-4", tmp_path / "data", "--scheduler", address, *tls)
+    assert result[:2] == (2, "")
+    assert result.err == (
         f"distls: --scheduler {address}: not encrypted, and --tls-ca, --tls-cert and --tls-key ask for encryption; "
         "use an address of tls://\n"
     )
 
 
 def test_encryption_without_certificates_names_the_options(tmp_path: Path) -> None:
-    made = str(tmp_path / "data")
-    result = CliRunner().invoke(cli, ["generate", "rcv1-4", made, "--scheduler", "tls://127.0.0.1:9"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
+    result = distls("generate", "rcv1-4", tmp_path / "data", "--scheduler", "tls://127.0.0.1:9")
+    assert result[:2] == (2, "")
+    assert result.err == (
         "distls: --scheduler tls://127.0.0.1:9: TLS needs certificates: give --tls-ca, --tls-cert and --tls-key, "
         "or name them in Dask's configuration\n"
     )

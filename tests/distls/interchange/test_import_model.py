@@ -5,12 +5,11 @@ import subprocess
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers import distls as command
 from sklearn.datasets import dump_svmlight_file
 from target_helpers import rows_with_numbers
 
 import distls
-from distls.cli import cli
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
 MODEL = "solver_type L2R_LR\nnr_class 2\nlabel 3 -1\nnr_feature 2\nbias 2\nw\n0.5 \n-1 \n0.25 \n"
@@ -54,11 +53,9 @@ def test_predictions_are_those_of_liblinear(tmp_path, solver, k):
 
 def test_a_fit_starts_from_it(tmp_path):
     trained(tmp_path, 7, 3, "-B", "1")
-    ran = CliRunner().invoke(
-        cli, ["import", str(tmp_path / "m"), str(tmp_path / "model"), "--from", "liblinear"]
-    )
-    assert ran.exit_code == 0, ran.output
-    assert "method='liblinear', loss='ovr_log', 6 features, 3 classes" in ran.stderr
+    ran = command("import", tmp_path / "m", tmp_path / "model", "--from", "liblinear")
+    assert ran.code == 0, ran
+    assert "method='liblinear', loss='ovr_log', 6 features, 3 classes" in ran.err
     distls.ingest(tmp_path / "train.svm", tmp_path / "train")
     params = {"init": str(tmp_path / "model"), "loss": "ovr_log", "eta0": 1e-9, "fit_intercept": True}
     run = distls.fit("sgd", tmp_path / "train", params=params, passes=0.1)

@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import distls, labelled_rows, write_dataset
 
-from distls.cli import cli
-from distls.columns.sharding import add_columns
 from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier
 from distls.estimators.stochastic import MCIDClassifier
 from distls.evaluation.evaluate import evaluate
@@ -47,8 +44,8 @@ def data(
     x, y = labelled_rows(N, D, K, seed=3)
     rows = np.asarray(x.todense(), np.float64)
     path = tmp_path_factory.mktemp(request.param) / "d"
-    write_dataset(path, x.astype(np.float64) if request.param == "sparse" else rows, y, partition_rows=25)
-    return add_columns(path, shard_size=2000), rows, y
+    given = x.astype(np.float64) if request.param == "sparse" else rows
+    return write_dataset(path, given, y, partition_rows=25, shard_size=2000), rows, y
 
 
 def drawn(batch: int = 1) -> list[np.ndarray[Any, Any]]:
@@ -304,17 +301,16 @@ def test_a_method_without_a_box_is_refused(
 ) -> None:
     dataset, *_ = data
     names = [method] if method else []
-    found = CliRunner().invoke(cli, ["fit", *names, str(dataset.path), str(tmp_path / "r"), "--as-published"])
-    assert found.exit_code == 2
-    assert "as_published" in found.output
+    found = distls("fit", *names, dataset.path, tmp_path / "r", "--as-published")
+    assert found.code == 2
+    assert "as_published" in found.err
 
 
 def test_every_box_can_be_found_and_parsed() -> None:
     for name in {method for method, *_ in BOXES.values()} | {"cls", "rls"}:
         method = METHODS[name]
         assert method.resolve(method.published) | method.published == method.resolve(method.published)
-        shown = CliRunner().invoke(cli, ["methods", name]).output
-        assert "--as-published" in shown
+        assert "--as-published" in distls("methods", name).out
 
 
 def test_rows_that_are_drawn_have_to_fit_the_memory(data: tuple[Dataset, Rows, Any]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
+from helpers import printed
 
-from distls.cli import cli
 from distls.methods.method_registry import METHODS
 
 HINGES = [name for name, method in METHODS.items() if "hinge" in method.aliases]
@@ -16,7 +15,7 @@ BOTH = ("sgd", "asgd", "sdca")  # methods that have both hinges
 def test_a_method_tells_which_hinge_it_means(name: str) -> None:
     full = METHODS[name].aliases["hinge"]
     assert full in ("crammer_singer", "ovr_hinge")
-    assert f"hinge = {full}" in CliRunner().invoke(cli, ["methods", name]).output
+    assert f"hinge = {full}" in printed("methods", name)
     assert METHODS[name].resolve({"loss": "hinge"})["loss"] == full
     assert METHODS[name].resolve({"loss": full})["loss"] == full
 
@@ -29,7 +28,7 @@ def test_every_short_name_that_is_told_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOTH)
 def test_both_hinges_have_names_where_both_exist(name: str) -> None:
-    shown = " ".join(CliRunner().invoke(cli, ["methods", name]).output.split())
+    shown = " ".join(printed("methods", name).split())
     for full in ("crammer_singer", "ovr_hinge"):
         assert METHODS[name].resolve({"loss": full})["loss"] == full
     assert "crammer_singer (hinge)" in shown

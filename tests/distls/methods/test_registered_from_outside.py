@@ -14,11 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, printed, write_dataset
 
 from distls import fit
-from distls.cli import cli
 from distls.methods.method import Method, Parameter
 from distls.methods.method_registry import METHODS, method_named, register_method
 from distls.methods.parameters import fit_intercept, number
@@ -170,7 +168,6 @@ def test_it_takes_the_steps_of_plain_numpy(dataset: Dataset, rows: tuple[Any, np
         "dtype": "float64",
     }
     model = fit("momentum", dataset, params=params, passes=2).model
-    assert model is not None
     w, b = _trained_by_numpy(rows[0].toarray().astype(np.float64), rows[1], 0.5 * (1 - 0.9), 0.01)
     np.testing.assert_allclose(model.weights, w, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(model.intercept, b, rtol=1e-9, atol=1e-12)
@@ -184,9 +181,9 @@ class TestContract(SolverContract):
 
 
 def test_the_command_line_shows_it() -> None:
-    shown = CliRunner().invoke(cli, ["methods"]).output
+    shown = printed("methods")
     assert "momentum     stochastic gradients with heavy-ball momentum\n" in shown
-    shown = CliRunner().invoke(cli, ["methods", "momentum"]).output
+    shown = printed("methods", "momentum")
     assert "  momentum       share of the last step that is taken again [0.9]\n" in shown
     assert "short loss names: log = softmax" in shown
 

@@ -13,7 +13,6 @@ from helpers import distls, labelled_rows, write_dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distls.columns.sharding import add_columns
 from distls.execution.dask.dask_executor import _start_merges
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.reduction_tasks import call_group, merge_parts
@@ -45,9 +44,7 @@ TEN_GBIT = parse_bandwidth("10Gbit")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Few rows, and column shards."""
     path = tmp_path_factory.mktemp("small") / "train"
-    write_dataset(path, *labelled_rows(700, 40, 4))
-    add_columns(path, shard_size=2000)
-    return path
+    return write_dataset(path, *labelled_rows(700, 40, 4), shard_size=2000).path
 
 
 @pytest.fixture(scope="module")

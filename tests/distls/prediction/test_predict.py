@@ -1,6 +1,5 @@
 """`predict`: what is in the files, that they are whole or absent, and that memory does not grow with classes."""
 
-import csv
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, read_csv, write_dataset
 from scipy.special import softmax
 
 from distls.evaluation.evaluate import evaluate
@@ -48,12 +47,6 @@ def dataset(x: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("d") / "new", x, None)
 
 
-def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
-    return header, rows
-
-
 def expected(model: LinearModel, x: Any, top: int, proba: bool) -> tuple[np.ndarray, np.ndarray]:
     values = x.toarray().astype(np.float64) @ model.weights + model.intercept
     values = softmax(values, axis=1) if proba else values
@@ -65,7 +58,7 @@ def expected(model: LinearModel, x: Any, top: int, proba: bool) -> tuple[np.ndar
 @pytest.mark.parametrize("proba", [False, True])
 def test_csv(dataset: Dataset, model: LinearModel, x: Any, tmp_path: Path, top: int, proba: bool) -> None:
     assert predict(model, dataset, tmp_path / "p.csv", top=top, proba=proba) == 250
-    header, rows = read_csv(tmp_path / "p.csv")
+    header, *rows = read_csv(tmp_path / "p.csv")
     value = "probability" if proba else "score"
     later = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", value)]
     assert header == ["row", "label", value, *later]
@@ -148,7 +141,7 @@ def test_equal_classes_tie_in_the_file(dataset: Dataset, model: LinearModel, tmp
         model, weights=np.repeat(model.weights[:, :1], K, axis=1), intercept=np.zeros(K, np.float32)
     )
     predict(same, dataset, tmp_path / "p.csv", top=2)
-    assert {tuple(row[1::2]) for row in read_csv(tmp_path / "p.csv")[1]} == {(CLASSES[0], CLASSES[1])}
+    assert {tuple(row[1::2]) for row in read_csv(tmp_path / "p.csv")[1:]} == {(CLASSES[0], CLASSES[1])}
 
 
 class Failing(SerialExecutor):

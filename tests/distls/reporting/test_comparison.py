@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import distls, labelled_rows, printed, write_dataset
 
 from distls import load_model
-from distls.cli import cli
 from distls.reporting.comparison import compare
 from distls.reporting.comparison_page import render_comparison
 from distls.reporting.comparison_text import comparison_lines
@@ -132,14 +131,12 @@ def test_the_page_has_curves_and_tables(place: Path) -> None:
 
 
 def test_the_command_line(place: Path, tmp_path: Path) -> None:
-    from click.testing import CliRunner
 
-    runs = [str(place / "one"), str(place / "two")]
-    told = CliRunner().invoke(cli, ["compare", *runs, "--data", str(place / "test"), "--json"])
-    assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout) == compare(runs, place / "test").to_json()
-    written = CliRunner().invoke(cli, ["compare", *runs, "--html", str(tmp_path / "c.html")])
-    assert written.stdout == f"comparison in {tmp_path}/c.html\n"
+    runs = [place / "one", place / "two"]
+    told = printed("compare", *runs, "--data", place / "test", "--json")
+    assert json.loads(told) == compare(runs, place / "test").to_json()
+    written = printed("compare", *runs, "--html", tmp_path / "c.html")
+    assert written == f"comparison in {tmp_path}/c.html\n"
     assert (tmp_path / "c.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    both = CliRunner().invoke(cli, ["compare", *runs, "--json", "--html", str(tmp_path / "c.html")])
-    assert (both.exit_code, both.stderr) == (2, "distls: --html and --json: one of them\n")
+    both = distls("compare", *runs, "--json", "--html", tmp_path / "c.html")
+    assert both == (2, "", "distls: --html and --json: one of them\n")

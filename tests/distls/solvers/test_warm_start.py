@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import Rounds, SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict
-from distls.solvers.events import Callback, RoundEvent
-from distls.solvers.least_squares.stagewise_state import StagewiseState, base_of, block_of
+from distls.solvers.least_squares.stagewise_state import base_of, block_of
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
@@ -63,20 +62,6 @@ class TestCls(WarmContract):
     random = False
 
 
-class Last(Callback):
-    """Keeps the newest state, and lets the kept predictions get lost after every round."""
-
-    state: StagewiseState
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
-
-    def on_round(self, event: RoundEvent) -> None:
-        self.state = event.state
-        for path in (self._run / "state").glob("*"):
-            path.unlink()
-
-
 @pytest.mark.parametrize("kind", ["original", "fourier", "models"])
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
 def test_stages_fit_what_the_initial_model_has_left(tmp_path: Path, kind: str, inner: str) -> None:
@@ -87,13 +72,15 @@ def test_stages_fit_what_the_initial_model_has_left(tmp_path: Path, kind: str, i
     params |= {"original": {}, "fourier": FOURIER, "models": {**FOURIER, "models": 2}}[kind]
     params["init"] = str(tmp_path / "first")
     undisturbed = fit("stagewise", dataset, params=params).model
-    last = Last(tmp_path / "run")
-    model = fit("stagewise", dataset, tmp_path / "run", params=params, callbacks=[last]).model
+    run = tmp_path / "run"
+    losing = Rounds(lambda _: [path.unlink() for path in (run / "state").glob("*")])
+    model = fit("stagewise", dataset, run, params=params, callbacks=[losing]).model
+    last = losing.states[-1]
     assert model.sha256 == undisturbed.sha256
     scores = []
     for start in range(0, 8 if kind == "models" else 4, 4):
         values = np.zeros((330, 4))
-        for block in [*base_of(last.state), *(block_of(last.state, start + t) for t in range(4))]:
+        for block in [*base_of(last), *(block_of(last, start + t) for t in range(4))]:
             values = predict_block(block, DenseRows(x), values, 40)
         scores.append(values)
     assert (model.recipe == {}) == (kind == "original")

@@ -47,7 +47,6 @@ def _fitted(case: Case, dataset: Dataset, **params: Any) -> np.ndarray:
     if case.method in ("bcd", "fista"):
         add_columns(dataset.path)
     model = fit(case.method, dataset.path, params={**case.params, **params}, passes=case.passes).model
-    assert model is not None
     return np.vstack([model.weights, model.intercept])
 
 

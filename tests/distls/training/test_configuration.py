@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, printed, write_dataset
 
 from distls import StochasticClassifier, fit
-from distls.cli import cli
 from distls.execution import row_reads
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
@@ -48,8 +46,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_the_command_line_checks_a_fit_once(dataset: Dataset, tmp_path: Path, counted: Counter[str]) -> None:
     options = ["--eval", str(dataset.path), "--executor", "serial", "--passes", "1", "--quiet"]
-    ended = CliRunner().invoke(cli, ["fit", "mcid", str(dataset.path), str(tmp_path / "run"), *options])
-    assert ended.exit_code == 0, ended.output
+    printed("fit", "mcid", dataset.path, tmp_path / "run", *options)
     assert counted["problem"] == counted["solver"] == 1
     assert counted["opened"] == 2  # the training data and the evaluation data
 

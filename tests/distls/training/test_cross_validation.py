@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from contract import Rounds
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -12,7 +13,6 @@ from distls.cli.report import result_lines
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import Callback
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted
@@ -106,15 +106,9 @@ def test_the_alpha_of_least_error_is_fitted_to_all_rows(data, rows, tmp_path):
 
 def test_a_point_starts_from_the_one_before(data, tmp_path):
     starts, records = [], []
-
-    class Watch(Callback):
-        def on_start(self, start):
-            starts.append(start.what)
-
-        def on_round(self, event):
-            records.append((len(starts), event.record))
-
-    fit("sdca", data, tmp_path / "run", params={**PATH, "fit_intercept": False}, callbacks=[Watch()])
+    watch = Rounds(lambda event: records.append((len(starts), event.record)))
+    watch.on_start = lambda start: starts.append(start.what)
+    fit("sdca", data, tmp_path / "run", params={**PATH, "fit_intercept": False}, callbacks=[watch])
     assert starts[0] == "without fold 1, alpha=1 (1 of 10)"
     assert starts[3] == "without fold 2, alpha=1 (4 of 10)"
     assert starts[-1].endswith("all rows (10 of 10)")

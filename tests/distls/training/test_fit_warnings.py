@@ -5,12 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers import distls as command
+from helpers import printed
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits, load_wine
 
 import distls
-from distls.cli import cli
 from distls.cli.report import run_lines
 from distls.storage.errors import StorageError
 from distls.training import fit_warnings
@@ -164,10 +164,9 @@ def test_the_command_says_so_in_one_line_unless_quiet(tmp_path):
     x, y = load_wine(return_X_y=True)
     distls.ingest(x, tmp_path / "d", y=y)
     for name, quiet in (("r", []), ("q", ["--quiet"])):
-        arguments = ["fit", "sgd", str(tmp_path / "d"), str(tmp_path / name), "--executor", "serial", *quiet]
-        done = CliRunner().invoke(cli, arguments)
-        assert done.exit_code == 0
-        assert done.stderr.count("warning: not converged") == (not quiet)
+        done = command("fit", "sgd", tmp_path / "d", tmp_path / name, "--executor", "serial", *quiet)
+        assert done.code == 0
+        assert done.err.count("warning: not converged") == (not quiet)
 
 
 def ordered_rows(tmp_path, order, **options):
@@ -192,12 +191,9 @@ def test_sorted_rows_are_said_where_their_order_matters(tmp_path):
     assert text.endswith("and this method takes rows as they come; ingest without --no-shuffle")
     assert warned(data, tmp_path / "gls", "gls", passes=2) == []
     # the metadata are what was judged, whoever opens them
-    found = json.loads(CliRunner().invoke(cli, ["info", str(data), "--json"]).stdout)["exchangeability"]
+    found = json.loads(printed("info", data, "--json"))["exchangeability"]
     assert f"{found['labels']['times_chance']:.1f} times more" in text
-    assert (
-        "exchangeability\n  labels             times_chance="
-        in CliRunner().invoke(cli, ["info", str(data)]).stdout
-    )
+    assert "exchangeability\n  labels             times_chance=" in printed("info", data)
 
 
 @pytest.mark.parametrize(("order", "options"), [("sorted", {}), ("as it comes", {"shuffle": False})])

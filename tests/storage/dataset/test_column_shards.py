@@ -20,18 +20,6 @@ from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
 from distls.storage.rows import CscColumns, DenseColumns, index_dtype
 
 
-def matrix_of(written):
-    """Return all rows of a small dataset as one SciPy or NumPy matrix."""
-    blocks = [p.x for p in written.partitions]
-    if written.dataset.meta.layout == "dense":
-        return np.concatenate([b.values for b in blocks])
-    width = written.dataset.meta.n_features
-    return sp.vstack(
-        [sp.csr_matrix((b.data, b.indices, b.indptr), (len(b.indptr) - 1, width)) for b in blocks],
-        format="csr",
-    )
-
-
 def columns_of(x, start, stop):
     """Return columns as `write_shard` takes them; SciPy does the transposition."""
     if not sp.issparse(x):
@@ -43,7 +31,7 @@ def columns_of(x, start, stop):
 
 def add(written, cuts, *, codec="none", fingerprint=None, shard_size=1000):
     """Publish the columns of a small dataset, cut at `cuts`."""
-    x, folder = matrix_of(written), written.path / "making"
+    x, folder = written.matrix, written.path / "making"
     bounds = [0, *cuts, x.shape[1]]
     records = [
         write_shard(folder, i, columns_of(x, a, b), x.shape[0], codec)
@@ -188,7 +176,7 @@ def test_a_missing_shard_is_not_published(small_csr):
 
 
 def add_without_the_first(written):
-    x = matrix_of(written)
+    x = written.matrix
     record = write_shard(written.path / "making", 1, columns_of(x, 0, x.shape[1]), x.shape[0], "none")
     publish_columns(
         written.path,
@@ -309,7 +297,7 @@ def assert_refused(shards, name):
 
 def test_inconsistent_offsets_are_refused(small_csr):
     written = small_csr()
-    x = columns_of(matrix_of(written), 0, 37)
+    x = columns_of(written.matrix, 0, 37)
     for wrong in (x.indptr + 1, x.indptr[::-1], np.where(x.indptr == x.indptr[-1], 0, x.indptr)):
         bad = CscColumns(np.ascontiguousarray(wrong), x.indices, x.data)
         record = write_shard(written.path / "making", 0, bad, 16, "none")

@@ -11,6 +11,7 @@ from typing import Any
 
 import fault_process
 import pytest
+from contract import Rounds
 from fault_helpers import Disk, Faulty, chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
@@ -18,7 +19,6 @@ from distls.columns.sharding import add_columns
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.solvers.events import Callback, RoundEvent
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
 from distls.synthetic.generation import generate
@@ -74,22 +74,12 @@ def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
 EXECUTORS = pytest.mark.parametrize("where", ["serial", "two workers"])
 
 
-class AtRound(Callback):
-    """Does something after a round."""
-
-    def __init__(self, number: int, act: Callable[[], object]) -> None:
-        self._number, self._act = number, act
-
-    def on_round(self, event: RoundEvent) -> None:
-        if event.record["round"] == self._number:
-            self._act()
-
-
 def fit_way(way: str, data: Path, run: Path, where: str, act: Callable[[], object]) -> Any:
     """Fit, with `act` done after the second round."""
     method, params, limits = WAYS[way]
     executor, memory = executor_named(where)
-    watch, often = [AtRound(2, act)], {"checkpoint_seconds": 0, "eval_every": 0}
+    watch = [Rounds(lambda event: event.record["round"] == 2 and act())]
+    often = {"checkpoint_seconds": 0, "eval_every": 0}
     return fit(
         method, data, run, params=params, executor=executor, memory=memory, callbacks=watch, **limits, **often
     )

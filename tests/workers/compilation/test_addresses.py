@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from helpers import labelled_rows
+from helpers import as_rows, labelled_rows
 
-from distls.storage.rows import CsrRows
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.rounds.averaging import merge_mean
 from distls.workers.stochastic.sgd_kernels import SgdSettings, new_clock, sgd_block
@@ -16,7 +15,7 @@ from distls.workers.stochastic.sgd_kernels import SgdSettings, new_clock, sgd_bl
 
 def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
     x, y = labelled_rows(600, 60, k)
-    rows = CsrRows(x.indptr.astype(np.int64), x.indices.astype(np.uint16), x.data)
+    rows = as_rows(x)
     held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next
     u = np.zeros((60, k), dtype)
     b, qb, clock = np.zeros(k), np.zeros(k), new_clock()

@@ -101,8 +101,6 @@ def test_a_kernel_that_cannot_be_compiled_is_not_waited_for(tmp_path: Path) -> N
     text = "from distls.workers.compilation.jit import kernel\n\n@kernel\ndef broken(x):\n    return x.none\n"
     (tmp_path / "broken_kernel.py").write_text(text)
     spec = importlib.util.spec_from_file_location("broken_kernel", tmp_path / "broken_kernel.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with pytest.raises(numba.TypingError):

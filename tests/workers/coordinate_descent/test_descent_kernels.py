@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows
+from distls.storage.rows import DenseRows
 from distls.workers.coordinate_descent.descent_kernels import (
     N_TOTALS,
     Step,
@@ -46,10 +46,7 @@ def problem(m=4, n=60, d=12, *, weighted=False, seed=0, **changes):
 
 def columns_of(x, dense=False, dtype=np.float32):
     """Return the shard that holds all columns."""
-    if dense:
-        return DenseRows(np.ascontiguousarray(x.T, dtype))
-    csc = sp.csc_matrix(x)
-    return CsrRows(csc.indptr.astype(np.int64), csc.indices.astype(np.uint16), csc.data.astype(dtype))
+    return as_rows(x.T, "dense" if dense else "csr", dtype)
 
 
 def swept(p, w, z, order, *, step="line-search", dense=False, dtype=np.float32):

@@ -2,17 +2,13 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.coordinate_descent.intercept import centred, uncentred_columns
 
 
 def columns_of(x, layout):
-    if layout == "dense":
-        return DenseRows(np.ascontiguousarray(x.T, np.float32))
-    csc = sp.csc_matrix(x.astype(np.float32))
-    return CsrRows(csc.indptr.astype(np.int64), csc.indices.astype(np.uint16), csc.data)
+    return as_rows(x.T, layout, np.float32)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

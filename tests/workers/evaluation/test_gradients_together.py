@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import as_rows, labelled_rows, write_dataset
 
 from distls.storage.dataset.dataset import Fold
-from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.evaluation import loss_sums, score_task
 from distls.workers.evaluation.loss_sums import add_gradient, add_gradients
 from distls.workers.evaluation.score_task import GradientTask, joint_gradient_bytes
@@ -23,10 +22,7 @@ NONE = np.empty(0)
 def _rows(layout, dtype, rng, d=D):
     x = rng.standard_normal((N, d)) * (rng.random((N, d)) < 15 / d)
     x[[3, 40]] = 0
-    if layout == "dense":
-        return DenseRows(x.astype(dtype))
-    indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))]).astype(np.int64)
-    return CsrRows(indptr, np.nonzero(x)[1].astype(np.uint32), x[x != 0].astype(dtype))
+    return as_rows(x, layout, dtype, np.uint32)
 
 
 def _assert_each_alone(layout, dtype, k, loss, weighted, models=M, d=D):

@@ -57,10 +57,8 @@ def test_the_exact_values_are_within_the_bounds(given_rows: list[tuple[float, bo
     assert found.others.sum() == (~own).sum()
     area, precision = roc_auc(found), average_precision(found)
     if own.any() and not own.all():
-        assert area is not None
         assert abs(area.value - metrics.roc_auc_score(own, scores)) <= area.bound + 1e-12
     if own.any():
-        assert precision is not None
         exact = metrics.average_precision_score(own, scores)
         assert abs(precision.value - exact) <= precision.bound + 1e-12
 
@@ -98,8 +96,6 @@ def test_bounds_are_below_a_thousandth_at_the_capacity_that_is_used(n_classes: i
     found = in_blocks(scores, own, np.ones(len(own)), capacity_for(n_classes), 4)
     assert found.level > 0
     area, precision = roc_auc(found), average_precision(found)
-    assert area is not None
-    assert precision is not None
     assert 0.0 < area.bound < 1e-3
     assert abs(area.value - metrics.roc_auc_score(own, scores)) <= area.bound
     assert 0.0 < precision.bound < 1e-3

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import as_rows
 
 from distls.storage.errors import FormatError
 from distls.storage.rows import CsrRows, DenseRows, Rows
@@ -36,11 +37,6 @@ D = 12
 def _rows(n: int = 700, d: int = D, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return np.where(rng.random((n, d)) < 0.4, rng.standard_normal((n, d)), 0).astype(np.float32)
-
-
-def _csr(x: np.ndarray) -> CsrRows:
-    sparse = sp.csr_matrix(x)
-    return CsrRows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.uint16), sparse.data)
 
 
 def _projection(d: int = D, m: int = 5) -> Projection:
@@ -88,7 +84,6 @@ def features_of(design: Design, x: Rows, dtype: np.dtype[Any] = FLOAT64) -> np.n
 def _expected(design: Design, x: np.ndarray) -> np.ndarray:
     values = x.astype(np.float64)
     if design.kind == "masks":
-        assert design.convolution is not None
         per_filter, expand = design.convolution.per_filter, design.expand
         per_stage = (design.size - expand) // per_filter
         values = reference.convolutions(values, design.convolution.part(design.stage, per_stage))
@@ -150,7 +145,7 @@ def test_features_are_those_of_the_formula(name: str, dtype: np.dtype[Any]) -> N
 def test_sparse_rows_have_the_features_of_dense_ones(name: str) -> None:
     design = DESIGNS[name]
     x = _rows(700 if design.n_features == D else 30, design.n_features)
-    dense, sparse = (features_of(design, rows) for rows in (DenseRows(x), _csr(x)))
+    dense, sparse = (features_of(design, rows) for rows in (DenseRows(x), as_rows(x, "csr")))
     np.testing.assert_allclose(sparse, dense, rtol=1e-12, atol=1e-13)
 
 
@@ -206,8 +201,8 @@ def test_room_behind_the_features_changes_none_of_them(kind: str, dtype: np.dtyp
     x = DenseRows(_rows())
     design = Design(kind, 40, seed=3, bandwidth=2.0)
     assert can_pad(design, x)
-    assert can_pad(replace(design, projection=_projection(), n_features=D), _csr(x.values))
-    assert not can_pad(design, _csr(x.values))
+    assert can_pad(replace(design, projection=_projection(), n_features=D), as_rows(x.values, "csr"))
+    assert not can_pad(design, as_rows(x.values, "csr"))
     assert not can_pad(Design(), x)
     for rows, piece in blocks(design, x, dtype, padding=3):
         assert isinstance(piece, DenseRows)
@@ -241,7 +236,7 @@ def test_two_designs_can_be_worked_on_in_turns() -> None:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_a_shared_projection_is_done_once_and_changes_no_bit(layout: str) -> None:
     x = _rows(2 * PIECE_ROWS + 9)
-    rows = DenseRows(x) if layout == "dense" else _csr(x)
+    rows = as_rows(x, layout)
     copy = Projection(_projection().mean.copy(), _projection().components.copy())
     designs = [DESIGNS["pca fourier"], replace(DESIGNS["pca polynomials"], projection=copy)]
     projection, after = shared_projection(designs)
@@ -393,7 +388,7 @@ def digest() -> str:
     found = hashlib.sha256()
     for design in DESIGNS.values():
         x = _rows(600 if design.n_features == D else 20, design.n_features)
-        for rows in (DenseRows(x), _csr(x)):
+        for rows in (DenseRows(x), as_rows(x, "csr")):
             found.update(np.ascontiguousarray(features_of(design, rows, FLOAT32)).tobytes())
     return found.hexdigest()
 

@@ -7,24 +7,19 @@ from functools import reduce
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import as_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
 from distls.storage.errors import BadInputError
-from distls.storage.rows import CsrRows, DenseRows
+from distls.storage.rows import DenseRows
 from distls.workers.ingestion.column_moments import Moments, merge_moments, moments_of, scale_of
-
-
-def rows_of(x):
-    if not scipy.sparse.issparse(x):
-        return DenseRows(x)
-    return CsrRows(x.indptr.astype(np.int64), x.indices.astype(np.uint16), x.data)
 
 
 def in_parts(x, cuts):
     parts = [x[a:b] for a, b in zip([0, *cuts], [*cuts, x.shape[0]], strict=True)]
-    return reduce(merge_moments, (moments_of(rows_of(part), x.shape[1]) for part in parts))
+    return reduce(merge_moments, (moments_of(as_rows(part), x.shape[1]) for part in parts))
 
 
 @settings(deadline=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import as_rows
 
 from distls.storage.rows import CsrRows, index_dtype
 from distls.workers.linear_algebra.column_selection import columns_of_csr, places_of
@@ -18,8 +19,7 @@ def test_columns(width: int, n_rows: int) -> None:
     x = sp.random_array((n_rows, width), density=20 / width, format="csr", rng=rng, dtype=np.float32)
     x.sort_indices()
     columns = np.sort(rng.choice(width, width // 3, replace=False))
-    rows = CsrRows(x.indptr.astype(np.int64), x.indices.astype(index_dtype(width)), x.data)
-    found = columns_of_csr(rows, columns)
+    found = columns_of_csr(as_rows(x), columns)
     expected = x[:, columns]
     assert np.array_equal(found.indptr, expected.indptr)
     assert np.array_equal(found.indices, expected.indices)

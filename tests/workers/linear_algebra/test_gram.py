@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import as_rows
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.linear_algebra import gram as products
@@ -19,13 +20,6 @@ D = 40
 def _values(n: int = 300, density: float = 0.3, seed: int = 0, dtype: str = "float32") -> np.ndarray:
     rng = np.random.default_rng(seed)
     return np.where(rng.random((n, D)) < density, rng.standard_normal((n, D)), 0).astype(dtype)
-
-
-def _block(x: np.ndarray, layout: str) -> Rows:
-    if layout == "dense":
-        return DenseRows(x)
-    sparse = sp.csr_matrix(x)
-    return CsrRows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.uint16), sparse.data)
 
 
 def _gram(block: Rows, weight: np.ndarray | None = None) -> np.ndarray:
@@ -44,7 +38,7 @@ def test_products(layout: str, dtype: str, weighted: bool) -> None:
     rng = np.random.default_rng(1)
     x = _values(dtype=dtype)
     weight = rng.random(len(x)) if weighted else None
-    block, s = _block(x, layout), np.ones(len(x)) if weight is None else weight
+    block, s = as_rows(x, layout), np.ones(len(x)) if weight is None else weight
     wide, tolerance = x.astype(np.float64), 2e-6 if dtype == "float32" else 1e-13
     scale = dict(rtol=tolerance, atol=tolerance * len(x))
     gram = _gram(block, weight)
@@ -61,7 +55,7 @@ def test_products(layout: str, dtype: str, weighted: bool) -> None:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_first_columns_do_not_depend_on_the_others(layout: str, dtype: str) -> None:
-    block = _block(_values(dtype=dtype), layout)
+    block = as_rows(_values(dtype=dtype), layout)
     residual = np.random.default_rng(2).standard_normal((300, 7))
     whole = np.zeros((D, 7))
     add_cross(block, residual, whole)
@@ -79,8 +73,8 @@ def test_a_weight_of_two_is_a_row_twice(layout: str) -> None:
     x = _values(dtype="float64")
     weight = 1.0 + np.arange(len(x)) % 3
     twice = np.repeat(x, weight.astype(int), axis=0)
-    expected = _gram(_block(twice, layout))
-    np.testing.assert_allclose(_gram(_block(x, layout), weight), expected, rtol=1e-12, atol=1e-12)
+    expected = _gram(as_rows(twice, layout))
+    np.testing.assert_allclose(_gram(as_rows(x, layout), weight), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("density", [0.02, 0.3, 1.0])
@@ -91,7 +85,7 @@ def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(
     found = []
     for cost in (0, 10**9):
         monkeypatch.setattr(products, "_PAIR_COST", (cost, cost))
-        found.append(_gram(_block(x, "csr"), weight))
+        found.append(_gram(as_rows(x, "csr"), weight))
     for gram in found:
         np.testing.assert_allclose(gram, packed((x * weight[:, None]).T @ x), rtol=1e-5, atol=1e-4)
     assert not np.array_equal(*found)
@@ -105,13 +99,13 @@ def test_the_way_depends_on_counts_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     for density in (0.02, 0.9):
         x = _values(100, density)
-        _gram(_block(x, "csr"))
-        _gram(_block(-3 * x, "csr"))
+        _gram(as_rows(x, "csr"))
+        _gram(as_rows(-3 * x, "csr"))
     assert filled == [np.count_nonzero(_values(100, 0.9))] * 2
 
 
 def test_pairs_are_counted() -> None:
-    block = _block(_values(), "csr")
+    block = as_rows(_values(), "csr")
     assert isinstance(block, CsrRows)
     counts = np.diff(block.indptr)
     assert count_pairs(block.indptr) == (counts * (counts + 1) // 2).sum()
@@ -148,7 +142,7 @@ def test_the_first_columns_of_a_matrix_can_be_the_target() -> None:
     """Predictions beside the features have their own corner."""
     for layout in ("dense", "csr"):
         for dtype in ("float32", "float64"):
-            block, gram = _block(_values(density=0.05, dtype=dtype), layout), np.zeros(packed_size(D + 3))
+            block, gram = as_rows(_values(density=0.05, dtype=dtype), layout), np.zeros(packed_size(D + 3))
             pending = GramSum(gram, D)
             pending.add(block)
             pending.flush()
@@ -181,14 +175,14 @@ def test_other_columns_come_with_the_gram_matrix(dtype: str, weighted: bool) -> 
 def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for() -> None:
     x, gram = _values(900, 1.0), np.zeros(packed_size(D))
     pending = GramSum(gram, dtype=np.dtype(np.float64))
-    pending.add(_block(x, "csr"))
+    pending.add(as_rows(x, "csr"))
     pending.flush()
     np.testing.assert_allclose(gram, packed(x.astype(np.float64).T @ x), rtol=1e-13, atol=1e-11)
 
 
 def test_columns_of_sparse_rows() -> None:
     x = _values()
-    block = _block(x, "csr")
+    block = as_rows(x, "csr")
     assert isinstance(block, CsrRows)
     for columns in (np.array([0, 7, 8, 39]), np.array([5]), np.arange(D), np.empty(0, np.int64)):
         found = columns_of_csr(block, columns)

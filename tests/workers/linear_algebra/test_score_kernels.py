@@ -4,8 +4,9 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows, take_rows
+from distls.storage.rows import take_rows
 from distls.workers.evaluation import loss_sums
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
@@ -25,14 +26,6 @@ def problem(k, n=50, d=23, seed=1):
     s = rng.random(n) + 0.1
     w, b = rng.standard_normal((d, k)), rng.standard_normal(k)
     return x, rng.integers(0, k, n).astype(np.int32), s, w, b
-
-
-def as_rows(x, layout, dtype=np.float64, index=np.uint16):
-    if layout == "dense":
-        return DenseRows(x.astype(dtype))
-    keep = x != 0
-    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
-    return CsrRows(indptr, np.nonzero(keep)[1].astype(index), x[keep].astype(dtype))
 
 
 @pytest.mark.fast_cases(".*-csr")

@@ -36,7 +36,6 @@ def test_a_row_with_its_zeros_in_the_middle_keeps_them() -> None:
     w = np.array([[0.0, 0.0, 3.0, -1.0], [0.0, 2.0, 2.0, 0.0], [-1.0, 0.0, 0.0, 5.0]])
     for name in ("l1", "elasticnet", "sparse-group"):
         constants = penalty_named(name).best_constants(w[:1], 1.0)
-        assert constants is not None
         assert constants.tolist() == [0.0]
     np.testing.assert_array_equal(penalty_named("l1").best_constants(w, 0.0), [0.0, 0.0, 0.0])
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import DenseRows, Rows
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of, recipe_of
 from distls.workers.prediction import predictor as predictor_module
@@ -21,9 +22,7 @@ N, D, K, ROUNDS = 57, 8, 3, 4
 
 def rows_of(layout: str) -> tuple[np.ndarray, Rows]:
     x = sp.random(N, D, density=0.5, random_state=0, format="csr")
-    dense = DenseRows(x.toarray())
-    sparse = CsrRows(x.indptr.astype(np.int64), x.indices.astype(np.uint16), x.data)
-    return x.toarray(), dense if layout == "dense" else sparse
+    return x.toarray(), as_rows(x.toarray() if layout == "dense" else x)
 
 
 def calibrated() -> LinearPredictor:

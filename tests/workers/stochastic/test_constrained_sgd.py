@@ -3,8 +3,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows
+from distls.storage.rows import DenseRows
 from distls.workers.losses.squared import Squared
 from distls.workers.stochastic.constrained_sgd import MeanModel, new_mean_lane, weights_from_mean_lane
 from distls.workers.stochastic.constrained_sgd_kernels import (
@@ -24,16 +25,6 @@ from distls.workers.stochastic.step_sizes import CONSTANT, SCHEDULES, SQRT, TWO_
 from reference import constrained
 
 NO_WEIGHT = np.empty(0)
-
-
-def sparse_rows(x, dtype=np.float64, index=np.uint16):
-    keep = x != 0
-    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
-    return CsrRows(indptr, np.nonzero(keep)[1].astype(index), x[keep].astype(dtype))
-
-
-def as_rows(x, layout, dtype=np.float64):
-    return DenseRows(x.astype(dtype)) if layout == "dense" else sparse_rows(x, dtype)
 
 
 def problem(k, numbers, n=400, d=17):
@@ -199,7 +190,7 @@ def run(x, y, s, order, settings, model=None, cuts=(), dtype=np.float64):
     k = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
     lane = new_mean_lane(model or start(x.shape[1], k, False, settings.running), settings, dtype)
     for part in np.split(order, cuts):
-        constrained_block(sparse_rows(x, dtype), y, s, part, *lane, settings)
+        constrained_block(as_rows(x, "csr", dtype), y, s, part, *lane, settings)
     return lane
 
 
@@ -361,7 +352,7 @@ def test_an_empty_block_changes_nothing():
     settings = ConstrainedSettings(PROJECT, 0.3, alpha=0.02)
     lane = run(x, y, s, np.arange(20), settings)
     before = [a.copy() for a in lane]
-    for rows in (sparse_rows(x[:0]), DenseRows(x[:0])):
+    for rows in (as_rows(x[:0], "csr"), DenseRows(x[:0])):
         assert constrained_block(rows, y[:0], NO_WEIGHT, np.arange(0), *lane, settings) == (0.0, 0)
     assert same_bits(before, lane)
 
@@ -394,4 +385,4 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
     settings = ConstrainedSettings(PROJECT, 0.3)
     lane = new_mean_lane(start(17, 3, False, True), settings)._replace(**change)
     with pytest.raises(ValueError, match=message):
-        constrained_block(sparse_rows(x), y, NO_WEIGHT, np.arange(3), *lane, settings)
+        constrained_block(as_rows(x, "csr"), y, NO_WEIGHT, np.arange(3), *lane, settings)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows
+from distls.storage.rows import CsrRows
 from distls.workers.losses.targets import label_sets
 from distls.workers.simd.adaptive_steps import MODELS_PER_LINE
 from distls.workers.stochastic.adagrad_together import MOST_OUTPUTS, lines_bytes
@@ -19,10 +20,7 @@ def _rows(layout, dtype):
     rng = np.random.default_rng(4)
     x = np.round(rng.standard_normal((N, D)), 2) * (rng.random((N, D)) < 0.4)
     x[[3, 40]] = 0
-    if layout == "dense":
-        return DenseRows(x.astype(dtype)), rng
-    indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))]).astype(np.int64)
-    return CsrRows(indptr, np.nonzero(x)[1].astype(np.uint32), x[x != 0].astype(dtype)), rng
+    return as_rows(x, layout, dtype, np.uint32), rng
 
 
 def _learners(count, k, dtype, loss="softmax", alpha=None, warm=False, **options):

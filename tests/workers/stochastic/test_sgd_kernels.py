@@ -3,8 +3,9 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows, index_dtype
+from distls.storage.rows import DenseRows
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.stochastic import sgd_kernels as stochastic
@@ -13,19 +14,6 @@ from reference import mcid, ovr
 
 NAMES = sorted(name for name, loss in LOSSES.items() if has_row_function(loss, "row_gradient"))
 NO_WEIGHT = np.empty(0)
-
-
-def sparse_rows(x, dtype=np.float64, index=None):
-    """CSR of a dense array; rows may be empty."""
-    keep = x != 0
-    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
-    return CsrRows(
-        indptr, np.nonzero(keep)[1].astype(index or index_dtype(x.shape[1])), x[keep].astype(dtype)
-    )
-
-
-def as_rows(x, layout, dtype):
-    return DenseRows(x.astype(dtype)) if layout == "dense" else sparse_rows(x, dtype)
 
 
 def problem(k, n=61, d=17, seed=0):
@@ -143,8 +131,8 @@ def test_float32_data_with_float64_weights_and_wide_indices(name):
     order = np.arange(len(x))
     settings = SgdSettings(LOSSES[name], 0.1)
     x = x.astype(np.float32).astype(np.float64)
-    wanted = Lane(x.shape[1], 5, np.float64, settings).run(sparse_rows(x), y, order)
-    narrow = Lane(x.shape[1], 5, np.float64, settings).run(sparse_rows(x, np.float32, np.uint32), y, order)
+    wanted = Lane(x.shape[1], 5, np.float64, settings).run(as_rows(x, "csr"), y, order)
+    narrow = Lane(x.shape[1], 5, np.float64, settings).run(as_rows(x, "csr", np.float32, np.uint32), y, order)
     np.testing.assert_array_equal(wanted.u, narrow.u)
 
 
@@ -156,7 +144,7 @@ def test_one_versus_rest_is_a_binary_model_for_each_class(name, r, k):
     x, y, _ = problem(k)
     order = np.random.default_rng(6).permutation(len(x))
     settings = SgdSettings(LOSSES[name], 0.02, t0=1.5, batch_size=r)
-    lane = Lane(x.shape[1], k, np.float64, settings).run(sparse_rows(x), y, order)
+    lane = Lane(x.shape[1], k, np.float64, settings).run(as_rows(x, "csr"), y, order)
     separate = ovr.train(x, y, k, name, 0.02, batches_of([order], r), t0=1.5)
     np.testing.assert_allclose(lane.w, separate, rtol=1e-11, atol=1e-12)
 
@@ -179,7 +167,7 @@ def test_dense_and_csr_give_the_same_bits():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
     x, y, s = problem(4)
-    rows, order = sparse_rows(x, dtype), np.random.default_rng(1).permutation(len(x))
+    rows, order = as_rows(x, "csr", dtype), np.random.default_rng(1).permutation(len(x))
     settings = SgdSettings(LOSSES[name], 0.01, fit_intercept=True, tail_from=20.0)
     whole = Lane(x.shape[1], 4, dtype, settings).run(rows, y, order, s)
     cut = Lane(x.shape[1], 4, dtype, settings)
@@ -196,9 +184,9 @@ def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
 def test_an_empty_block_changes_nothing():
     x, y, _ = problem(4)
     lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1, tail_from=2.0, batch_size=3))
-    lane.run(sparse_rows(x), y, np.arange(20))
+    lane.run(as_rows(x, "csr"), y, np.arange(20))
     before = [a.copy() for a in (lane.u, lane.q, lane.b, lane.qb, lane.clock)]
-    for rows in (sparse_rows(x[:0]), DenseRows(x[:0])):
+    for rows in (as_rows(x[:0], "csr"), DenseRows(x[:0])):
         result = sgd_block(
             rows, y[:0], NO_WEIGHT, np.arange(0), lane.u, lane.q, lane.b, lane.qb, lane.clock, lane.settings
         )
@@ -210,7 +198,7 @@ def test_an_empty_block_changes_nothing():
 def test_rows_without_features_only_pass_time():
     lane = Lane(3, 4, np.float64, SgdSettings(LOSSES["crammer_singer"], 0.1))
     y = np.array([0, 2], np.int32)
-    lane.run(sparse_rows(np.zeros((2, 3))), y, np.arange(2))
+    lane.run(as_rows(np.zeros((2, 3)), "csr"), y, np.arange(2))
     assert not lane.u.any()
     assert (lane.loss_sum, lane.errors, lane.clock[stochastic.T]) == (2.0, 1, 2.0)
 
@@ -223,7 +211,7 @@ def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
     order = np.random.default_rng(2).permutation(len(x))
     runs = [
         Lane(x.shape[1], k, dtype, SgdSettings(LOSSES["perceptron"], alpha)).run(
-            sparse_rows(x, dtype), y, order, s
+            as_rows(x, "csr", dtype), y, order, s
         )
         for alpha in (1e-4, 1e-5, 0.3)
     ]
@@ -242,8 +230,8 @@ def test_weight_two_is_the_row_twice_in_its_batch(name):
     double = Lane(x.shape[1], 5, np.float64, SgdSettings(LOSSES[name], 0.1, batch_size=3, fit_intercept=True))
     s = np.ones(len(x))
     s[0] = 2.0
-    single.run(sparse_rows(x), y, np.array([0, 1]), s)
-    double.run(sparse_rows(x), y, np.array([0, 0, 1]))
+    single.run(as_rows(x, "csr"), y, np.array([0, 1]), s)
+    double.run(as_rows(x, "csr"), y, np.array([0, 0, 1]))
     assert np.any(single.u)
     np.testing.assert_allclose(single.u * 2, double.u * 3, rtol=1e-14)
     np.testing.assert_allclose(single.b * 2, double.b * 3, rtol=1e-14)
@@ -255,7 +243,7 @@ def test_same_bits_in_any_thread():
     x, y, s = problem(5)
     settings = SgdSettings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=3.0)
     lanes = [Lane(x.shape[1], 5, np.float32, settings) for _ in range(5)]
-    rows = sparse_rows(x, np.float32)
+    rows = as_rows(x, "csr", np.float32)
     threads = [threading.Thread(target=lane.run, args=(rows, y, np.arange(len(x)), s)) for lane in lanes[1:]]
     lanes[0].run(rows, y, np.arange(len(x)), s)
     for thread in threads:
@@ -273,7 +261,7 @@ def test_strided_weights_are_refused():
     lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1))
     lane.u = np.zeros((4, x.shape[1])).T
     with pytest.raises(Exception, match="C-ordered"):
-        lane.run(sparse_rows(x), y, np.arange(3))
+        lane.run(as_rows(x, "csr"), y, np.arange(3))
 
 
 def test_arrays_that_do_not_fit_are_refused():
@@ -286,7 +274,7 @@ def test_arrays_that_do_not_fit_are_refused():
         lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1, tail_from=1.0))
         vars(lane).update(change)
         with pytest.raises(ValueError, match=message):
-            lane.run(sparse_rows(x), y, np.arange(3))
+            lane.run(as_rows(x, "csr"), y, np.arange(3))
 
 
 def test_scaled_weights_may_overwrite_their_argument():

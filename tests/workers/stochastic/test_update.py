@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalties_with
 from distls.workers.stochastic import fobos
@@ -25,14 +25,6 @@ from reference import bcd
 from reference import stochastic as oracle
 
 NONE = np.empty(0)
-
-
-def as_rows(x, layout, dtype=np.float64):
-    if layout == "dense":
-        return DenseRows(x.astype(dtype))
-    keep = x != 0
-    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
-    return CsrRows(indptr, np.nonzero(keep)[1].astype(index_dtype(x.shape[1])), x[keep].astype(dtype))
 
 
 def problem(k, n=230, d=19, seed=0):

@@ -3,23 +3,20 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract
+from contract import Rounds, SolverContract
 from helpers import labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.coordinate_descent.bcd_round import Round
-from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import (
@@ -31,6 +28,7 @@ from distls.storage.errors import (
 )
 from distls.storage.temporary.row_state import RowState, StateFolder
 from distls.testing.solvers import StopAfter, interrupted
+from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.coordinate_descent import row_scores_task
@@ -41,12 +39,6 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
 
 
-def with_columns(path: Path, x, y, **options) -> Dataset:
-    """Write a dataset with about a dozen column shards."""
-    write_dataset(path, x, y, **options)
-    return add_columns(path, shard_size=2000)
-
-
 class TestContract(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "algorithm": "sweeps"}
@@ -55,7 +47,7 @@ class TestContract(SolverContract):
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
         x, y = labelled_rows(1050, 60, 5)
-        return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, shard_size=2000)
 
 
 @pytest.mark.slow
@@ -74,29 +66,23 @@ class TestContractOfConstantSteps(SolverContract):
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
         x, y = labelled_rows(1050, 60, 5)
-        return with_columns(tmp_path_factory.mktemp("data") / "train", np.asarray(x.todense()), y)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y, shard_size=2000)
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """300 rows, 40 features in 12 shards, 4 classes; and the same as arrays."""
     x, y = labelled_rows(300, 40, 4)
-    return with_columns(tmp_path_factory.mktemp("small") / "train", x, y), np.asarray(x.todense(), float), y
-
-
-class Details(Callback):
-    """Keeps the records of all rounds."""
-
-    def __init__(self):
-        self.records = []
-
-    def on_round(self, event):
-        self.records.append(event.record)
+    return (
+        write_dataset(tmp_path_factory.mktemp("small") / "train", x, y, shard_size=2000),
+        np.asarray(x.todense(), float),
+        y,
+    )
 
 
 def fitted(dataset, passes=1000.0, **params):
     """Fit by sweeps in this process, without an intercept; return the result and the records of all rounds."""
-    kept = Details()
+    kept = History()
     params = {"algorithm": "sweeps", "fit_intercept": False, **params}
     result = fit("bcd", dataset, params=params, passes=passes, eval_every=1, callbacks=[kept])
     return result, kept.records
@@ -254,8 +240,7 @@ def unequal(tmp_path_factory):
     """400 rows of three classes, 320, 60 and 20 of them, 6 features; and the same as arrays."""
     x = np.random.default_rng(0).standard_normal((400, 6))
     y = np.repeat(np.arange(3, dtype=np.int32), [320, 60, 20])[np.random.default_rng(1).permutation(400)]
-    dataset = write_dataset(tmp_path_factory.mktemp("unequal") / "train", x, y)
-    return add_columns(dataset.path, shard_size=2000), x, y
+    return write_dataset(tmp_path_factory.mktemp("unequal") / "train", x, y, shard_size=2000), x, y
 
 
 def _best_alone(loss, y):
@@ -289,7 +274,7 @@ def test_features_with_means_and_an_intercept(unequal, tmp_path, loss, lanes):
     _, x, y = unequal
     x = x + 3.0
     x[:, :3] += np.eye(3)[y]
-    dataset = add_columns(write_dataset(tmp_path / "train", x, y).path, shard_size=2000)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     result, _ = fitted(dataset, 36, loss=loss, alpha=3e-2, fit_intercept=True, lanes=lanes, tau=0.0)
     best = fit(
         "fista", dataset, params={"loss": loss, "alpha": 3e-2, "fit_intercept": True, "tau": 0.0}, passes=3000
@@ -309,7 +294,12 @@ def test_sparse_columns_that_are_nearly_full_are_centred_too(tmp_path):
     s = np.linspace(0.5, 1.5, 300)
     params = {"alpha": 1e-2, "fit_intercept": True, "tau": 1e-9, "lanes": 2, "algorithm": "sweeps"}
     results = [
-        fit("bcd", with_columns(tmp_path / name, rows, y, sample_weight=s), params=params, passes=150)
+        fit(
+            "bcd",
+            write_dataset(tmp_path / name, rows, y, sample_weight=s, shard_size=2000),
+            params=params,
+            passes=150,
+        )
         for name, rows in (("sparse", sp.csr_matrix(full)), ("dense", full))
     ]
     assert [result.status for result in results] == ["CONVERGED", "CONVERGED"]
@@ -384,17 +374,6 @@ def _replaces(path):
     state.put(int(index), int(version), state.read(int(index), int(version))[:-1])
 
 
-class _Damages(Callback):
-    """Damages the files of RUN/state while the fit goes on."""
-
-    def __init__(self, state, damage):
-        self._state, self._damage = state, damage
-
-    def on_round(self, event):
-        for path in self._state.rglob("*.npy"):
-            self._damage(path)
-
-
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
 @pytest.mark.parametrize("damage", [_truncates, _replaces])
 def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):
@@ -402,7 +381,8 @@ def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):
     params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": algorithm}
     whole = fit("bcd", dataset, params=params, passes=6).model.sha256
     run = tmp_path / "run"
-    result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[_Damages(run / "state", damage)])
+    damaging = Rounds(lambda _: [damage(path) for path in (run / "state").rglob("*.npy")])
+    result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[damaging])
     assert result.model.sha256 == whole
 
 
@@ -527,7 +507,7 @@ class TestContractOfDebiasing(SolverContract):
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
         x, y = labelled_rows(1050, 60, 5)
-        return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, shard_size=2000)
 
 
 @pytest.mark.fast_cases("multiclass_squared_hinge-1")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import Rounds, SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
@@ -17,7 +17,6 @@ from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
-from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.training.fitting import fit
@@ -96,28 +95,13 @@ class TestSpectralSteps(_Deterministic):
 def small(tmp_path_factory):
     """300 rows, 40 features, 4 classes, in three partitions and some column shards; and the same as arrays."""
     x, y = labelled_rows(300, 40, 4)
-    path = tmp_path_factory.mktemp("small") / "train"
-    write_dataset(path, x, y)
-    return add_columns(path, shard_size=2000), np.asarray(x.todense(), float), y
-
-
-class Details(Callback):
-    """Keeps the records and the accepted weights of all rounds."""
-
-    def __init__(self):
-        self.records, self.points = [], []
-
-    def on_round(self, event):
-        self.records.append(event.record)
-        self.points.append(getattr(event.state, "point", None))
-
-    def each(self, name):
-        return [record["details"][name] for record in self.records]
+    dataset = write_dataset(tmp_path_factory.mktemp("small") / "train", x, y, shard_size=2000)
+    return dataset, np.asarray(x.todense(), float), y
 
 
 def fitted(method, dataset, passes=1000.0, **params):
     """Fit in this process, without an intercept; return the result and what all rounds told."""
-    kept = Details()
+    kept = Rounds()
     result = fit(
         method,
         dataset,
@@ -146,7 +130,7 @@ def test_line_search_is_the_oracle_s(small, loss, penalty):
     points, constants = proximal.fista(p, 14, safe / 64, safe)
     _, kept = fitted("fista", dataset, 14, loss=loss, penalty=penalty, alpha=1e-2, tau=0)
     np.testing.assert_allclose(kept.each("lipschitz"), constants, rtol=1e-6)
-    np.testing.assert_allclose(kept.points, points, atol=1e-8)
+    np.testing.assert_allclose([state.point for state in kept.states], points, atol=1e-8)
 
 
 def test_steps_too_long_are_taken_back_and_momentum_starts_anew(small):
@@ -169,7 +153,7 @@ def test_spectral_steps_are_the_oracle_s(small, loss, history):
     _, kept = fitted("sparsa", dataset, 40, loss=loss, alpha=3e-3, tau=0, history=history)
     assert "rejected" in kept.each("outcome")
     np.testing.assert_allclose(kept.each("lipschitz"), constants, rtol=1e-5)
-    np.testing.assert_allclose(kept.points, points, atol=1e-7)
+    np.testing.assert_allclose([state.point for state in kept.states], points, atol=1e-7)
 
 
 @pytest.mark.fast_cases("multiclass")
@@ -179,7 +163,7 @@ def test_constant_steps_are_the_oracle_s(small, loss):
     p = bcd.Problem(x, y, 4, loss=loss, alpha=1e-2)
     points, _ = proximal.fista(p, 30, 3.0, 3.0, line_search=False)
     _, kept = fitted("fista", dataset, 30, loss=loss, alpha=1e-2, tau=0, step="constant", lipschitz=3)
-    np.testing.assert_allclose(kept.points, points, atol=1e-8)
+    np.testing.assert_allclose([state.point for state in kept.states], points, atol=1e-8)
     assert kept.each("lipschitz") == [3.0] * 30
 
 

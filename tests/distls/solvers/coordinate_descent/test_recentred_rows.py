@@ -6,35 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contract import Rounds
 from helpers import labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
 from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
-from distls.solvers.events import Callback, RoundEvent
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 
 
-class Weights(Callback):
-    """Keeps the weights after each round."""
-
-    def __init__(self) -> None:
-        self.values: list[np.ndarray] = []
-
-    def on_round(self, event: RoundEvent) -> None:
-        assert isinstance(event.state, BcdState)
-        self.values.append(event.state.weights.copy())
-
-
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    path = tmp_path_factory.mktemp("data") / "train"
-    x, y = labelled_rows(330, 40, 4)
-    write_dataset(path, x, y)
-    add_columns(path, shard_size=2000)
-    return open_dataset(path)
+    return write_dataset(
+        tmp_path_factory.mktemp("data") / "train", *labelled_rows(330, 40, 4), shard_size=2000
+    )
 
 
 def _without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,10 +44,10 @@ PROBLEM: dict[str, Any] = {
 
 
 def _objectives(dataset: Dataset, p: bcd.Problem) -> np.ndarray:
-    kept = Weights()
+    kept = Rounds()
     params = {**PROBLEM, "loss": p.loss, "penalty": p.penalty, "alpha": p.alpha}
     fit("bcd", dataset, params=params, passes=40, eval_every=0, callbacks=[kept])
-    return np.array([bcd.objective(p, w) for w in kept.values])
+    return np.array([bcd.objective(p, state.weights) for state in kept.states])
 
 
 @pytest.mark.fast_cases("l1-multiclass")

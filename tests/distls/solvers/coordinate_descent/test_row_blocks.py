@@ -48,8 +48,7 @@ def small(weighted_rows, tmp_path_factory):
     """Weighted rows in a dozen column shards."""
     x, y, weight = weighted_rows
     path = tmp_path_factory.mktemp("small") / "train"
-    write_dataset(path, x, y, sample_weight=weight, partition_rows=70)
-    return add_columns(path, shard_size=2000)
+    return write_dataset(path, x, y, sample_weight=weight, partition_rows=70, shard_size=2000)
 
 
 def both(dataset: Dataset, rtol: float = 1e-9, **params: Any) -> tuple[Any, Any]:

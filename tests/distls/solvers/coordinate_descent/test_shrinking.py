@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contract import Rounds
 from helpers import labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
-from distls.solvers.coordinate_descent.bcd import BcdState
 from distls.solvers.coordinate_descent.bcd_round import RoundSetting
-from distls.solvers.events import Callback, RoundEvent
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
@@ -26,33 +24,17 @@ D, K = 60, 4
 PLAIN = {"alpha": 2e-2, "fit_intercept": False}
 
 
-class States(Callback):
-    """Keeps the states and the records of all rounds."""
-
-    def __init__(self) -> None:
-        self.states: list[BcdState] = []
-        self.skipped: list[int] = []
-
-    def on_round(self, event: RoundEvent) -> None:
-        assert isinstance(event.state, BcdState)
-        self.states.append(event.state)
-        self.skipped.append(event.record["details"]["skipped"])
-
-
 def rows() -> tuple[Any, Any]:
     return labelled_rows(330, D, K)
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    path = tmp_path_factory.mktemp("data") / "train"
-    write_dataset(path, *rows())
-    add_columns(path, shard_size=2000)
-    return open_dataset(path)
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", *rows(), shard_size=2000)
 
 
-def _fit(dataset: Dataset, **params: Any) -> tuple[Any, States]:
-    kept = States()
+def _fit(dataset: Dataset, **params: Any) -> tuple[Any, Rounds]:
+    kept = Rounds()
     given = {**PLAIN, "lanes": 1, "shrink": True, "tau": 1e-5, **params}
     return fit("bcd", dataset, params=given, passes=300, eval_every=0, callbacks=[kept]), kept
 
@@ -93,7 +75,6 @@ def shrunk_sweeps(
 def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
     x, y = rows()
     p, shards = bcd.Problem(x.toarray().astype(float), y, K, loss=loss, alpha=2e-2), dataset.columns
-    assert shards is not None
 
     def order(number: int, swept: np.ndarray[Any, Any]) -> list[int]:
         out: list[int] = []
@@ -106,7 +87,7 @@ def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
     expected, left = shrunk_sweeps(p, order, 1e-3, 300)
     result, kept = _fit(dataset, loss=loss, active_sweeps=0, tau=1e-3)
     assert result.status == "CONVERGED"
-    assert kept.skipped == left
+    assert kept.each("skipped") == left
     assert max(left) > 0
     assert left[-1] == 0
     np.testing.assert_allclose(kept.states[-1].weights, expected[-1], atol=1e-9)
@@ -126,8 +107,8 @@ def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(
     assert kept[0].status == plain.status == "CONVERGED"
     values = [bcd.objective(p, r.model.weights.astype(float)) for r in (kept[0], plain)]
     assert values[0] == pytest.approx(values[1], rel=1e-7)
-    assert max(kept[1].skipped) > 0
-    assert kept[1].skipped[-1] == 0
+    assert max(kept[1].each("skipped")) > 0
+    assert kept[1].each("skipped")[-1] == 0
 
 
 def test_a_column_skipped_too_early_comes_back(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +116,7 @@ def test_a_column_skipped_too_early_comes_back(dataset: Dataset, monkeypatch: py
     monkeypatch.setattr(RoundSetting, "_idle_below", lambda self, state: 0.0 if state.largest < 0.0 else 2e-2)
     result, kept = _fit(dataset, tau=1e-7)
     plain = fit("bcd", dataset, params={**PLAIN, "lanes": 1, "tau": 1e-7}, passes=300, eval_every=0)
-    assert max(kept.skipped) > 0
+    assert max(kept.each("skipped")) > 0
     x, y = rows()
     p = bcd.Problem(x.toarray().astype(float), y, K, alpha=2e-2)
     values = [bcd.objective(p, r.model.weights.astype(float)) for r in (result, plain)]

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 from distls.workers.losses.multiclass_squared_hinge import MulticlassSquaredHinge
 from reference import bcd
@@ -43,15 +41,9 @@ def test_k_j_bounds_the_gradient_and_2m_is_attained(m: int) -> None:
     assert change / np.linalg.norm(1e-3 * away) / square == pytest.approx(sharp, rel=1e-9)
 
 
-def _with_columns(path: Path) -> Dataset:
-    x, y = labelled_rows(300, 40, 4)
-    write_dataset(path, x, y)
-    return add_columns(path, shard_size=2000)
-
-
 @pytest.mark.parametrize("step", ["line-search", "constant"])
 def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path: Path, step: str) -> None:
-    dataset = _with_columns(tmp_path / "d")
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(300, 40, 4), shard_size=2000)
     given = {"alpha": 1e-3, "step": step}
     result = fit("bcd", dataset, tmp_path / "r", params=given, as_published=True, passes=30, eval_every=1)
     lines = (result.run / "events.jsonl").read_text().splitlines()

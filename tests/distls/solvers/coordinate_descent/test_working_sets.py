@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +13,12 @@ from sklearn.linear_model import LogisticRegression
 
 from distls import ingest
 from distls.columns.sharding import add_columns
-from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.storage.rows import CsrRows
 from distls.testing.solvers import StopAfter, interrupted
+from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 from distls.workers.coordinate_descent import (
     all_rows,
@@ -36,12 +35,6 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "elasticnet", "l1linf", "sparse-group"]
 
 
-def with_columns(path: Path, x: Any, y: np.ndarray, **options: Any) -> Dataset:
-    """Write a dataset with about a dozen column shards."""
-    write_dataset(path, x, y, **options)
-    return add_columns(path, shard_size=2000)
-
-
 class TestContract(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "fit_intercept": True}
@@ -51,30 +44,22 @@ class TestContract(SolverContract):
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
         x, y = labelled_rows(1050, 60, 5)
-        return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, shard_size=2000)
 
 
 @pytest.fixture(scope="module")
 def small(weighted_rows, tmp_path_factory):
     """Weighted rows in a dozen column shards."""
     x, y, weight = weighted_rows
-    return with_columns(tmp_path_factory.mktemp("small") / "train", x, y, sample_weight=weight)
-
-
-class Records(Callback):
-    """The records of a fit's rounds."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
-
-    def on_round(self, event) -> None:
-        self.found.append(event.record)
+    return write_dataset(
+        tmp_path_factory.mktemp("small") / "train", x, y, sample_weight=weight, shard_size=2000
+    )
 
 
 def records_of(dataset: Dataset, rtol: float = 1e-10, **params: Any) -> tuple[Any, list[dict[str, Any]]]:
-    kept = Records()
+    kept = History()
     result = fit("bcd", dataset, params=params, rtol=rtol, passes=60, callbacks=[kept])
-    return result, kept.found
+    return result, kept.records
 
 
 def sweeps_of(dataset: Dataset, **params: Any) -> float:
@@ -106,7 +91,7 @@ def test_the_optimum_of_two_classes_is_scikit_learns(tmp_path):
     x, y = labelled_rows(400, 30, 2, seed=3)
     alpha = 4e-3
     params = {"loss": "softmax", "penalty": "l1", "alpha": alpha, "fit_intercept": True}
-    dataset = with_columns(tmp_path / "train", x, y)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     result, _ = records_of(dataset, **params)
     own = result.model.weights[:, 0]
     rival = LogisticRegression(
@@ -165,9 +150,9 @@ def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
     x, y = labelled_rows(200, 30, 3)
     twice = np.arange(len(y)) % 3 == 0
     weight = np.where(twice, 2.0, 1.0).astype(np.float32)
-    weighted = with_columns(tmp_path / "weighted", x, y, sample_weight=weight)
+    weighted = write_dataset(tmp_path / "weighted", x, y, sample_weight=weight, shard_size=2000)
     rows = np.concatenate([np.arange(len(y)), np.flatnonzero(twice)])
-    repeated = with_columns(tmp_path / "repeated", x[rows], y[rows])
+    repeated = write_dataset(tmp_path / "repeated", x[rows], y[rows], shard_size=2000)
     first, second = (
         records_of(data, loss=loss, alpha=1e-2, fit_intercept=True)[0] for data in (weighted, repeated)
     )
@@ -176,7 +161,7 @@ def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
 
 def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
     x, y = labelled_rows(9000, 60, 3)
-    dataset = with_columns(tmp_path / "train", x, y, partition_rows=3000)
+    dataset = write_dataset(tmp_path / "train", x, y, partition_rows=3000, shard_size=2000)
     found = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(all_rows, "THREADS", threads)
@@ -296,7 +281,7 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
 def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     """The Gram of every eighth row while all columns are new, then that of all; the optimum is the same."""
     x, y = labelled_rows(6000, 30, 3)
-    dataset = with_columns(tmp_path / "train", x, y)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     shifts, gram = [], ProxNewton._gram
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: shifts.append(self._shift) or gram(self))
     some, _ = records_of(dataset, loss=loss, alpha=1e-3, fit_intercept=True)

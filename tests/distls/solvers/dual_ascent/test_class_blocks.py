@@ -6,13 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, printed, write_dataset
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from target_helpers import write_targets
 
-from distls.cli import cli
 from distls.evaluation.evaluate import evaluate
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import MIB, MemoryBudget, parse_bytes
@@ -279,6 +277,6 @@ def test_sweeps_end_a_class(data, tmp_path):
     found = fit("ovr-sdca", data, tmp_path / "run", params={"alpha": 1e-6, "class_tol": 1e-9, "sweeps": 2})
     assert (found.status, found.passes) == (Status.MAX_PASSES, 2.0)
     assert found.record["details"]["open_classes"] == K
-    assert "eval %" in CliRunner().invoke(cli, ["report", str(tmp_path / "run")]).output
+    assert "eval %" in printed("report", tmp_path / "run")
     event = json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1])
     assert event["details"]["classes"] == K

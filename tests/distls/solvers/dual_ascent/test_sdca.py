@@ -5,18 +5,18 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract
-from helpers import labelled_rows, write_dataset
+from contract import Rounds, SolverContract
+from helpers import labelled_rows, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 from target_helpers import write_targets
 
 from distls.solvers.dual_ascent import sdca
-from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.temporary.row_state import RowState
 from distls.testing.solvers import StopAfter, interrupted
+from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 from distls.workers.dual_ascent import ascent_task
 from distls.workers.duals.stored_duals import published_duals
@@ -48,33 +48,12 @@ class TestHinge(SolverContract):
     passes = 2
 
 
-class Records(Callback):
-    """Keeps the records and states of all rounds."""
-
-    def __init__(self):
-        self.records, self.states = [], []
-
-    def on_round(self, event):
-        self.records.append(event.record)
-        self.states.append(event.state)
-
-
-def rows_of(k, seed=0, n=60, d=6):
-    """Small numbers with zeros and the class of the largest of the first k, with some mistakes."""
-    rng = np.random.default_rng([seed, k])
-    x = (np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.7)).astype(np.float32)
-    y = np.abs(x[:, :k]).argmax(axis=1)
-    y[rng.random(n) < 0.1] = 0
-    y[:k] = np.arange(k)
-    return x, y.astype(np.int32), rng.random(n).astype(np.float32) + 0.2
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """Data sets of two and of four classes, in three partitions, without and with sample weights."""
     root, made = tmp_path_factory.mktemp("small"), {}
     for k in (2, 4):
-        x, y, s = rows_of(k)
+        x, y, s = rows_with_mistakes(k)
         for weighted in (False, True):
             path = root / f"{k}-{weighted}"
             given = {"sample_weight": s} if weighted else {}
@@ -85,7 +64,7 @@ def small(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [3, 4])
 def test_with_many_outputs_further_visits_are_about_as_many_as_a_rounds_rows(small, monkeypatch, many):
-    visited, rounds = [], Records()
+    visited, rounds = [], History()
     real = ascent_task.ascend_rows
     monkeypatch.setattr(
         ascent_task, "ascend_rows", lambda *given: visited.append(len(given[3])) or real(*given)
@@ -112,7 +91,7 @@ def objective_of(primal, model):
 @pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
 def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
     """Against a quasi-Newton method, or of hinges a method for constrained problems."""
-    x, y, _ = rows_of(k)
+    x, y, _ = rows_with_mistakes(k)
     primal = Primal(loss, x.astype(float), y, k, alpha=ALPHA, l1=l1, intercept=intercept)
     penalty = {"penalty": "elasticnet", "l1_ratio": l1} if l1 else {}
     # the piecewise linear duals of hinges take many passes to the last digits
@@ -133,7 +112,7 @@ def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
 @pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
 def test_sample_and_class_weights(small, loss):
-    x, y, s = rows_of(4)
+    x, y, s = rows_with_mistakes(4)
     by_class = np.array([1.0, 0.5, 3.0, 2.0])
     primal = Primal(loss, x.astype(float), y, 4, alpha=ALPHA, s=s.astype(float) * by_class[y])
     params = {**EXACT, "loss": loss, "class_weight": {"0": 1.0, "1": 0.5, "2": 3.0, "3": 2.0}}
@@ -147,7 +126,7 @@ def test_sample_and_class_weights(small, loss):
 @pytest.mark.slow
 def test_weights_of_scikit_learn(small):
     """C of LIBLINEAR and of scikit-learn is 1 / (alpha n)."""
-    x, y, _ = rows_of(2)
+    x, y, _ = rows_with_mistakes(2)
     c = 1.0 / (ALPHA * len(x))
 
     def weights(data, **params):
@@ -162,7 +141,7 @@ def test_weights_of_scikit_learn(small):
         machine.fit(x.astype(float), y)
         ours = weights(small[2, False], loss=loss)
         np.testing.assert_allclose(ours.weights[:, 0], machine.coef_[0], atol=2e-4)
-    x, y, _ = rows_of(4)
+    x, y, _ = rows_with_mistakes(4)
     machine = LinearSVC(C=c, multi_class="crammer_singer", fit_intercept=False, tol=1e-10, max_iter=10**6)
     machine.fit(x.astype(float), y)
     primal = Primal("crammer_singer", x.astype(float), y, 4, alpha=ALPHA)
@@ -176,7 +155,7 @@ def test_weights_of_scikit_learn(small):
 @pytest.mark.fast_cases("True")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_numbers_are_ridge_regression(tmp_path, intercept):
-    x, _, s = rows_of(4)
+    x, _, s = rows_with_mistakes(4)
     y = x[:, :2].astype(float) @ np.array([[1.0, -2.0], [0.5, 1.0]]) + [30.0, -4.0] + s[:, None]
     data = write_targets(
         tmp_path / "d", sp.csr_matrix(x), y, "continuous", partition_rows=20, sample_weight=s
@@ -191,7 +170,7 @@ def test_numbers_are_ridge_regression(tmp_path, intercept):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared", "ovr_log", "ovr_squared_hinge", "ovr_hinge"])
 def test_label_sets(tmp_path, loss):
-    x, _, _ = rows_of(4)
+    x, _, _ = rows_with_mistakes(4)
     labels = (x[:, :3] + 0.2 > 0).astype(int)
     data = write_targets(tmp_path / "d", sp.csr_matrix(x), labels, "multilabel", partition_rows=20)
     result = fit("sdca", data, params={**EXACT, "loss": loss, "fit_intercept": True}, rtol=1e-6, passes=600)
@@ -207,7 +186,7 @@ def check_bound(tmp_path, seed):
     loss, intercept = str(rng.choice(list(dual_ascent.DOMAINS))), bool(rng.random() < 0.5)
     l1 = float(rng.choice([0.0, 0.3])) if rng.random() < 0.7 else 0.9
     alpha, weighted = float(10.0 ** rng.uniform(-3, 0.5)), bool(rng.random() < 0.5)
-    x, y, s = rows_of(k, seed, n=30, d=4)
+    x, y, s = rows_with_mistakes(k, seed, n=30, d=4)
     x *= np.float32(10.0 ** rng.uniform(-1, 1))
     given = {"sample_weight": s} if weighted else {}
     data = write_dataset(tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, **given)
@@ -225,7 +204,7 @@ def check_bound(tmp_path, seed):
         by_class = np.round(rng.uniform(0.2, 3.0, k), 2)
         params["class_weight"] = {str(c): float(weight) for c, weight in enumerate(by_class)}
         of_rows = of_rows * by_class[y]
-    kept = Records()
+    kept = History()
     fit("sdca", data, params=params, passes=6, eval_every=1, callbacks=[kept], seed=seed)
     primal = Primal(
         loss,
@@ -264,7 +243,7 @@ def test_no_problem_of_many_lacks_more_than_is_certified(tmp_path, first):
 
 def test_one_lane_is_the_oracle_s_pass(small):
     """In the order of the rows, partition after partition."""
-    x, y, _ = rows_of(4)
+    x, y, _ = rows_with_mistakes(4)
     for loss in dual_ascent.DOMAINS:
         params = {
             **EXACT,
@@ -274,7 +253,7 @@ def test_one_lane_is_the_oracle_s_pass(small):
             "penalty": "elasticnet",
             "l1_ratio": 0.3,
         }
-        kept = Records()
+        kept = History()
         model = fit("sdca", small[4, False], params=params, passes=2, eval_every=0, callbacks=[kept]).model
         lane = dual_ascent.Ascent(loss, x.astype(float), y, 4, alpha=ALPHA, l1=0.3)
         for record in kept.records:
@@ -291,13 +270,13 @@ def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
     """Even where lanes hold back nothing for the others: a sum that would lower it is taken in part."""
     monkeypatch.setattr(sdca, "FIRST_RATIO", 0.0)
     monkeypatch.setattr(sdca, "SAFETY", 0.01)
-    x, y, _ = rows_of(4)
+    x, y, _ = rows_with_mistakes(4)
     # the same rows in every lane: each makes all of the change
     data = write_dataset(
         tmp_path / "d", sp.csr_matrix(np.vstack([x[:20]] * 6)), np.tile(y[:20], 6), partition_rows=20
     )
     params = {**EXACT, "alpha": 1e-3, "loss": loss, "lanes": 6, "rounds": 1}
-    kept, run = Records(), tmp_path / "run"
+    kept, run = History(), tmp_path / "run"
     whole = fit("sdca", data, run, params=params, passes=8, eval_every=0, callbacks=[kept])
     assert min(record["details"]["share"] for record in kept.records) < 1.0
     duals = [record["details"]["dual"] for record in kept.records]
@@ -314,7 +293,7 @@ def test_a_round_without_rows_is_not_made(tmp_path):
     """Partitions of fewer rows than a pass has rounds."""
     x, y = labelled_rows(20, 12, 2)
     for rows in (10, 3):
-        kept = Records()
+        kept = History()
         data = write_dataset(tmp_path / f"{rows}", x, y, partition_rows=rows)
         result = fit("sdca", data, params=EXACT, passes=2, callbacks=[kept])
         assert (result.status, result.passes) == (Status.MAX_PASSES, 2.0)
@@ -323,7 +302,7 @@ def test_a_round_without_rows_is_not_made(tmp_path):
 
 
 def test_a_large_alpha_does_not_hold_the_intercept(tmp_path):
-    x, y, _ = rows_of(2)
+    x, y, _ = rows_with_mistakes(2)
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x * np.float32(0.05)), y, partition_rows=20)
     for loss in ("hinge", "log"):
         params = {**EXACT, "alpha": 10.0, "loss": loss, "fit_intercept": True}
@@ -332,7 +311,7 @@ def test_a_large_alpha_does_not_hold_the_intercept(tmp_path):
 
 def test_tolerances_end_a_fit(small):
     for limit in ({"rtol": 1e-2}, {"tol": 1e-2}, {}):
-        kept = Records()
+        kept = History()
         result = fit("sdca", small[4, False], params=EXACT, callbacks=[kept], **limit)
         certificate = result.record["certificate"]
         assert result.status == Status.CONVERGED
@@ -366,22 +345,17 @@ def test_only_duals_that_are_needed_are_kept(small, tmp_path):
     """Those of the state and of two checkpoints while it runs; those of the model when it has ended."""
     first = tmp_path / "first"
     fit("sgd", small[4, False], first, params={"alpha": 1e-2}, passes=1)
-    seen = []
-
-    class Watch(Callback):
-        def on_round(self, event):
-            seen.append(len(stored(run)))
-
-    run = tmp_path / "run"
+    seen, run = [], tmp_path / "run"
+    watch = Rounds(lambda _: seen.append(len(stored(run))))
     params = {**EXACT, "init": str(first)}
     result = fit(
-        "sdca", small[4, False], run, params=params, passes=3, callbacks=[Watch()], checkpoint_seconds=1e9
+        "sdca", small[4, False], run, params=params, passes=3, callbacks=[watch], checkpoint_seconds=1e9
     )
     assert max(seen) <= 12  # three partitions: before and after a round, mixed, and made anew
     assert seen[-1] <= 6
     point = published_duals(str(run), small[4, False].fingerprint)
     assert stored(run) == point.files
-    x, y, _ = rows_of(4)
+    x, y, _ = rows_with_mistakes(4)
     duals = np.vstack([point.read(p, 20) for p in range(3)])
     lane = dual_ascent.Ascent("softmax", x.astype(float), y, 4, alpha=ALPHA)
     lane.duals = duals.astype(float)
@@ -399,7 +373,7 @@ def test_lost_duals_are_made_anew(small, tmp_path):
         fit("sdca", small[4, False], run, params=params, rtol=1e-6, passes=500, callbacks=[StopAfter(6)])
     lost = sorted(stored(run))[0]
     RowState(run / "state").drop(*lost)
-    kept = Records()
+    kept = History()
     result = resume(run, callbacks=[kept])
     assert result.status == Status.CONVERGED
     assert result.record["certificate"]["relative"] <= 1e-6
@@ -426,7 +400,7 @@ def test_lost_duals_of_a_checkpoint(small, tmp_path, caplog, kept):
         for checkpoint in checkpoints[-1:] if kept == "the older" else checkpoints:
             version = np.load(checkpoint / "versions.npy")[0]
             spoil(run / "state" / f"{0:08d}-{version:06d}.npy", damage)
-        records = Records()
+        records = History()
         caplog.clear()
         if kept == "none" and damage in ("truncated", "flipped"):
             with pytest.raises(CorruptDataError, match="duals of partition 0"):
@@ -500,7 +474,7 @@ def test_a_model_of_another_method_is_a_start(small, tmp_path, k):
     fit("fista", small[k, False], run, params={**EXACT, "loss": "log", "penalty": "l2", "tau": 0}, passes=400)
     firsts = []
     for init in ({"init": str(run)}, {}):
-        kept = Records()
+        kept = History()
         fit("sdca", small[k, False], params={**EXACT, **init}, passes=1, eval_every=0.01, callbacks=[kept])
         firsts.append(kept.records[0]["certificate"]["relative"])
     assert firsts[0] <= 1e-5 < firsts[1]
@@ -512,7 +486,7 @@ def test_a_path_goes_from_the_duals_of_the_alpha_before(small, tmp_path):
     fit("sdca", small[4, False], run, params=params, rtol=1e-6, passes=500)
     children = json.loads((run / "status.json").read_text())["children"]
     assert [child["params"]["alpha"] for child in children] == [3e-1, 2e-1, 1e-1]
-    x, y, _ = rows_of(4)
+    x, y, _ = rows_with_mistakes(4)
     for number, child in enumerate(children):
         primal = Primal("softmax", x.astype(float), y, 4, alpha=child["params"]["alpha"])
         status = json.loads((run / "children" / f"{number:03d}" / "status.json").read_text())

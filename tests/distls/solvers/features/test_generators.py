@@ -118,7 +118,6 @@ def test_the_bandwidth_is_the_median_squared_distance(tmp_path: Path, sparse: bo
     design = generators.design_for({**PARAMS, "pca": pca}, reader, EXECUTOR, 0)
     values = x.astype(np.float64)
     if pca:
-        assert design.projection is not None
         values = (values - values.mean(axis=0)) @ design.projection.components
     distances = np.square(values[:, None] - values[None]).sum(axis=2)[np.triu_indices(N, 1)]
     np.testing.assert_allclose(design.bandwidth, np.median(distances), rtol=1e-10)
@@ -264,7 +263,6 @@ def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
     generator_parameters.check_features(params, x.shape[1])
     base = generators.design_for(params, reader, EXECUTOR, 0)
     own = base.convolution
-    assert own is not None
     assert (own.shape, own.side, own.filters.shape) == ((3, 8, 8), 3, (8, 27))
     assert (own.contrast > 0) == bool(contrast)
     stages = [generators.design_at(base, stage, _NO_ORDER) for stage in range(2)]
@@ -272,7 +270,6 @@ def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
     np.testing.assert_allclose(values[0].mean(axis=0), 0.0, atol=1e-5)
     np.testing.assert_allclose(values[0].std(axis=0), 1.0, rtol=1e-5)
     for stage, design in enumerate(stages):
-        assert design.convolution is not None
         assert np.array_equal(design.convolution.filters, own.filters[4 * stage : 4 * stage + 4])
     assert np.abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.95
 
@@ -285,8 +282,6 @@ def test_polynomials_beside_masks(tmp_path: Path) -> None:
         generators.design_for({**IMAGE, **more}, reader, EXECUTOR, 0)
         for more in ({}, {"block_size": 10_032, "expand": 10_000})
     )
-    assert plain.convolution is not None
-    assert expanded.convolution is not None
     assert np.array_equal(plain.convolution.filters, expanded.convolution.filters)
     for stage in range(2):
         alone, beside = (_values(generators.design_at(one, stage, _NO_ORDER), x) for one in (plain, expanded))
@@ -363,7 +358,6 @@ def test_kmeans_of_few_points_leaves_no_centre_at_nothing() -> None:
 def test_masks_are_those_of_all_models(tmp_path: Path) -> None:
     reader = _reader(tmp_path / "data", _images())
     base = generators.design_for({**IMAGE, "models": 3}, reader, EXECUTOR, 0)
-    assert base.convolution is not None
     assert len(base.convolution.filters) == 4 * 2 * 3
 
 

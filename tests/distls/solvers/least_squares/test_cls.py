@@ -156,8 +156,6 @@ def test_sparse_rows_are_dense_rows(tmp_path: Path) -> None:
     params = {"rounds": 3, "alpha": 1e-3}
     sparse = fit("cls", write_dataset(tmp_path / "s", x, y), params=params).model
     dense = fit("cls", write_dataset(tmp_path / "d", x.toarray(), y), params=params).model
-    assert sparse is not None
-    assert dense is not None
     np.testing.assert_allclose(sparse.weights, dense.weights, atol=1e-12)
     expected = reference.calibrated(x.toarray().astype(float), np.eye(4)[y], rounds=3, alpha=1e-3)
     np.testing.assert_allclose(predictions(sparse, x.toarray()), expected[-1].predictions, atol=1e-11)
@@ -195,7 +193,6 @@ def test_generated_features_are_the_oracles_rows(kind: str, layout: str, tmp_pat
     z = getattr(formulas, kind)(x, 20, 8.0, 3, 0, **degree)
     expected = reference.calibrated(z, np.eye(3)[codes], rounds=4, alpha=1e-3)
     model = result.model
-    assert model is not None
     assert (result.passes, model.n_features, model.weights.shape) == (8.0, 7, (20, 12))
     np.testing.assert_allclose(model.weights, np.hstack([r.W for r in expected]), atol=1e-6)
     np.testing.assert_allclose(predictions(model, x), expected[-1].predictions, atol=1e-8)
@@ -211,8 +208,6 @@ def test_projection_and_median_trick_are_those_of_stagewise(
     params = {"features": "fourier", "block_size": 20, "pca": 4}
     result = fit("cls", data[0], params={**params, "rounds": 2}, seed=1)
     stage = fit("stagewise", data[0], params={**params, "stages": 1}, seed=1).model
-    assert result.model is not None
-    assert stage is not None
     assert result.passes == 5.0
     assert result.model.recipe["features"] == stage.recipe["features"]
     for name, array in stage.arrays.items():
@@ -225,7 +220,6 @@ def test_masks_of_images(tmp_path: Path) -> None:
     x = rng.standard_normal((240, 36)) * (1.0 + 2.0 * y[:, None])
     params = {"features": "random-masks", "block_size": 16, "image": "6x6x1", "mask_side": 3, "rounds": 3}
     result = fit("cls", write_dataset(tmp_path / "d", x, y), tmp_path / "run", params=params)
-    assert result.model is not None
     assert set(result.model.arrays) >= {"calibration", "masks"}
     fallen = losses(tmp_path / "run")
     assert fallen[-1] < 0.5 * fallen[0]
@@ -239,7 +233,6 @@ def test_a_saved_model_makes_the_same_features(
     dataset, x, _ = data
     params = {"features": "fourier", "block_size": 20, "pca": 4, "rounds": 3}
     model = fit("cls", dataset, tmp_path / "run", params=params).model
-    assert model is not None
     saved = load_model(tmp_path / "run")
     assert (saved.sha256, saved.n_features) == (model.sha256, 7)
     np.testing.assert_array_equal(predictions(saved, x), predictions(model, x))
@@ -252,7 +245,6 @@ def test_a_saved_model_makes_the_same_features(
 def test_a_calibration_of_several_blocks_is_refused(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
     dataset, x, _ = data
     model = fit("cls", dataset, params={**FOURIER, "rounds": 2}).model
-    assert model is not None
     two = {**model.recipe, "features": {**model.recipe["features"], "n_stages": 2}}
     with pytest.raises(FormatError) as caught:
         predictions(replace(model, recipe=two), x)
@@ -281,7 +273,6 @@ def test_copied_and_constant_columns_are_no_trouble(
     wide = np.hstack([x, x[:, :3], np.ones((len(x), 1)), np.zeros((len(x), 1))])
     dataset = write_dataset(tmp_path / "wide", wide, y.argmax(axis=1))
     model = fit("cls", dataset, params={"alpha": 0.0, "rounds": 4}).model
-    assert model is not None
     expected = reference.calibrated(x, y, rounds=4, alpha=0.0)
     np.testing.assert_allclose(predictions(model, wide), expected[-1].predictions, atol=1e-7)
     assert not model.weights[-1].any()
@@ -301,7 +292,6 @@ def test_theorem_2_on_noiseless_data(tmp_path: Path) -> None:
     rounds = 60
     params = {"alpha": 0.0, "fit_intercept": False, "rounds": rounds, "basis": "1+3"}
     model = fit("cls", dataset, params=params).model
-    assert model is not None
     kappa = 1.0 + 3.0 * c  # 1 <= d(inverse link)/dy <= 1 + 3c on [0, 1]
     found = each_round(model, x)
     for t, predicted in enumerate(found, 1):
@@ -345,7 +335,6 @@ def test_an_overflow_is_divergence(tmp_path: Path) -> None:
 def test_limits_come_in_whole_rounds(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
     result = fit("cls", data[0], passes=3)
     assert (result.status, result.passes) == (Status.MAX_PASSES, 4.0)
-    assert result.model is not None
     assert len(result.model.arrays["calibration"]) == 2
 
 
@@ -391,7 +380,6 @@ def whole(request: Any, data: tuple[Dataset, np.ndarray, np.ndarray]) -> tuple[d
     own = {**FOURIER, "pca": 5} if request.param == "fourier" else {"dtype": request.param}
     params = {"rounds": 4, **own}
     model = fit("cls", data[0], params=params).model
-    assert model is not None
     return params, model.sha256
 
 
@@ -406,7 +394,6 @@ def test_lost_predictions_are_made_anew_to_the_bit(
     params, digest = whole
     run = tmp_path / "run"
     result = fit("cls", data[0], run, params=params, callbacks=[Spoils(run, how)])
-    assert result.model is not None
     assert result.model.sha256 == digest
     assert rebuilt == [1, 2, 3]
     assert not (run / "state").exists()
@@ -419,7 +406,6 @@ def test_lost_predictions_on_a_cluster(
     run, executor = tmp_path / "run", opened("two processes")
     spoiler = Spoils(run, "some gone")
     result = fit("cls", data[0], run, params={"rounds": 3}, callbacks=[spoiler], executor=executor)
-    assert result.model is not None
     assert result.model.sha256 == digest
     assert rebuilt == [1, 2]
 
@@ -441,7 +427,6 @@ def test_resumed_from_an_older_checkpoint(
     shutil.copytree(tmp_path / "old", run / "checkpoints")
     assert sorted({path.name[9:15] for path in (run / "state").iterdir()}) == ["000003", "000004"]
     ended = resume(run)
-    assert ended.model is not None
     assert ended.model.sha256 == digest
     assert rebuilt == [1]
     assert [event["round"] for event in Run.open(run).events()] == [1, 2, 3, 4]
@@ -459,7 +444,6 @@ def test_resumed_without_its_predictions(
         fit("cls", data[0], run, params=params, callbacks=[StopAfter(3)])
     shutil.rmtree(run / "state")
     ended = resume(run)
-    assert ended.model is not None
     assert ended.model.sha256 == digest
     assert rebuilt == [2]
 
@@ -679,7 +663,6 @@ def test_sets_of_labels_lie_in_the_cube(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     y = (x @ rng.standard_normal((6, 4)) + rng.standard_normal((200, 4)) > 0.5).astype(float)
     model = fit("cls", write_labels(tmp_path / "d", x, y), params={"rounds": 4}).model
-    assert model is not None
     assert model.recipe["calibration"]["onto"] == "cube"
     expected = reference.calibrated(x, y, rounds=4, alpha=1e-4, onto="cube")
     np.testing.assert_allclose(predictions(model, x), expected[-1].predictions, atol=1e-6)

@@ -154,7 +154,6 @@ def test_plain_steps_are_the_papers(
             passes=passes,
             callbacks=[history],
         ).model
-        assert model is not None
         wanted = iterates[passes]
         np.testing.assert_allclose(model.weights, wanted[:6], rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(
@@ -194,7 +193,6 @@ def test_the_bound_of_theorem_1_holds(tmp_path: Path, link: str, bound: float) -
     shared = {"link": link, "alpha": 0}
     optimum = fit("gls", dataset, params=shared, passes=200)
     assert optimum.status == "CONVERGED"
-    assert optimum.model is not None
     z = np.hstack([x, np.ones((300, 1))])
     w = np.vstack([optimum.model.weights, optimum.model.intercept])
     size = np.square(z @ w).sum() / 300
@@ -248,7 +246,6 @@ def test_the_optimum_is_scikit_learns(tmp_path: Path, fit_intercept: bool) -> No
     assert result.status == "CONVERGED"
     theirs = LogisticRegression(C=1 / (300 * alpha), fit_intercept=fit_intercept, tol=1e-10, max_iter=10_000)
     theirs.fit(x, y)
-    assert result.model is not None
     np.testing.assert_allclose(result.model.weights.T, theirs.coef_, atol=1e-5)
     assert result.record["certificate"]["kind"] == "strong_convexity"
     assert result.record["certificate"]["value"] < 1e-6
@@ -307,7 +304,6 @@ def test_identity_is_ridge_regression_at_one_read(tmp_path: Path, layout: str, f
     params = {"link": "identity", "alpha": 0.1, "fit_intercept": fit_intercept}
     result = fit("gls", dataset, tmp_path / "run", params=params)
     assert (result.status, result.passes) == ("CONVERGED", 1.0)
-    assert result.model is not None
     theirs = Ridge(alpha=0.1 * s.sum(), fit_intercept=fit_intercept).fit(x, np.eye(3)[y], sample_weight=s)
     np.testing.assert_allclose(result.model.weights, theirs.coef_.T, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(result.model.intercept, theirs.intercept_, rtol=1e-9, atol=1e-12)
@@ -324,8 +320,6 @@ def test_resuming_a_closed_form_that_was_interrupted(tmp_path: Path) -> None:
         fit("gls", dataset, tmp_path / "run", params=params, callbacks=[StopAfter(1)])
     ended = resume(tmp_path / "run")
     assert ended.status == "CONVERGED"
-    assert ended.model is not None
-    assert whole.model is not None
     assert ended.model.sha256 == whole.model.sha256
 
 
@@ -336,8 +330,6 @@ def test_init_goes_on_where_a_run_has_stopped(tmp_path: Path) -> None:
     fit("gls", dataset, tmp_path / "first", params=params, passes=5)
     warm = fit("gls", dataset, params={**params, "init": str(tmp_path / "first")}, passes=5).model
     whole = fit("gls", dataset, params=params, passes=10).model
-    assert warm is not None
-    assert whole is not None
     np.testing.assert_allclose(warm.weights, whole.weights, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(warm.intercept, whole.intercept, rtol=1e-9, atol=1e-11)
 
@@ -359,7 +351,6 @@ def test_singular_sigma_is_fitted_and_said(tmp_path: Path, link: str) -> None:
     assert said in result.record["notes"]
     assert f"note: {said}" in result_lines(result)
     assert f"note: {said}" in run_lines(tmp_path / "run")
-    assert result.model is not None
     assert np.abs(result.model.weights).max() < 100
     np.testing.assert_array_equal(result.model.weights[7], 0.0)
 
@@ -389,7 +380,6 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path: Path, layout: str, fit_
     assert [point["alpha"] for point in path] == [10, 1, 0.1, 0.01]
     np.testing.assert_allclose([point["cv_mse"] for point in path], errors, rtol=1e-9)
     best = (10, 1, 0.1, 0.01)[int(np.argmin(errors))]
-    assert result.model is not None
     assert result.model.params["alpha"] == best
     alone = fit("gls", dataset, params={"link": "identity", "alpha": best, "fit_intercept": fit_intercept})
     np.testing.assert_allclose(result.model.weights, alone.model.weights, rtol=1e-9, atol=1e-12)
@@ -429,7 +419,6 @@ def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(
         others = write_dataset(tmp_path / f"{a}-{held}", x[~own], y[~own], sample_weight=s[~own])
         alone = fit("gls", others, params=shared, passes=400)
         assert alone.status == "CONVERGED"
-        assert alone.model is not None
         scores = x[own] @ alone.model.weights + alone.model.intercept
         losses[a] += s[own] @ oracle.LINKS[link](scores, np.eye(3)[y[own]])[0] / s.sum()
         wrong[a] += np.sum(scores.argmax(axis=1) != y[own]) / 230
@@ -440,7 +429,6 @@ def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(
     np.testing.assert_allclose([point["cv_error"] for point in path], wrong, atol=2.5 / 230)
     best = int(np.argmin(losses))
     assert best == 1  # neither end of the path, or it would choose nothing
-    assert result.model is not None
     assert result.model.params["alpha"] == alphas[best]
     whole = fit(
         "gls",
@@ -449,7 +437,6 @@ def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(
         passes=400,
     )
     assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=1e-12)
-    assert whole.model is not None
     np.testing.assert_allclose(result.model.weights, whole.model.weights, atol=1e-5)
     said = f"alpha={alphas[best]:.6g} has the lowest mean loss of 3 in 3-fold cross-validation, "
     assert any(line.startswith(f"note: {said}") for line in run_lines(tmp_path / "run"))
@@ -467,7 +454,6 @@ def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tm
             "the fits of the path have not converged: double --passes, or take newton, which needs fewer"
         )
         assert result.record["preliminary"] is True
-    assert result.model is not None
     whole = fit("gls", dataset, params={"alpha": result.model.params["alpha"]}, passes=100)
     assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=0.05)
 
@@ -499,7 +485,6 @@ def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path: Path) -
     assert (quick.status, quick.passes <= 6) == ("CONVERGED", True)
     result = fit("gls", dataset, params=params, tol=1e-3, passes=200)
     assert result.status == "CONVERGED"
-    assert result.model is not None
     assert result.model.params["alpha"] == 0.001
     assert "preliminary" not in result.record
 
@@ -511,8 +496,6 @@ def test_a_path_goes_on_from_an_initial_model(tmp_path: Path) -> None:
     given = {"alpha": "path", "alphas": "0.02:0.01"}
     cold = fit("gls", dataset, params=given, passes=300)
     warm = fit("gls", dataset, params={**given, "init": str(tmp_path / "first")}, passes=300)
-    assert warm.model is not None
-    assert cold.model is not None
     np.testing.assert_allclose(warm.model.weights, cold.model.weights, atol=1e-5)
     assert warm.passes < cold.passes
 

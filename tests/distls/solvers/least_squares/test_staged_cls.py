@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract
+from contract import Rounds, SolverContract
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -17,8 +17,6 @@ from distls.model_check import check_model
 from distls.planning.fit_plan import plan_fit
 from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
-from distls.solvers.events import Callback, RoundEvent
-from distls.solvers.least_squares.staged_cls import StagedClsState
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, ParameterError
 from distls.training.fitting import fit
@@ -58,19 +56,6 @@ class TestContractOfFourierFeatures(SolverContract):
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
 
 
-class Watch(Callback):
-    """Keeps the newest state, and removes the kept predictions after each round."""
-
-    def __init__(self, run: Path | None = None) -> None:
-        self.state, self._run = StagedClsState(), run
-
-    def on_round(self, event: RoundEvent) -> None:
-        assert isinstance(event.state, StagedClsState)
-        self.state = event.state
-        for path in (self._run / "state").glob("*.npy") if self._run else ():
-            path.unlink()
-
-
 def _written(path: Path, kind: str) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
     """Return a data set, its rows as an array, the indicators of their classes, and their weights."""
     x, y = labelled_rows(330, 30, 4)
@@ -94,14 +79,14 @@ def test_every_round_is_the_oracles(tmp_path: Path, kind: str) -> None:
     dataset, x, y, s = _written(tmp_path / "d", kind)
     params = {**CLS, "block_size": 12, "stages": 3, "basis": "1+3", "alpha": 1e-3}
     params |= FOURIER if kind == "fourier" else {}
-    watch = Watch()
+    watch = Rounds()
     result = fit("stagewise", dataset, tmp_path / "run", params=params, seed=3, callbacks=[watch])
     blocks = [own for own in _features(kind, x, 3) for _ in range(2)]
     expected = oracle.calibrated(blocks, y, rounds=6, powers=(1, 3), alpha=1e-3, weight=s)
     for number, one in enumerate(expected):
         width = blocks[number].shape[1]
-        np.testing.assert_allclose(watch.state.fits[number, :width], one.W, atol=1e-9)
-        np.testing.assert_allclose(watch.state.intercepts[number], one.b, atol=1e-9)
+        np.testing.assert_allclose(watch.states[-1].fits[number, :width], one.W, atol=1e-9)
+        np.testing.assert_allclose(watch.states[-1].intercepts[number], one.b, atol=1e-9)
     model = load_model(tmp_path / "run")
     rows = sp.csr_matrix(x) if kind == "csr" else x
     np.testing.assert_allclose(model.predict_proba(rows), expected[-1].predictions, atol=1e-7)
@@ -138,7 +123,8 @@ def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path: Path, or
     params = {"inner": "cls", "inner_rounds": 2, "order": order, "block_size": 13, "stages": 3, "basis": 2}
     undisturbed = fit("stagewise", dataset, params=params, eval_every=0)
     run = tmp_path / "run"
-    again = fit("stagewise", dataset, run, params=params, callbacks=[Watch(run)])
+    losing = Rounds(lambda _: [path.unlink() for path in (run / "state").glob("*.npy")])
+    again = fit("stagewise", dataset, run, params=params, callbacks=[losing])
     assert again.model.sha256 == undisturbed.model.sha256
     assert plan_fit("stagewise", dataset.path, params, probe=False).passes == undisturbed.passes
 

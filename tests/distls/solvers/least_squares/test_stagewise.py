@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import Rounds, SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import Callback, RoundEvent
-from distls.solvers.least_squares.stagewise_state import StagewiseState, block_of
+from distls.solvers.events import RoundEvent
+from distls.solvers.least_squares.stagewise_state import block_of
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.rows import DenseRows
@@ -96,19 +96,6 @@ class TestLogistic(DenseContract):
     passes = None
 
 
-class Watch(Callback):
-    """Keeps the state of every round and, asked to, does something to the run after it."""
-
-    def __init__(self, after: Callable[[int], None] = lambda done: None) -> None:
-        self.states: list[StagewiseState] = []
-        self._after = after
-
-    def on_round(self, event: RoundEvent) -> None:
-        assert isinstance(event.state, StagewiseState)
-        self.states.append(event.state)
-        self._after(event.state.round)
-
-
 def _weights_of(n_rows: int) -> np.ndarray:
     return (np.random.default_rng(5).integers(1, 5, n_rows) / 2).astype(np.float32)
 
@@ -158,7 +145,7 @@ def test_every_stage_is_the_papers(tmp_path: Path, inner: str, kind: str, interc
     if inner in ("logistic", "accelerated"):
         params |= {"inner": "logistic", "inner_rounds": 4}
         params["accelerate"] = "nesterov" if inner == "accelerated" else "none"
-    watch = Watch()
+    watch = Rounds()
     params["fit_intercept"] = intercept
     result = fit("stagewise", dataset, params=params, seed=3, callbacks=[watch])
     options = {"s": s, "intercept": intercept, "rounds": 4, "accelerate": inner == "accelerated"}
@@ -179,7 +166,7 @@ def test_every_stage_is_the_papers(tmp_path: Path, inner: str, kind: str, interc
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
 def test_plain_model_is_the_replayed_predictions(tmp_path: Path, inner: str) -> None:
     dataset, x, _ = _written(tmp_path / "d", "dense")
-    watch = Watch()
+    watch = Rounds()
     params = {"inner": inner, "block_size": 16, "stages": 5, "dtype": "float64"}
     params |= {"inner_rounds": 3} if inner == "logistic" else {}
     model = fit("stagewise", dataset, params=params, callbacks=[watch], eval_every=0).model
@@ -207,7 +194,7 @@ def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path: Path) ->
 
 def test_gradient_order_is_made_anew_for_each_pass(tmp_path: Path) -> None:
     dataset, x, y = _written(tmp_path / "d", "csr")
-    watch = Watch()
+    watch = Rounds()
     params = {"order": "gradient", "block_size": 15, "stages": 6, "alpha": 1e-2, "dtype": "float64"}
     result = fit("stagewise", dataset, params=params, callbacks=[watch])
     before, features = np.zeros_like(y), []
@@ -227,7 +214,7 @@ def test_gradient_order_is_made_anew_for_each_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
 def test_block_gradient_ranks_all_features_before_each_block(tmp_path: Path, inner: str) -> None:
     dataset, x, y = _written(tmp_path / "d", "csr")
-    watch = Watch()
+    watch = Rounds()
     params = {"inner": inner, "order": "block-gradient", "block_size": 15, "stages": 5, "alpha": 1e-2}
     params |= {"inner_rounds": 3} if inner == "logistic" else {}
     result = fit("stagewise", dataset, params={**params, "dtype": "float64"}, callbacks=[watch])
@@ -354,7 +341,7 @@ def test_lost_predictions_are_made_anew(tmp_path: Path, setting: str, harm: Call
     dataset, _, _ = _written(tmp_path / "d", "dense")
     undisturbed = fit("stagewise", dataset, params=SETTINGS[setting], eval_every=0).model.sha256
     run = tmp_path / "run"
-    watch = Watch(lambda done: harm(run))
+    watch = Rounds(lambda _: harm(run))
     assert (
         fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=[watch]).model.sha256
         == undisturbed
@@ -369,7 +356,7 @@ def test_replayed_predictions_are_the_lost_ones(tmp_path: Path, setting: str) ->
     seen: dict[Path, bytes] = {}
     again = 0
 
-    def compare_then_lose(done: int) -> None:
+    def compare_then_lose(_: object) -> None:
         nonlocal again
         for path in _files(run):
             content = path.read_bytes()
@@ -378,7 +365,7 @@ def test_replayed_predictions_are_the_lost_ones(tmp_path: Path, setting: str) ->
             # the next round asks for it, and replays
             path.unlink()
 
-    fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=[Watch(compare_then_lose)])
+    fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=[Rounds(compare_then_lose)])
     assert again > 0
 
 
@@ -389,19 +376,13 @@ def test_resumed_from_an_older_checkpoint(tmp_path: Path, setting: str) -> None:
     run = tmp_path / "run"
     old: dict[str, Path] = {}
 
-    def keep(done: int) -> None:
-        if done == 2:
+    def keep(event: RoundEvent) -> None:
+        # the checkpoint of a round is seen in the next
+        if event.state.round == 3:
             (checkpoint,) = (run / "checkpoints").glob("round-000002")
             old["kept"] = checkpoint.rename(tmp_path / checkpoint.name)
 
-    class Last(Watch):
-        """Sees the checkpoint of its round."""
-
-        def on_round(self, event: RoundEvent) -> None:
-            if event.state.round == 3:
-                keep(2)
-
-    callbacks = [Last(), StopAfter(5)]
+    callbacks = [Rounds(keep), StopAfter(5)]
     with interrupted():
         fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=callbacks, checkpoint_seconds=0.0)
     for checkpoint in (run / "checkpoints").iterdir():
@@ -416,14 +397,14 @@ def test_killed_worker_changes_nothing(tmp_path: Path) -> None:
     undisturbed = fit("stagewise", dataset, params=params, eval_every=0).model.sha256
     executor = start_local(2, 1)
 
-    def kill(done: int) -> None:
-        if done == 3:
+    def kill(event: RoundEvent) -> None:
+        if event.state.round == 3:
             os.kill(sorted(executor.client.run(os.getpid).values())[0], signal.SIGKILL)
 
     try:
         budget = MemoryBudget(2048 * MIB, 2)
         result = fit(
-            "stagewise", dataset, params=params, callbacks=[Watch(kill)], executor=executor, memory=budget
+            "stagewise", dataset, params=params, callbacks=[Rounds(kill)], executor=executor, memory=budget
         )
     finally:
         executor.close()

@@ -5,14 +5,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import SolverContract, visits
 from helpers import labelled_rows, write_dataset
 
 from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
 from distls.storage.errors import ParameterError
 from distls.training.fitting import fit
-from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd, proximal
 from reference import stochastic as oracle
 
@@ -42,23 +41,11 @@ def small(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "d", x, y), x.toarray().astype(float), y
 
 
-def _order(dataset, passes):
-    """Return the rows as one lane visits them."""
-    starts = np.concatenate([[0], np.cumsum(dataset.table.rows)])
-    return np.concatenate(
-        [
-            starts[block] + rng(0, Purpose.ROWS, turn, int(block)).permutation(dataset.table.rows[block])
-            for turn in range(passes)
-            for block in rng(0, Purpose.ORDER, turn, 0).permutation(len(dataset))
-        ]
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_one_lane_is_the_algorithm_over_shuffled_rows(small, penalty):
     dataset, x, y = small
-    order = _order(dataset, 2)
+    order = np.concatenate(visits(dataset, 2))
     params = {
         "lanes": 1,
         "dtype": "float64",

@@ -108,7 +108,6 @@ def test_weights_and_objective_are_those_of_the_oracle(
     x, y = _rows()
     result = fit(method, dataset, params={**_PLAIN, "loss": loss, **params}, passes=1)
     w, b = oracle(loss, x, y)
-    assert result.model is not None
     np.testing.assert_allclose(result.model.weights, w, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(result.model.intercept, b, rtol=1e-9, atol=1e-11)
     alpha = {**_PLAIN, **params}["alpha"]
@@ -133,7 +132,6 @@ def test_running_loss_and_error_are_those_before_each_step(dataset: Dataset) -> 
 @pytest.mark.parametrize("method", ["sgd", "asgd", "sgdqn", "ovr-logistic"])
 def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
     result = fit(method, dataset, passes=20)
-    assert result.model is not None
     found = evaluate(result.model, dataset)
     assert found.micro_f1 > 0.8
     assert set(found.precision_at) == {1, 3}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import SolverContract, visits
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -48,16 +48,8 @@ class TestPerceptronOneLane(SolverContract):
 
 
 def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.ndarray]:
-    """Return the steps of one lane as row numbers of the whole dataset: the documented order."""
-    starts = np.concatenate([[0], np.cumsum(dataset.table.rows)])
-    batches = []
-    for turn in range(passes):
-        for block in rng(seed, Purpose.ORDER, turn, 0).permutation(len(dataset)):
-            rows = starts[block] + rng(seed, Purpose.ROWS, turn, int(block)).permutation(
-                dataset.table.rows[block]
-            )
-            batches += [rows[i : i + size] for i in range(0, len(rows), size)]
-    return batches
+    """Return the steps of one lane."""
+    return [rows[i : i + size] for rows in visits(dataset, passes, seed) for i in range(0, len(rows), size)]
 
 
 @pytest.mark.slow_cases(".*-perceptron")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import SolverContract, visits
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -25,7 +25,6 @@ from distls.storage.rows import DenseRows
 from distls.training.fitting import fit, resume
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
-from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.sgd import AdagradUpdate, sgd_steps
 from distls.workers.stochastic.step_choice import ProblemStats
 from reference import constrained
@@ -98,18 +97,6 @@ def numbers(n: int = 1050, d: int = 20, k: int = 2) -> tuple[np.ndarray, np.ndar
     return x, x @ generator.standard_normal((d, k)) + 0.5 + 0.1 * generator.standard_normal((n, k))
 
 
-def _order(dataset: Dataset, passes: int, seed: int = 0) -> np.ndarray:
-    """Return the rows of the whole dataset as one lane visits them."""
-    starts = np.concatenate([[0], np.cumsum(dataset.table.rows)])
-    return np.concatenate(
-        [
-            starts[block] + rng(seed, Purpose.ROWS, turn, int(block)).permutation(dataset.table.rows[block])
-            for turn in range(passes)
-            for block in rng(seed, Purpose.ORDER, turn, 0).permutation(len(dataset))
-        ]
-    )
-
-
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray, np.ndarray]:
     x, y = labelled_rows(400, 30, 4)
@@ -130,7 +117,7 @@ def _one_lane(method: str, dataset: Dataset, passes: int, **params: Any) -> Any:
 @pytest.mark.slow
 def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     dataset, x, y = classes
-    order = _order(dataset, 2)
+    order = np.concatenate(visits(dataset, 2))
     made = _one_lane("sgd", dataset, 2, alpha=1e-3, eta0=0.7, fit_intercept=True)
     w, b, *_ = oracle.adaptive(
         x[order], y[order], oracle.slopes_of("softmax"), 0.7, eta_b=0.7, k=4, alpha=1e-3, intercept=True,
@@ -159,7 +146,7 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
 @pytest.mark.parametrize("center", ["running", "global"])
 def test_one_lane_of_constrained_sgd(continuous: Any, center: str) -> None:
     dataset, x, y = continuous
-    order = _order(dataset, 2)
+    order = np.concatenate(visits(dataset, 2))
     made = _one_lane("csgd", dataset, 2, eta0=0.1, switch=150, center=center)
     steps = oracle.SCHEDULES["two-phase"]
     fixed = None if center == "running" else (x.mean(axis=0), y.mean(axis=0))
@@ -212,7 +199,7 @@ def test_features_are_generated_as_the_model_says(classes: Any) -> None:
     features = np.concatenate(
         [piece.values.copy() for _, piece in blocks(design, rows, np.dtype(np.float64))]
     )
-    order = _order(dataset, 2)
+    order = np.concatenate(visits(dataset, 2))
     w, *_ = oracle.adaptive(features[order], y[order], oracle.slopes_of("softmax"), 0.1, eta_b=1.0, k=4)
     np.testing.assert_allclose(made.weights, w, rtol=1e-6, atol=1e-9)
     assert evaluate(made, dataset).error < 0.4

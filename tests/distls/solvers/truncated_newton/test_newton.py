@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import SolverContract
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from target_helpers import write_targets
 
@@ -43,16 +43,6 @@ class TestZeroStart(SolverContract):
     random = False
 
 
-def rows_of(k: int, seed: int = 0, n: int = 60, d: int = 6) -> tuple[Any, Any, Any]:
-    """Return small numbers with zeros, the class of the largest of the first k with some mistakes, and weights."""
-    rng = np.random.default_rng([seed, k])
-    x = (np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.7)).astype(np.float32)
-    y = np.abs(x[:, :k]).argmax(axis=1)
-    y[rng.random(n) < 0.1] = 0
-    y[:k] = np.arange(k)
-    return x, y.astype(np.int32), rng.random(n).astype(np.float32) + 0.2
-
-
 def objective_of(primal: Any, model: Any) -> float:
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
@@ -64,7 +54,7 @@ def objective_of(primal: Any, model: Any) -> float:
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_the_optimum_and_its_proof(tmp_path: Path, layout: str, intercept: bool, loss: str, k: int) -> None:
     """Against a quasi-Newton method of the whole problem; dense rows have blocks for a preconditioner."""
-    x, y, s = rows_of(k)
+    x, y, s = rows_with_mistakes(k)
     given = x if layout == "dense" else sp.csr_matrix(x)
     data = write_dataset(tmp_path / "d", given, y, partition_rows=20, n_classes=k, sample_weight=s)
     result = fit("newton", data, params={**EXACT, "loss": loss, "fit_intercept": intercept}, rtol=1e-9)
@@ -83,7 +73,7 @@ def test_no_problem_lacks_more_than_is_certified(tmp_path: Path, first: int) -> 
         rng = np.random.default_rng([78, seed])
         k, loss = int(rng.choice([2, 4])), str(rng.choice(LOSSES))
         alpha, intercept = float(10.0 ** rng.uniform(-3, 0.5)), bool(rng.random() < 0.5)
-        x, y, s = rows_of(k, seed, n=30, d=4)
+        x, y, s = rows_with_mistakes(k, seed, n=30, d=4)
         x *= np.float32(10.0 ** rng.uniform(-1, 1))
         data = write_dataset(
             tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, sample_weight=s
@@ -100,7 +90,7 @@ def test_no_problem_lacks_more_than_is_certified(tmp_path: Path, first: int) -> 
 
 def test_weights_of_scikit_learn(tmp_path: Path) -> None:
     """C of scikit-learn is 1 / (alpha n), of a binary problem that of one output."""
-    x, y, _ = rows_of(2)
+    x, y, _ = rows_with_mistakes(2)
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
     plain = LogisticRegression(C=1.0 / (0.1 * len(x)), tol=1e-12, max_iter=10000).fit(x.astype(float), y)
     ours = fit("newton", data, params={**EXACT, "loss": "ovr_log", "fit_intercept": True}, rtol=1e-13).model
@@ -110,7 +100,7 @@ def test_weights_of_scikit_learn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["continuous", "multilabel"])
 def test_numbers_and_sets_of_labels(tmp_path: Path, target: str) -> None:
-    x, _, s = rows_of(4)
+    x, _, s = rows_with_mistakes(4)
     if target == "multilabel":
         y = (x[:, :3] + 0.2 > 0).astype(float)
     else:
@@ -129,7 +119,7 @@ def test_numbers_and_sets_of_labels(tmp_path: Path, target: str) -> None:
 
 
 def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path: Path) -> None:
-    x, y, _ = rows_of(4)
+    x, y, _ = rows_with_mistakes(4)
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
     wide = np.hstack([x, np.full((len(x), 1), 2.0, np.float32)])
     with_feature = write_dataset(tmp_path / "w", sp.csr_matrix(wide), y, partition_rows=20)

@@ -3,9 +3,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers import as_rows
 from scipy.optimize import minimize
 
-from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.loss_registry import LOSSES, losses_with
 from distls.workers.stochastic.second_order import rls
 from distls.workers.stochastic.second_order.olbfgs import OlbfgsSettings, new_olbfgs, olbfgs_block
@@ -15,14 +15,6 @@ from reference import mcid, second_order
 NO_WEIGHT = np.empty(0)
 
 BINARY_LOSSES = {name: LOSSES[name].binary for name in losses_with(curvature=True, separable=True)}
-
-
-def as_rows(x, layout="csr", dtype=np.float64):
-    if layout == "dense":
-        return DenseRows(x.astype(dtype))
-    keep = x != 0
-    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
-    return CsrRows(indptr, np.nonzero(keep)[1].astype(np.uint16), x[keep].astype(dtype))
 
 
 def problem(k, n=120, d=9, seed=0):
@@ -115,7 +107,7 @@ def test_every_pass_ends_at_the_minimum_for_classes(passes):
     settings = RlsSettings(LOSSES["squared"], 0.5 * n, pass_rows=n, fit_intercept=True)
     lane = RlsLane(d, 4, settings)
     for seed in range(passes):
-        lane.run(as_rows(x), y, np.random.default_rng(seed).permutation(n), s)
+        lane.run(as_rows(x, "csr"), y, np.random.default_rng(seed).permutation(n), s)
     w, b = ridge(x, np.eye(4)[y], s, 0.5 * n, True)
     close(lane.w, w, 1e-9)
     close(lane.b, b, 1e-9)
@@ -141,7 +133,7 @@ def test_rls_equals_the_oracle(name, intercept):
     n, d = x.shape
     order = np.concatenate([np.random.default_rng(seed).permutation(n) for seed in range(3)])
     settings = RlsSettings(LOSSES[name], 0.7, pass_rows=n, fit_intercept=intercept)
-    lane = RlsLane(d, 3, settings).run(as_rows(x), y, order, s)
+    lane = RlsLane(d, 3, settings).run(as_rows(x, "csr"), y, order, s)
     w, b, loss_sum = second_order.second_order_sgd(
         x, y, 3, name, 0.7, order, s=s, fit_intercept=intercept, pass_rows=n
     )
@@ -169,7 +161,7 @@ def test_rls_comes_near_the_optimum_of_other_losses(name, k):
     best = minimize(objective, np.zeros(k * d + k), jac=True, tol=1e-10).fun
     excess = []
     for seed in range(4):
-        lane.run(as_rows(x), y, np.random.default_rng(seed).permutation(n), s)
+        lane.run(as_rows(x, "csr"), y, np.random.default_rng(seed).permutation(n), s)
         excess.append(objective(np.concatenate([lane.w.ravel(), lane.b]))[0] / best - 1)
     assert -1e-9 < excess[-1] < 0.01, excess
     assert excess[-1] < excess[0]
@@ -225,7 +217,7 @@ def test_olbfgs_needs_fewer_passes_than_sgd_on_an_ill_conditioned_problem():
 
     settings = OlbfgsSettings(LOSSES["ovr_log"], alpha, eta0=0.3, tau=300.0, damping=0.03)
     lane = OlbfgsLane(d, 2, settings)
-    found = [objective(lane.run(as_rows(x), y, part).w) for part in np.split(order, 2)]
+    found = [objective(lane.run(as_rows(x, "csr"), y, part).w) for part in np.split(order, 2)]
     starts = [1e3, 1e4, 3e4, 1e5]
     plain = [objective(second_order.sgd(x, y, 2, "ovr_log", alpha, order[:n], t0)) for t0 in starts]
     assert 0 < np.argmin(plain) < len(starts) - 1
@@ -241,8 +233,8 @@ def test_olbfgs_takes_float32_weights_and_loses_no_step():
     settings = OlbfgsSettings(LOSSES["softmax"], 1e-3, fit_intercept=True)
     wide, narrow = (OlbfgsLane(x.shape[1], 3, settings, dtype) for dtype in (np.float64, np.float32))
     for part in np.split(np.arange(len(x)), [1, 2, 60]):
-        wide.run(as_rows(x), y, part, s)
-        narrow.run(as_rows(x), y, part, s)
+        wide.run(as_rows(x, "csr"), y, part, s)
+        narrow.run(as_rows(x, "csr"), y, part, s)
     assert wide.w.any()
     assert np.array_equal(narrow.w, wide.w.astype(np.float32))
     assert np.array_equal(narrow.state[0], wide.state[0])
@@ -252,11 +244,11 @@ def test_olbfgs_takes_float32_weights_and_loses_no_step():
 def test_weights_that_the_caller_has_changed_are_taken_over():
     x, y, _, _ = problem(3)
     settings = OlbfgsSettings(LOSSES["softmax"], 1e-3, fit_intercept=True)
-    lane = OlbfgsLane(x.shape[1], 3, settings, np.float32).run(as_rows(x), y, np.arange(50))
+    lane = OlbfgsLane(x.shape[1], 3, settings, np.float32).run(as_rows(x, "csr"), y, np.arange(50))
     before = lane.state[0].copy()
     lane.w[2, 1] = 7.0
     lane.b[0] = -3.0
-    lane.run(as_rows(x), y, np.arange(0))
+    lane.run(as_rows(x, "csr"), y, np.arange(0))
     changed = np.flatnonzero(lane.state[0] != before)
     assert changed.tolist() == [2 * 3 + 1, 3 * x.shape[1]]
     assert (lane.w[2, 1], lane.b[0]) == (7.0, -3.0)
@@ -292,9 +284,9 @@ def test_cutting_the_order_into_blocks_changes_no_bit(kind, name, dtype):
     n, d = x.shape
     order = np.concatenate([np.random.default_rng(seed).permutation(n) for seed in range(2)])
     whole, cut, dense = (lane_of(kind, name, d, 3, n, dtype) for _ in range(3))
-    whole.run(as_rows(x), y, order, s)
+    whole.run(as_rows(x, "csr"), y, order, s)
     for part in np.split(order, [1, 2, 2, 50, n, n + 7, n + 90]):
-        cut.run(as_rows(x), y, part, s)
+        cut.run(as_rows(x, "csr"), y, part, s)
     dense.run(as_rows(x, "dense"), y, order, s)
     assert whole.w.any()
     assert whole.bits() == cut.bits()
@@ -309,7 +301,7 @@ def test_training_does_not_depend_on_addresses(kind, name, dtype):
 
     def train(pad):
         held = np.empty(pad)
-        lane = lane_of(kind, name, 37, 3, len(x), dtype).run(as_rows(x), y, np.arange(len(x)), s)
+        lane = lane_of(kind, name, 37, 3, len(x), dtype).run(as_rows(x, "csr"), y, np.arange(len(x)), s)
         return lane.bits(), len(held) == pad
 
     with ThreadPoolExecutor(3) as pool:
@@ -342,7 +334,7 @@ def test_the_product_does_not_depend_on_addresses(d):
 def test_what_is_not_finite_gets_out(kind, name, dtype, bad):
     x, y, _, s = problem(3)
     x[5, 2] = bad
-    lane = lane_of(kind, name, x.shape[1], 3, len(x), dtype).run(as_rows(x), y, np.arange(len(x)), s)
+    lane = lane_of(kind, name, x.shape[1], 3, len(x), dtype).run(as_rows(x, "csr"), y, np.arange(len(x)), s)
     assert not np.isfinite(lane.loss_sum)
     assert not np.isfinite(lane.w).all()
 
@@ -350,7 +342,7 @@ def test_what_is_not_finite_gets_out(kind, name, dtype, bad):
 @pytest.mark.slow
 def test_arrays_that_do_not_fit_are_refused():
     x, y, _, _ = problem(3)
-    rows, order, d = as_rows(x), np.arange(3), x.shape[1]
+    rows, order, d = as_rows(x, "csr"), np.arange(3), x.shape[1]
     lane = lane_of("rls", "ovr_log", d, 3, 9)
     lane.state = new_rls(d + 1, 3, lane.settings)
     with pytest.raises(ValueError, match="weights' size"):
