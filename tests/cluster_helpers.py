@@ -1,7 +1,5 @@
 """A real `dask scheduler` with real `dask worker` processes, as an administrator starts them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

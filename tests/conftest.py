@@ -1,7 +1,5 @@
 """Small datasets, written through the storage layer alone, that several test modules share."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -3,8 +3,6 @@
 Also the documented order of the rows of a lane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The examples of deploy/ as local processes: loopback stands for their hosts, a temporary folder for their volumes."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import ipaddress

@@ -1,8 +1,6 @@
 """Commands and fits in folders of their own, and what a user does after one was struck: of `test_every_instant`, and of
 `benchmarks.faults.storms`."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Commands with faults in them, each a process of its own that is forked from one which has loaded everything."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

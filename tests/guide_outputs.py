@@ -4,8 +4,6 @@ A block of a guide that begins with three backticks and ``console`` has commands
 prints to stdout; a ``python`` block whose first line is ``# NAME.py`` is a file that the commands use.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

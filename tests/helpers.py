@@ -1,7 +1,5 @@
 """Small datasets and clusters that several test modules share."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import time

@@ -4,8 +4,6 @@
 to it.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

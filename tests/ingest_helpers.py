@@ -1,7 +1,5 @@
 """Sources, readers and executors that the tests of ingest share."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -8,8 +8,6 @@ have ended, and the kernels that this process compiled for it. Workers of cluste
 wall seconds alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

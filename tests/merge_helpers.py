@@ -1,7 +1,5 @@
 """Large results and their sums, in a module that worker processes import at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Small files of the shapes in which the owners of the papers' data sets distribute them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Take the pictures of docs/images: ``python tests/report_pictures.py REPORT.html COMPARISON.html docs/images``."""
 
-from __future__ import annotations
-
 import io
 import sys
 import tempfile

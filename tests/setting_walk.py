@@ -4,8 +4,6 @@ A fit is run, and the calls of functions that are handed the setting are noted i
 the kernel's own settings. What an object does with what it holds itself is no stay.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import tempfile

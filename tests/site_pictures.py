@@ -1,7 +1,5 @@
 """Take pictures of a page: ``python tests/site_pictures.py docs/_build/html/PAGE.html docs/images/NAME``."""
 
-from __future__ import annotations
-
 import io
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Rows of a small table, and files of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """Tables drawn by Hypothesis, and their files in every format."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Small datasets whose rows have sets of labels, or numbers, and models made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

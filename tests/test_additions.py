@@ -1,7 +1,5 @@
 """What an addition touches: a loss or a penalty is named in its own room, elsewhere it is asked what it can do."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every benchmark runs, tiny, and writes the report that it returns, so that none rots. No speed is judged here."""
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Any file of a data set, run, model or cache that is damaged, moved or replaced is refused, or has no effect."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The documents say what the code does: options, parameters, fields, functions, links."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib

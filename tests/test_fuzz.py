@@ -1,7 +1,5 @@
 """The fuzz of the readers finds what it should, repeats its cases, and ends well on a few of each reader."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

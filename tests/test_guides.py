@@ -1,7 +1,5 @@
 """The commands of the guides are run as they are written, and print what the guides show."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Imports go one way, and each of zarr, numba, Dask and scikit-learn has its place."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import subprocess

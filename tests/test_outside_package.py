@@ -1,7 +1,5 @@
 """What another package adds passes the suites of `distls.testing` there, without an edit or a test of this one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """One import package: the package list and the folders agree, and the top level names its parts by links."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from importlib.metadata import entry_points

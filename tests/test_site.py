@@ -1,7 +1,5 @@
 """Every page of docs/ is in the site's tree, links between pages lead somewhere, the build is the documented one."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

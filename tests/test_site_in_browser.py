@@ -1,7 +1,5 @@
 """The site in a real browser: no error, nothing wider than the screen, no table cut off or without a heading."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

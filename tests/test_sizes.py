@@ -1,7 +1,5 @@
 """Files and functions stay small enough to be read: the sizes of CONTRIBUTING.md."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

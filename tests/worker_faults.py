@@ -1,7 +1,5 @@
 """Faults of worker processes: a module that Dask preloads into them, and that strikes at one call of one function."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A little data set in a folder that stands for the shared one, and the hash of what a fit makes of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """deploy/compose.yaml: of the shape that the Compose specification gives, closed to the outside, and it trains."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The conda recipe asks for what the wheel asks for."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """deploy/Dockerfile: its steps, as far as they can be taken without an engine, from exactly the files it copies."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import re

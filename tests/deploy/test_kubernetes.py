@@ -1,7 +1,5 @@
 """deploy/kubernetes: of the shape of the operator's resources, confined, and what its pods run trains, with TLS too."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

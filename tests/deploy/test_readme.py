@@ -1,7 +1,5 @@
 """deploy/README.md is short and complete, and its commands train."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """deploy/distls.yaml holds what `distls` sets for clusters of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

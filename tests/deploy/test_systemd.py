@@ -1,7 +1,5 @@
 """deploy/systemd: units that systemd accepts, hardened, and that train with the commands of the README."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A request is declared once: who else names its fields, what is generated from it, the walk of a setting."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -6,8 +6,6 @@ norms, which is 0 in wrong directions too, but ``L_j |W_j* - W_j|``; at W_j = 0 
 Ours, not the paper's: row weights, the other penalties' proximity operators, active sweeps, lanes, the duality gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Algorithm 2 of least squares revisited in plain NumPy: whole arrays, no package code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ by |xbar|^2 alone, r_t being added after. Ours, not the paper's: the weights s_i
 which spares the intercept, the fixed mean, and nothing done where |xbar| = 0. The intercept is the last feature, 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

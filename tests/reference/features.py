@@ -1,7 +1,5 @@
 """Plain NumPy features, from their formulas alone: rows in, features out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Ours, not the paper's: the L2 term (on all weights but those of a constant colum
 with their restarts, the adaptive L, and ridge regression along a path.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

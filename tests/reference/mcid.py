@@ -5,8 +5,6 @@ ties go to the lowest class. Ours, not the paper's: the start time t0, the weigh
 window sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ regression by the same steps: at step t, w <- (1 - 1/t) w - 1/(alpha t) * mean o
 subgradient at the w before the step. Ours, not the papers': the start time t0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ backtracking (Beck, Teboulle 2009), SpaRSA (Wright, Nowak, Figueiredo 2009), and
 from a W_0. Misprints aside (docs/papers.md): A[i, y_i] does not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

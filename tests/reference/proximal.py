@@ -5,8 +5,6 @@ a step that was too long is followed by one whose L is 1.5 times that curvature,
 starts anew where it points away from the step (O'Donoghue, Candes 2015).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from reference.bcd import Array, Problem, gradient, objective, prox, rows_of

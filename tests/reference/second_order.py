@@ -5,8 +5,6 @@ feature whose prior is zero. Ours, not the papers': the curvature of logistic ro
 special examples, the share of an output in the one matrix, the weights s_i, and the intercept without a penalty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ intercept where asked; "calibrated" puts the predictions so far beside the featu
 the residual means nothing, so the predictions so far are an offset of the margins and W starts at 0 in each stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Plain NumPy of the stochastic methods: dense, one row a step, float64, as the papers write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Deadlines are there to end what hangs, and nothing is measured with a clock: the machine may be slow and busy.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

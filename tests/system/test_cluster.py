@@ -1,7 +1,5 @@
 """A real `dask scheduler` with real `dask worker` processes: the same bits, refusals in one line, TLS."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

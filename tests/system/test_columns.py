@@ -1,7 +1,5 @@
 """Column shards by real processes: killed, interrupted, in little memory; the shards are those of a quiet run."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Callable

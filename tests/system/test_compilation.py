@@ -1,7 +1,5 @@
 """The same bits in the process that compiles the kernels and in one that loads them from the disk cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The disk is a small tmpfs where this process may mount one (root in a container 
 file's size is the other way to be refused by a file system, and needs no rights.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import resource

@@ -1,7 +1,5 @@
 """Five hundred rounds: nothing is left of one when the next begins, and nothing grows with them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A cluster with nothing chosen: every worker trains in every method, with the bits of one process, and if one dies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

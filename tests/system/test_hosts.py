@@ -4,8 +4,6 @@ Links have a shaped bandwidth; one is slow, or cut while a fit runs. Nothing of 
 and the namespaces go with the test. Skips where it may not make any.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Fits in tasks of Dask, which must not wait for tasks of their own, and on clusters that start workers on demand."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Each phase is made to last for ever by a fault in the workers (a module that the
 deadline here is generous: the machine may be busy.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The lines of docs/cluster.md for dask-jobqueue, with its local jobs in place of SLURM's."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

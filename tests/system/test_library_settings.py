@@ -1,7 +1,5 @@
 """Settings of Dask and numba in the user's environment and files which these cannot read themselves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

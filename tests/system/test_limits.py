@@ -1,7 +1,5 @@
 """Commands on machines that give them little: each ends in one line, or does its work."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

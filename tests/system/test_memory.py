@@ -1,7 +1,5 @@
 """Beyond memory: the measured peaks of two workers and of the driver, against the limit and the plan."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Datasets, runs and models in an object store: a real server that fails; the same bits as on a disk."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

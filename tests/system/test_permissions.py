@@ -1,7 +1,5 @@
 """Files are as open as the user's mask says and no wider; what is temporary is closed to others."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

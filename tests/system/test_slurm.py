@@ -1,7 +1,5 @@
 """deploy/slurm on a real SLURM: its daemons started here, as one node that claims to have eight cores."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

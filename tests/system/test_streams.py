@@ -1,7 +1,5 @@
 """Standard streams that are closed, full, without a reader or of another encoding, under every command."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

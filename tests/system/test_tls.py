@@ -1,7 +1,5 @@
 """`distls cluster`: encrypted, for holders of the certificate only, its pages on loopback; and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json

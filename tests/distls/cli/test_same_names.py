@@ -1,7 +1,5 @@
 """Commands and functions of Python are the same, by the same names."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

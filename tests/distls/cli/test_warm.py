@@ -1,7 +1,5 @@
 """`distls warm`: what the first commands need is compiled before them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Calibration on held-out rows: against scikit-learn and a plain minimiser, stored, resumed, refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """Certificates are bounds, and with column shards they are near the truth on text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All metrics of `distls.evaluate` against scikit-learn on the gathered predictions, and on any number of workers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

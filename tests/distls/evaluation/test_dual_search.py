@@ -1,7 +1,5 @@
 """The bound of the optimum that a stochastic fit with a tolerance searches: it is true, and it ends the fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

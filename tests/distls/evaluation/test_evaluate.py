@@ -1,7 +1,5 @@
 """Scores against scikit-learn's metrics, objective and certificate against NumPy, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Thresholds of labels fitted to held-out rows: against a search over all cuts, stored, used everywhere, refused."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A metric is a fact of its evaluation: what shows evaluations shows it, and names none of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Targets that are sets of labels: trained, evaluated, predicted; against scikit-learn, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

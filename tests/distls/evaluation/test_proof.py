@@ -1,7 +1,5 @@
 """What the duals of a run prove, computed again: by `evaluate`, in `info`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sets of labels by the squared hinges: the ranking of section 4.7 of the BCD paper, and thresholds that end it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

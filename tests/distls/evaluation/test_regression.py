@@ -1,7 +1,5 @@
 """Targets that are numbers: trained, evaluated, predicted; against scikit-learn, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The score above which the second of two classes is predicted: the best cut, the same for all who predict."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

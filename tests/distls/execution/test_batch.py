@@ -1,7 +1,5 @@
 """Batches of fits: errors and interrupts reach all, and only what can be shared is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which executor a call gets: by name, by client, by the size of the data."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages of Dask: none of its loggers stays louder than asked for."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The contract of executors, and what is so of clusters alone."""
 
-from __future__ import annotations
-
 import logging
 import operator
 import os

@@ -1,7 +1,5 @@
 """On somebody else's cluster: whose client it is, what its workers are and allow, and where a path leads there."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

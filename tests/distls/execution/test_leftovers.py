@@ -1,7 +1,5 @@
 """What killed processes leave in the folder of temporary files is swept by the next one; what is in use stays."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

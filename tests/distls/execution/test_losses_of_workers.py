@@ -1,7 +1,5 @@
 """Workers that are lost all at once, results that come while the scheduler is asked: nothing hangs or comes twice."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

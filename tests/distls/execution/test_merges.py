@@ -1,7 +1,5 @@
 """Results that workers merge: the same bits, one for the driver, and losses in mid-merge that change nothing."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Iterator

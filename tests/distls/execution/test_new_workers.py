@@ -1,7 +1,5 @@
 """What is looked at when workers of a running cluster are met: processors that would round differently, silence."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

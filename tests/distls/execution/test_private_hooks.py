@@ -1,7 +1,5 @@
 """The private hooks of distributed, all in one file: a version that changes one fails here, by name."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

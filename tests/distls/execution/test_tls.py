@@ -1,7 +1,5 @@
 """The TLS options: what cannot be used is refused by name, in one line, before anything is connected to."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import stat

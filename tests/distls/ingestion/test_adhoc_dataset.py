@@ -1,7 +1,5 @@
 """Models on source files: the same bits as from a dataset made like the training data."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

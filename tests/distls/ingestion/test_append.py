@@ -1,7 +1,5 @@
 """Rows appended to a data set: as if they had been ingested with the others."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """A table is read at prediction as at training: separator, header, decimal mark, what stands for no value."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """No two different values of a column, and no two labels, become one without a word, whatever the source."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """Text in other encodings: named once, recorded, obeyed by each command and overruled alike."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

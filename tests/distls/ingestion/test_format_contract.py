@@ -1,7 +1,5 @@
 """What every format keeps: the same bits whatever runs an ingest, and however often it is killed; compressed text."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

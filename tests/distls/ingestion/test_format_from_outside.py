@@ -1,7 +1,5 @@
 """A format that this module defines and registers: JSON lines of numbers, the first of which is the label."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The options of a format: as an object of their own or by name, checked where they are made."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

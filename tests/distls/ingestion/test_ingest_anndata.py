@@ -1,7 +1,5 @@
 """AnnData stores, written by the real library, to data sets."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """IDX, npy, npz and arrays in memory to data sets."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """Booleans of CSV and Parquet: one meaning, also for data sets in which they are categories."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Columns of hashed text have their most frequent word as name, where that is asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

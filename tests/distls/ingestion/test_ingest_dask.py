@@ -1,7 +1,5 @@
 """Dask arrays to data sets."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Dates in tables: one line says what became of them, or why they are refused, and what to do."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

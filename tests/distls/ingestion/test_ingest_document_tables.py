@@ -1,7 +1,5 @@
 """Documents in columns of CSV and Parquet, fastText's lines, and text that resembles a table."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 

@@ -1,7 +1,5 @@
 """Raw text to data sets: recognition, fields, recipes taken over, refusals."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Transforms that are fitted: min_count and standardize, alone and among others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,7 +1,5 @@
 """Data frames to data sets: the rows, names and notices of the same frame in a Parquet file."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

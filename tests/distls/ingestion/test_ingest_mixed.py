@@ -1,7 +1,5 @@
 """Mixed tables: kinds of columns, what they become, and missing values."""
 
-from __future__ import annotations
-
 import datetime
 import json
 

@@ -1,7 +1,5 @@
 """Parquet to data sets: columns by type, lists, row groups, bits, test data, what is refused."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

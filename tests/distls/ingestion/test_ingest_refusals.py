@@ -1,7 +1,5 @@
 """What ingest refuses, with the exact message."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Killed, full, changed: an ingest resumes to the same bits or says why not."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

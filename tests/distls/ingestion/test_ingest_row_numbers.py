@@ -1,7 +1,5 @@
 """Each row keeps its file, its number there and its id through shuffle, split, refused lines and predictions."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

@@ -1,7 +1,5 @@
 """CSV and TSV to data sets: what a column is, names, bits, what a test set takes over, what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Svmlight text to data sets: rows, transforms, splits, bits."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

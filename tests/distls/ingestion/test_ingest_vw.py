@@ -1,7 +1,5 @@
 """Vowpal Wabbit text to data sets."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ingest_helpers import make_vw, small_ranges  # noqa: F401

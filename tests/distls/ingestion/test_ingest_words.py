@@ -1,7 +1,5 @@
 """Labels that are words: classes, like, splits, refusals."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labels from another file, labels in place of labels, rows left out: the same of every format."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

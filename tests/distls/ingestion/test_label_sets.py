@@ -1,7 +1,5 @@
 """Sets of labels from memory: what scikit-learn's `type_of_target` knows as such, and lists of labels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

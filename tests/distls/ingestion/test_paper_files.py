@@ -1,7 +1,5 @@
 """Files of the papers' data sets, as their owners distribute them: the rows, classes and counts of each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from paper_files import FIRST_ID, TOPICS, rcv1_rows, write_alpha, write_cifar, write_directory, write_rcv1

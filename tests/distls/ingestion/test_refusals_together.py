@@ -1,7 +1,5 @@
 """What is wrong with a file comes together: columns, lines and counts; and nothing is left out unsaid."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Files as other programs write them: packed, with other line ends or first lines; what cannot be read is named."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import shutil

@@ -1,7 +1,5 @@
 """Rows that are held out: as many as asked for, of each class its share, and never its last row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

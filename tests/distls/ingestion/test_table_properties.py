@@ -1,7 +1,5 @@
 """Any table: what pandas reads is what is read, and a model predicts alike from every file of the same rows."""
 
-from __future__ import annotations
-
 import csv
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Tables as other programs write them, from reports to such programs: spellings, padding, gaps, other shapes."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

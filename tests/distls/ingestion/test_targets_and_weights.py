@@ -1,7 +1,5 @@
 """Several targets in the columns of a table, and sample weights of svmlight text."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Objects that wrap an array, and what is none: of xarray, AnnData, wrong types."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

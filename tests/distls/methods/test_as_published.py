@@ -1,7 +1,5 @@
 """Every method of a paper as its box prints it, by one option: three passes agree with plain NumPy to twelve digits."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

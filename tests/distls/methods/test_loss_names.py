@@ -1,7 +1,5 @@
 """Short names of losses: what they stand for is told, and the full names are accepted beside them."""
 
-from __future__ import annotations
-
 import pytest
 from helpers import printed
 

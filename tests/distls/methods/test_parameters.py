@@ -1,7 +1,5 @@
 """Parameters of a method: what a refused value's message holds."""
 
-from __future__ import annotations
-
 import pytest
 
 from distls.methods.method_registry import METHODS

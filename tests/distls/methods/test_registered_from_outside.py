@@ -5,8 +5,6 @@ importable there too: as a package that is installed on every worker, or, as her
 process, which a local cluster hands on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The loop alone, on a solver that does nothing: limits, evaluation, early stop, divergence, interruption."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Numbers that overflow: a fit has diverged, which its status says, and no warning of NumPy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

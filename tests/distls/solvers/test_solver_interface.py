@@ -1,7 +1,5 @@
 """The interface of solvers, whose errors are not taken for those of a checkpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two classes are one problem: one column, the binary loss and the textbook objective, in every method and loss."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

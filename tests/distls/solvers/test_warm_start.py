@@ -1,7 +1,5 @@
 """``init`` of stagewise and cls: a linear model that others have fitted, and what the least squares add to it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, ClassVar

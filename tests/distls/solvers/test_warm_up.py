@@ -1,7 +1,5 @@
 """The kernels of a fit are compiled by the driver: workers, whose plan has no room for it, load them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What weights mean to every family: two is a row twice, a class's is that of its rows. Partitions mean nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

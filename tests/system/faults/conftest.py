@@ -1,7 +1,5 @@
 """One small job for each way of distributing work: lanes, statistics, shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple

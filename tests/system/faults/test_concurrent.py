@@ -1,7 +1,5 @@
 """Several commands at once: two fits on one cluster, and two writers of one folder, of whom the second is refused."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

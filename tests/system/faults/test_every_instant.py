@@ -5,8 +5,6 @@ Times, and what a machine was measured to do, are the only differences. `fault_p
 the better part of an hour: with DISTLS_INSTANTS=all; without, some of each command.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a run keeps of its rows, exchanged for that of another run with the same partitions, rounds and shapes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Kill, interrupt, resume: the weights are those of the undisturbed run, bit for bit."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

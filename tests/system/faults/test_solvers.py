@@ -1,7 +1,5 @@
 """Every method: SIGKILL of the driver after some rounds, resumed on a cluster, with the bits of an undisturbed fit."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

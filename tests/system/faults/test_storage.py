@@ -1,7 +1,5 @@
 """Storage that fails: damaged between rounds, unsteady, full. One line names it, and `resume` has the same bits."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The tables of docs/reliability.md are written from the tests that hold them."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Workers that die, stop, slow down, come and go: the user sees nothing of it, and the bits are the same."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

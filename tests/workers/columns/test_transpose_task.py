@@ -1,7 +1,5 @@
 """Kernels of the transposition against NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

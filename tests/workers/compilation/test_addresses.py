@@ -1,7 +1,5 @@
 """The same numbers wherever arrays lie in memory: threads allocate elsewhere, their bits must not differ."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

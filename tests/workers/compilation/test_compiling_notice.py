@@ -1,7 +1,5 @@
 """The line that says that kernels are compiled: once, by one process, only while it lasts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

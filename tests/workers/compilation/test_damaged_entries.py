@@ -1,7 +1,5 @@
 """What is damaged among compiled kernels is compiled anew, never unpickled, and said once."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

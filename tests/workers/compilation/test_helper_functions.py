@@ -1,7 +1,5 @@
 """Helpers are compiled for kernels alone, and Python may still call them."""
 
-from __future__ import annotations
-
 import pickle
 
 import numba

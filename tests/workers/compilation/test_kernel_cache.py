@@ -1,7 +1,5 @@
 """Compiled kernels are read with pickle: only from where nobody else can write, else they are compiled anew."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import importlib.util

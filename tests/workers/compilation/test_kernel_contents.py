@@ -1,7 +1,5 @@
 """What kernels are made of, as the cache of compiled kernels has them."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

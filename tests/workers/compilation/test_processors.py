@@ -1,7 +1,5 @@
 """Kernels that are compiled for other processors pass their tests as well."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Areas under curves from scores summed by value: exact, or within the bound that is returned."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

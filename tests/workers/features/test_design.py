@@ -1,7 +1,5 @@
 """Blocks of features: every kind against its formula, sparse rows as dense ones, recipes, the same bits anywhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Mean and variance of columns, in parts that are merged."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Columns of sparse rows, by a table of all columns and, for few rows, one value after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

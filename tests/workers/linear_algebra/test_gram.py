@@ -1,7 +1,5 @@
 """Products of blocks of rows: against plain NumPy, sparse as dense, weights as repeated rows, the same bits again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """Packed triangles of symmetric matrices, and sums of blocks of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

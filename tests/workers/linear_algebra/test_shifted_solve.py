@@ -1,7 +1,5 @@
 """Solves with A + c I from one reduction to a band."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Losses given by a link: derivatives, integrals, log losses, and links that contradict themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A loss and a penalty of this module: registered, trained, evaluated and certified without an edit in the package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

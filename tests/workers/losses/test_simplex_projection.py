@@ -1,7 +1,5 @@
 """The projection within the Crammer-Singer dual step ends, also where rounding moves its threshold back."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Gradients, loss sums and errors of every kind of target, against sums over rows written out, and in the task."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

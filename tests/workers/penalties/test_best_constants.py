@@ -1,7 +1,5 @@
 """The constant that is best for a row's penalty: against a search, and known values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar

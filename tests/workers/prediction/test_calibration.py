@@ -1,7 +1,5 @@
 """Basis and projections of calibrated least squares: known values, the closest point, metamorphic relations."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of models with recipes: the same in pieces of any size, and few rows' columns at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

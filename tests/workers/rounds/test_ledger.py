@@ -1,7 +1,5 @@
 """The ledger of a round: sums, and the check that each partition and each row took part exactly once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """BLAS threads are set once for a process at work, and given back when the last task ends."""
 
-from __future__ import annotations
-
 import multiprocessing
 import subprocess
 import sys

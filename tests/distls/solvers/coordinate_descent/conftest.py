@@ -1,7 +1,5 @@
 """Rows that tests of working sets have in common."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Block coordinate descent and proximal steps on numbers: the lasso, its kin of several numbers, and their contract."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

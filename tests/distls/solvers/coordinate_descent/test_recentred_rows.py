@@ -1,7 +1,5 @@
 """Rows of weights less their best constant: the same optimum in fewer rounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rounds that keep no number of a row: the optimum of working sets, chosen where the rows do not fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Shrinking: columns that are far from getting weights are skipped, and swept again before the fit ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

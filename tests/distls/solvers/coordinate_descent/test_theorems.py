@@ -1,8 +1,6 @@
 """What the paper of block coordinate descent proves: K_j bounds the curvature of a block, and every outer iteration
 descends; and its claim that one try of the line search usually suffices."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

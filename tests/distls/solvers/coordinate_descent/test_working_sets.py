@@ -1,7 +1,5 @@
 """Working sets: the optimum of the paper's sweeps and of independent programs, with a certificate in every round."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GEN's preparations: principal components, bandwidth, masks and orders, by any executor and from any layout."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

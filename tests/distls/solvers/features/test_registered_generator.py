@@ -1,7 +1,5 @@
 """A generator of features from outside: blocks of it, its model, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calibration by functions of the predictions: ready ones, one from outside, the oracle's rounds, what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar

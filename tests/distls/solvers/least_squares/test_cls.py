@@ -1,7 +1,5 @@
 """Calibrated least squares: the oracle round by round, a falling error, lost predictions, Theorem 2, refusals."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Links of all outputs together, registered from outside: Algorithm 1 with them, predictions, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Generalized least squares through the driver: Algorithm 1, its bound, its independence of the features' basis."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The solvers of gls one round at a time: which one a setting has, and the states that they hand on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Links of `gls` that are given by their derivative: the paper's iterates, the optimum, predictions, evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The metric of generalized least squares: assembled from sums, factorised, sound at any conditioning."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The intercept that is optimal for given weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Algorithm 2 on the blocks of Algorithm 3: the contract, the oracle's rounds, lost predictions, what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Stagewise regression through the driver: the contract, the paper's algorithm, and predictions that are lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

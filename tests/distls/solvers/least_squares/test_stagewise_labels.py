@@ -1,7 +1,5 @@
 """Stagewise regression on sets of labels: the oracle's stages of a logistic loss for each label, resumed fits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

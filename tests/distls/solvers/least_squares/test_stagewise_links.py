@@ -1,7 +1,5 @@
 """Stagewise regression with other links inside: the oracle's stages, and counts, whose slopes have no bound."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 A bound is tested together with its constant: a quarter of it is exceeded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Stochastic methods on sets of labels, against plain loops in NumPy over rows and outputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MCID through the driver: the contract of all solvers, and the paper's own algorithm."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

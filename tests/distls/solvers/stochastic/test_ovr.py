@@ -1,7 +1,5 @@
 """The one-versus-rest comparators: the contract of all solvers, binary models trained apart, probabilities."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any, ClassVar

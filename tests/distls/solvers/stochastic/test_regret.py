@@ -4,8 +4,6 @@ Steps are those of the printed algorithms, in NumPy; fits have the same (tests/d
 A bound is tested together with its constant: a quarter of it is exceeded, unless it is said to be loose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The stochastic methods through the driver: the contract of all solvers, steps that are tried, what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """What the papers prove of their methods, tested on fits: inequalities of every step, and rates in the mean."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Truncated Newton through the driver: the optimum, its certificate, same bits, and passes that lanes do not change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Separated text to records: the kernel against Python's csv and float, refusals with exact messages."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

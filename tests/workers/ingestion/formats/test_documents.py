@@ -1,7 +1,5 @@
 """Raw text to records: the rows of scikit-learn's HashingVectorizer, lines, refusals."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from unittest import mock

@@ -1,7 +1,5 @@
 """Arrow reads plain separated text as Python's reader does, and leaves the rest to it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tempfile

@@ -1,7 +1,5 @@
 """Vowpal Wabbit text to row records: against a reader in plain Python, and Vowpal Wabbit where it is installed."""
 
-from __future__ import annotations
-
 import math
 import re
 

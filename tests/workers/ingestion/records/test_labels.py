@@ -1,7 +1,5 @@
 """Labels as text: numbers by value, words by hash."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
