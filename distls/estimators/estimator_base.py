@@ -164,10 +164,19 @@ class DatasetEstimator(BaseEstimator):
             if folder is not None:
                 save_model(folder / "init", self.model_)
                 given["init"] = str(folder / "init")
-            return fit(
-                self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
-                executor=executor, progress=False,
-            )  # fmt: skip
+            try:
+                return fit(
+                    self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
+                    executor=executor, progress=False,
+                )  # fmt: skip
+            except MismatchError as error:
+                if folder is None:
+                    raise
+                # the model has no folder for whoever fits again
+                said = str(error).replace(f"init={folder}/init", "warm_start").partition(";")[0]
+                raise MismatchError(
+                    f"{said}, and these rows have others, or other classes: fit with warm_start=False"
+                ) from None
 
     def _checked(self, X: Any, y: Any, **asked: Any) -> Any:
         """Return rows and targets that scikit-learn has checked; a mixed frame as it is."""

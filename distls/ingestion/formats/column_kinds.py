@@ -58,6 +58,7 @@ class Samples:
 
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     dialect: Dialect = field(default_factory=Dialect)
+    typed: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # kinds of columns by their type alone
 
     def present(self, name: str) -> list[Any]:
         """Return the values that are not missing."""
@@ -70,7 +71,7 @@ class Samples:
         if values and all(isinstance(value, list) for value in values):
             return ("set", "") if any(isinstance(v, str) for value in values for v in value) else ("", "")
         if not values:
-            return "", ""
+            return self.typed.get(name, ("", ""))
         if self._is_id(name, values):
             return "id", ""
         if not all(isinstance(value, str) for value in values):
@@ -170,9 +171,7 @@ class FeatureMaker:
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
-    zones: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # columns of local times, and how far they are from UTC
+    zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -249,8 +248,8 @@ class FeatureMaker:
             )
         for name, offsets in self.zones.items():
             notices.append(
-                f'times in "{name}" are {", ".join(offsets)} from UTC and read as they are written: convert them to '
-                "one zone where instants count"
+                f'times in "{name}" are of several zones, {", ".join(offsets[:5])}{", ..." * (len(offsets) > 5)}, and '
+                "read as they are written: convert them to one where instants count"
             )
         if self.doubtful:
             notices.append(

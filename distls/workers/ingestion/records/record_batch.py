@@ -70,6 +70,7 @@ class Progress:
     gaps: int = 0  # values that are missing, or some of them
     unseen: int = 0  # values of categories that the training data do not have
     unseen_first: tuple[int, str] | None = None
+    codes: list[str] = field(default_factory=list)  # columns of numbers with texts that begin with zeros
     dropped: dict[str, int] = field(default_factory=dict)  # rows left out on purpose, by kind
 
     def skip(self, line: int, reason: str) -> None:
