@@ -155,9 +155,8 @@ def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name: str) -> 
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     x, y = correlated_rows(200, 3, 2)
-    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(
-        job=np.array(["smith", "baker", "clerk"])[y + x[:, 0].astype(int) % 2]
-    )
+    jobs = np.array(["smith", "baker", "clerk"])[y + x[:, 0].astype(int) % 2]
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(job=jobs)
     frame.loc[::9, "a"] = np.nan
     s = np.random.default_rng(0).integers(1, 4, 200) if name == "weights" else None
     options = {"ridge": {}, "net": {"l1_ratio": 0.5}, "weights": {"class_weight": {"v": 3.0}}}.get(name, {})

@@ -253,11 +253,9 @@ def test_a_column_without_a_single_value_is_one_of_gaps(tmp_path, dtype):
     for k, source in enumerate(sources):
         x, names, notices = columns_of(source, tmp_path / f"{k}", transform="auto")
         assert [name for name in names if name.startswith("e")][-1].endswith("[missing]")
-        assert [row[1:] == [0.0] * (len(names) - 1) for row in np.roll(x, -names.index("a"), 1).tolist()] == [
-            True
-        ] * 20
+        assert not np.delete(np.array(x), names.index("a"), 1).any()
         assert any('"e" (all rows: ' in notice for notice in notices)
-        with pytest.raises(BadInputError, match='"e": .*missing'):
+        with pytest.raises(BadInputError, match=r'"e": .*missing'):
             columns_of(source, tmp_path / "d")
 
 
