@@ -90,7 +90,9 @@ class _ColumnReader(RowReader):
             kinds[spec.read.columns.index(spec.read.label)] = Kind.CHECK_LABEL
         columns = np.zeros((len(kinds), 3), dtype=np.int64)
         columns[:, 0] = kinds
-        super().__init__(replace(spec.read, skip_errors=True), columns, Mode.SURVEY, Progress(), locate)
+        super().__init__(
+            replace(spec.read, skip_errors=True), columns, Mode.SURVEY, Progress(unlabelled=0), locate
+        )
         self.kinds = kinds.tolist()
         self.asked = tuple(spec.limits)
         self.limits = dict(spec.limits)

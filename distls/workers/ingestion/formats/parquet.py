@@ -42,7 +42,7 @@ from distls.workers.ingestion.formats.table_records import table_batches
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, Rounded
 from distls.workers.ingestion.parsing.text_blocks import TextItem
-from distls.workers.ingestion.records.messages import MISSING_VALUE, quoted
+from distls.workers.ingestion.records.messages import MISSING_VALUE, NO_LABEL, quoted
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import Csr, RowBlock
@@ -331,7 +331,7 @@ class _Block:
         if self.options.more_labels:
             targets = np.column_stack([self._plain(name) for name in self.options.labels])
             for row, k in np.argwhere(np.isnan(targets)).tolist():
-                self._fault(row, self.options.labels[k], "the row has no label")
+                self._fault(row, self.options.labels[k], NO_LABEL)
             return targets
         written = self.options.source == "csv" and not self.options.label_words
         if kind_of_column(self.arrow.types, self.batch[name].type) == "text" and not written:
@@ -341,7 +341,7 @@ class _Block:
         else:
             labels, empty = self._label_numbers(decoded(self.path, self.batch[name], self.arrow))
         for row in np.flatnonzero(empty).tolist():
-            self._fault(row, name, "the row has no label")
+            self._fault(row, name, NO_LABEL)
         return labels[:, None]
 
     def _label_numbers(self, column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
