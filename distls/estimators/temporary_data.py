@@ -38,7 +38,7 @@ def folder_for_rows(X: Any, executor: Executor) -> Iterator[Place]:
         except BadInputError as error:
             # rows in memory have neither a folder nor options of the command line
             said = re.sub(rf"{re.escape(str(folder))}/data(: partition \d+)?", "X", str(error))
-            raise BadInputError(said.partition(": ingest with --transform")[0]) from None
+            raise BadInputError(said.partition(": ingest with ")[0]) from None
 
 
 def folder_here(n_bytes: float, executor: Executor) -> AbstractContextManager[Place]:

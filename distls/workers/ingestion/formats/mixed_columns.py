@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,12 @@ def unmarked(text: str, dialect: Dialect) -> str:
     if dialect.decimal == "." and _GROUPED.fullmatch(bare):
         bare = bare.replace(",", "")
     return f"-{bare}" if text.strip().startswith("(") and not bare.startswith("-") else bare
+
+
+def is_rounded(number: Decimal) -> bool:
+    """Return whether float64 has another number for a decimal one, as it is written with the same places."""
+    places = max(-int(number.as_tuple().exponent), 0)
+    return number.is_finite() and Decimal(f"{float(number):.{places}f}") != number
 
 
 def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fault: Fault) -> Doubles:

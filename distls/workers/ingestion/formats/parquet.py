@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,6 +18,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_numbers,
     document_rows,
     hashed_rows,
+    is_rounded,
     set_rows,
     text_numbers,
     unmarked,
@@ -48,6 +50,7 @@ from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import Csr, RowBlock
 
 _LARGEST_BATCH = 2**17
+_LOOKED_AT = 64  # decimal numbers of a batch that show whether float64 keeps those of their column
 
 
 # -- rows ------------------------------------------------------------------------------------------------
@@ -223,13 +226,16 @@ class _Block:
     def _note_inexact(self, feature: Feature, values: Doubles, column: Any) -> None:
         """Note the first number of a column, or of its lists, that float64 does not keep."""
         dialect = in_decimals(self.options.dialect, feature.style)
-        for row in np.flatnonzero(np.abs(values) >= EXACT).tolist():
+        rows = np.flatnonzero(np.abs(values) >= EXACT).tolist()
+        if self.arrow.types.is_decimal(column.type) and column.type.precision > sys.float_info.dig:
+            rows += range(min(len(values), _LOOKED_AT))
+        for row in rows:
             value, number = column[row].as_py(), float(values[row])
             if isinstance(value, str):
                 plain = dialect.plain(unmarked(value, dialect))
                 # a number with an exponent was rounded by who wrote it
                 value = number if "e" in plain.lower() else Decimal(plain)
-            if value != number:
+            if is_rounded(value) if isinstance(value, Decimal) else value != number:
                 features = self.options.features
                 place = first_columns(features)[features.index(feature)]
                 self.rounded.append((place, number, number, 2))
