@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -76,10 +77,17 @@ class _DualAscent(DatasetEstimator):
             sample = np.concatenate([part.sample_weight for part in parts])
         codes = y if n_classes else np.zeros(len(y), np.int32)
         weights = row_weights(codes, sample, given.get("class_weight"))
-        problem = self._solved_here(X, y, weights, given, self._loss_of(), n_classes, dataset)
-        if problem is not None and n_classes and sample is None:
+        columns, problem = (
+            self.n_features_in_,
+            self._solved_here(X, y, weights, given, self._loss_of(), n_classes),
+        )
+        if problem is None:
+            return False
+        self.n_features_in_ = columns
+        self._keep(replace(self.model_, **source_of(dataset)))
+        if n_classes and sample is None:
             self._warn_of_guessing(problem)
-        return problem is not None
+        return True
 
     def _may_fit_here(self, X: Any) -> bool:
         """Return whether nothing is asked for that only dual ascent does, and rows are dense and in memory."""
@@ -93,16 +101,9 @@ class _DualAscent(DatasetEstimator):
         return float(params["alpha"])
 
     def _solved_here(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        weights: Any,
-        given: dict[str, Any],
-        loss: str,
-        n_classes: int,
-        dataset: Dataset | None = None,
+        self, X: Any, y: NDArray[Any], weights: Any, given: dict[str, Any], loss: str, n_classes: int
     ) -> RowsInMemory | None:
-        """Find and keep the optimum of few dense rows, those of `dataset` if it is given; None: left to dual ascent."""
+        """Find and keep the optimum of few dense rows in memory; None for what is left to dual ascent."""
         if weights is None or given["dtype"] != "float64":
             return None
         alpha = self._strength(float(weights.sum()), given)
@@ -125,21 +126,13 @@ class _DualAscent(DatasetEstimator):
         params = {**given, "loss": loss, "alpha": alpha, **penalty}
         # as of a data set of these rows
         wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
-        source: dict[str, Any] = {
-            "classes": list(range(n_classes)), "transforms": [], "transforms_digest": "", "dataset_fingerprint": "",
-            "source": {"format": "memory", "files": [], **wide},
-        }  # fmt: skip
-        if dataset is None:
-            self.n_features_in_ = X.shape[1]
-        else:
-            source = source_of(dataset)
-        self._keep(
-            LinearModel(
-                np.ascontiguousarray(found.weights), found.intercept, method=self._method, loss=form, params=params,
-                target=target, **source,
-            )
+        model = LinearModel(
+            np.ascontiguousarray(found.weights), found.intercept, classes=list(range(n_classes)), method=self._method,
+            loss=form, params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
+            source={"format": "memory", "files": [], **wide}, target=target,
         )  # fmt: skip
-        self._gap = found.gap
+        self._keep(model)
+        self._gap, self.n_features_in_ = found.gap, X.shape[1]
         self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
         return problem
 

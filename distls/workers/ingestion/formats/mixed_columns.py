@@ -221,8 +221,8 @@ def unmarked(text: str, dialect: Dialect) -> str:
 
 def is_rounded(number: Decimal) -> bool:
     """Return whether float64 has another number for a decimal one, as it is written with the same places."""
-    places = max(-int(number.as_tuple().exponent), 0)
-    return number.is_finite() and Decimal(f"{float(number):.{places}f}") != number
+    places = len(f"{number:f}".partition(".")[2].rstrip("0"))
+    return Decimal(f"{float(number):.{places}f}") != number
 
 
 def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fault: Fault) -> Doubles:

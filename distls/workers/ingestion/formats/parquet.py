@@ -228,7 +228,7 @@ class _Block:
         dialect = in_decimals(self.options.dialect, feature.style)
         rows = np.flatnonzero(np.abs(values) >= EXACT).tolist()
         if self.arrow.types.is_decimal(column.type) and column.type.precision > sys.float_info.dig:
-            rows += range(min(len(values), _LOOKED_AT))
+            rows += np.flatnonzero(~np.isnan(values[:_LOOKED_AT])).tolist()
         for row in rows:
             value, number = column[row].as_py(), float(values[row])
             if isinstance(value, str):
