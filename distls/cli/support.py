@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from distls import __version__, facts
+from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
 from distls.cli.output import FAILED, OK, guard_streams, say, show, unwritten
 from distls.request import OPTIONS, Option
@@ -45,7 +45,6 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its number, if it returns one, is the exit code."""
-        facts.as_keywords = False
         with Interrupts():
             code = self._guarded(ctx)
         # otherwise the process may end by the signal instead of the exit code

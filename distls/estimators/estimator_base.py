@@ -32,7 +32,7 @@ from distls.estimators.arguments import (
     weights_of,
 )
 from distls.estimators.optional_parts import WhereProbable
-from distls.estimators.temporary_data import folder_for_rows, folder_here
+from distls.estimators.temporary_data import folder_for_rows, stored_model
 from distls.evaluation.compatibility import check_model_scores
 from distls.execution import executor_of
 from distls.execution.executor import Executor
@@ -45,7 +45,7 @@ from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import LinearModel, save_model
+from distls.storage.model.model import LinearModel
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
 from distls.workers.ingestion.formats.data_frames import column_labels, is_frame
@@ -156,27 +156,13 @@ class DatasetEstimator(BaseEstimator):
         if params.get("steps") is not None and passes == method_named(self._method).passes:
             passes = None  # the limit is that of steps
         warm, executor = getattr(self, "warm_start", False) and hasattr(self, "model_"), self._executor()
-        with (
-            folder_here(2.0 * self.model_.weights.nbytes, executor)
-            if warm
-            else contextlib.nullcontext() as folder
-        ):
-            if folder is not None:
-                save_model(folder / "init", self.model_)
-                given["init"] = str(folder / "init")
-            try:
-                return fit(
-                    self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
-                    executor=executor, progress=False,
-                )  # fmt: skip
-            except MismatchError as error:
-                if folder is None:
-                    raise
-                # the model has no folder for whoever fits again
-                said = str(error).replace(f"init={folder}/init", "warm_start").partition(";")[0]
-                raise MismatchError(
-                    f"{said}, and these rows have others, or other classes: fit with warm_start=False"
-                ) from None
+        with stored_model(self.model_, executor) if warm else contextlib.nullcontext() as init:
+            if init is not None:
+                given["init"] = str(init)
+            return fit(
+                self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
+                executor=executor, progress=False,
+            )  # fmt: skip
 
     def _checked(self, X: Any, y: Any, **asked: Any) -> Any:
         """Return rows and targets that scikit-learn has checked; a mixed frame as it is."""
