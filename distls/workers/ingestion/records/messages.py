@@ -15,7 +15,7 @@ MISSING_VALUE = (
 )
 
 NO_LABEL = "the row has no label; --drop unknown leaves such rows out"
-WITHOUT_LABEL = re.compile("the row has no label|the label is empty")  # in refusals of any format
+WITHOUT_LABEL = re.compile("has no label|label is empty")  # in refusals of any format
 
 _QUOTED_BYTES = 60
 _REASON = re.compile(r'(column ".*?": )?(?:".*":? )?(.*)', re.DOTALL)
