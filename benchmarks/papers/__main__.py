@@ -35,7 +35,7 @@ _QUICK = {
     "lsr-table-2": (150, "--rows 20000"),
     "lsr-figure-1": (60, "--share 0.25"),
     "lsr-spectrum": (60, "--share 0.3"),
-    "lsr-figure-2": (150, "--share 0.25 --limit 200"),
+    "lsr-figure-2": (150, "--share 0.25 --limit 40"),
     "lsr-figure-3": (160, "--share 0.05"),
     "mcid-figure-1": (60, "--seeds 1 --rows 131072 --iterations 65536"),
     "mcid-figure-2": (130, "--seeds 1 --rows 131072 --iterations 65536"),

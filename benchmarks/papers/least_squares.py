@@ -95,7 +95,7 @@ class Lab:
     tune : bool
         Choose bandwidths of Table 1 on a validation split too.
     limit : float
-        Time limit in seconds of a competing solver of Figure 2.
+        Time limit of a competing solver of Figure 2, in CPU seconds.
     rows : int or None
         Of RCV1-4; the paper's by default.
     """
@@ -697,7 +697,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--rows", type=int, help="of RCV1-4 in Table 2; default the paper's")
     parser.add_argument(
-        "--limit", type=float, default=600.0, help="seconds that a rival of Figure 2 may take"
+        "--limit", type=float, default=600.0, help="CPU seconds that a rival of Figure 2 may take"
     )
     parser.add_argument("--directory", type=Path, help="where datasets are kept; default a temporary folder")
     parser.add_argument("--workers", type=int, default=2)

@@ -11,6 +11,7 @@ from distls.methods.parameters import (
     INIT,
     NO_PAPER_INTERCEPT,
     ONE_BLOCK,
+    boolean,
     fit_intercept,
     integer,
     number,
@@ -67,6 +68,14 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
             optional=True,
         ),
         averaging("tail"),
+        Parameter(
+            "ball",
+            None,
+            boolean,
+            "put the weights back onto the ball of radius 1/sqrt(alpha) after each step, as Pegasos may; of hinges, "
+            "and of ovr-pegasos each class onto one of its own; a step then reads all weights; default: no",
+            optional=True,
+        ),
         NO_PAPER_INTERCEPT,
         Parameter(
             "t0", None, number(0.0), "offset added to t in the step size; default: see docs/notation.md"

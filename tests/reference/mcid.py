@@ -117,8 +117,9 @@ def train(
     s: Array | None = None,
     fit_intercept: bool = False,
     tail_from: float = np.inf,
+    ball: bool = False,
 ) -> Result:
-    """Algorithm 1 over the given batches A_1, A_2, ...: x (n, d), w0 (d, k)."""
+    """Algorithm 1 over the given batches A_1, A_2, ...: x (n, d), w0 (d, k); with the ball of Pegasos, if asked."""
     w, b = w0.copy(), np.zeros(w0.shape[1])
     out = Result(w, b, np.zeros_like(w), np.zeros_like(b), 0.0, 0)
     s = np.ones(len(x)) if s is None else s
@@ -134,6 +135,8 @@ def train(
             new_w -= s[i] / (alpha * now * r) * np.outer(x[i], g)
             if fit_intercept:
                 new_b -= min(1.0 / (alpha * now), 1.0 / np.sqrt(now)) * s[i] / r * g
+        if ball:
+            new_w *= min(1.0, 1.0 / (np.sqrt(alpha) * np.linalg.norm(new_w)))
         w, b = new_w, new_b
         if t > tail_from:
             out.w_sum += w

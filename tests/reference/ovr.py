@@ -1,6 +1,6 @@
 """One-versus-rest comparators of the MCID paper, section V.C: K binary models, each trained on its own.
 
-Binary Pegasos (Shalev-Shwartz, Singer, Srebro 2007, Figure 1, without the optional projection) and logistic
+Binary Pegasos (Shalev-Shwartz, Singer, Srebro 2007, Figure 1, whose projection is optional) and logistic
 regression by the same steps: at step t, w <- (1 - 1/t) w - 1/(alpha t) * mean over the batch of the loss's
 subgradient at the w before the step. Ours, not the papers': the start time t0.
 """
@@ -27,7 +27,14 @@ SLOPES = {"ovr_hinge": hinge_slope, "ovr_log": log_slope}
 
 
 def train_binary(
-    x: Array, target: Array, loss: str, alpha: float, batches: Sequence[NDArray[np.integer]], t0: float = 0.0
+    x: Array,
+    target: Array,
+    loss: str,
+    alpha: float,
+    batches: Sequence[NDArray[np.integer]],
+    t0: float = 0.0,
+    *,
+    ball: bool = False,
 ) -> Array:
     """Train one model on targets of -1 and +1; return its last weights, shape (d,)."""
     w = np.zeros(x.shape[1])
@@ -37,6 +44,8 @@ def train_binary(
         for i in batch:
             step += SLOPES[loss](target[i] * (x[i] @ w)) * target[i] * x[i]
         w = (1.0 - 1.0 / now) * w - step / (alpha * now * len(batch))
+        if ball:
+            w = min(1.0, 1.0 / (np.sqrt(alpha) * np.linalg.norm(w))) * w
     return w
 
 
@@ -48,9 +57,12 @@ def train(
     alpha: float,
     batches: Sequence[NDArray[np.integer]],
     t0: float = 0.0,
+    *,
+    ball: bool = False,
 ) -> Array:
     """Train a model for each class against the rest, one after the other; return (d, n_classes)."""
     models = [
-        train_binary(x, np.where(y == c, 1.0, -1.0), loss, alpha, batches, t0) for c in range(n_classes)
+        train_binary(x, np.where(y == c, 1.0, -1.0), loss, alpha, batches, t0, ball=ball)
+        for c in range(n_classes)
     ]
     return np.stack(models, axis=1)

@@ -17,6 +17,8 @@ from distls.storage.model.bundle import array_reader
 
 ARRAYS = ("indptr", "indices", "values")
 
+_MOST_HELD = 64 * 2**20  # bytes of weights that are held once they are read; with their indices twice as many
+
 Reader = Callable[[set[str]], dict[str, NDArray[Any]]]  # of arrays by their names
 
 
@@ -82,7 +84,7 @@ class BlockPlace:
 
 
 class ClassBlocks:
-    """Weights of shape (n_features, n_outputs), of which blocks of classes are held or read one at a time.
+    """Weights of shape (n_features, n_outputs), of which blocks of classes are held, or read and held up to a limit.
 
     It stands for an array where only shape, type, columns (``weights[:, k]``) or all of it are needed; all of it, as
     NumPy's functions take it, must fit into memory. Weights of classes in no block are zero.
@@ -94,12 +96,14 @@ class ClassBlocks:
         self, shape: tuple[int, int], dtype: np.dtype[Any], blocks: tuple[ClassBlock | BlockPlace, ...]
     ) -> None:
         self.shape, self.dtype, self.blocks = shape, np.dtype(dtype), blocks
-        self._last: ClassBlock | None = None
+        self._held: dict[
+            int, ClassBlock
+        ] = {}  # by their first classes: those of _MOST_HELD bytes, and the last one
         self._open: tuple[str, Reader] | None = None  # the bundle that was read last
 
     def __getstate__(self) -> dict[str, Any]:
-        # The cached block is not sent to workers, which read their own.
-        return {**self.__dict__, "_last": None, "_open": None}
+        # The cached blocks are not sent to workers, which read their own.
+        return {**self.__dict__, "_held": {}, "_open": None}
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -120,23 +124,26 @@ class ClassBlocks:
         return self.shape[0] * self.shape[1]
 
     def read(self) -> Iterator[ClassBlock]:
-        """Yield the blocks in the order of classes, one in memory at a time; raises FormatError, CorruptDataError."""
+        """Yield the blocks in the order of classes, few in memory at a time; raises FormatError, CorruptDataError."""
         for block in self.blocks:
             yield self._loaded(block)
 
     def _loaded(self, block: ClassBlock | BlockPlace) -> ClassBlock:
         if isinstance(block, ClassBlock):
             return block
-        # One block at a time: all together may not fit into memory.
-        if self._last is None or self._last.first != block.first:
+        # All together may not fit into memory; threads of a worker may read side by side.
+        found = self._held.get(block.first)
+        if found is None:
             opened = self._open
             # The classes of a model are many: its description takes longer to read than a block.
             if opened is None or opened[0] != block.folder:
                 opened = self._open = block.folder, block.reader()
             found = block.load(opened[1])
             found.check(block.stop, self.shape[0], self.dtype, block.folder)
-            self._last = found
-        return self._last
+            if sum(each.values.nbytes for each in list(self._held.values())) > _MOST_HELD:
+                self._held.popitem()  # the last one
+            self._held[block.first] = found
+        return found
 
     def in_memory(self) -> ClassBlocks:
         """Return the same weights with all blocks read."""

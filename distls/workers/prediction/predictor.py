@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
 from distls.storage.model.model import LinearModel, used_rows
-from distls.storage.model.sparse_blocks import ClassBlock, ClassBlocks
+from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.features.design import Design, blocks
@@ -207,15 +207,45 @@ def _designs(predictor: LinearPredictor) -> list[Design]:
 _BATCH_BYTES = 64 * 2**20
 # Features of which a table fits well into memory; of more, those of the batch are looked up.
 _LARGEST_TABLE = 2**25
+# A feature with weights for more than one in so many classes of a block is added to all of them, in vectors.
+_FULL_SHARE = 16
 
 
-class _Columns(NamedTuple):
-    """A batch of rows, column after column."""
+class _Batch(NamedTuple):
+    """A batch of rows, whose features are numbered by their order among those that it has."""
 
-    features: NDArray[np.int64] | None  # which columns these are, increasing; None: all, by their numbers
-    starts: NDArray[np.int64]  # (n_columns + 1,)
-    rows: NDArray[np.int32]  # (nnz,)
+    features: NDArray[np.int64]  # increasing
+    places: (
+        NDArray[np.int32] | None
+    )  # the numbers of all features, -1 of those it lacks; None: they are looked up
+    indptr: NDArray[np.int64]  # (n_rows + 1,)
+    numbers: NDArray[np.int32]  # (nnz,)
     values: NDArray[Any]  # (nnz,)
+
+    @classmethod
+    def of(cls, x: Rows, n_features: int) -> _Batch:
+        """Number the features of some rows."""
+        if isinstance(x, CsrRows):
+            indptr, indices, values = x.indptr, x.indices, x.data
+        else:
+            rows, indices = np.nonzero(x.values)
+            counts, values = np.bincount(rows, minlength=len(x.values)), x.values[rows, indices]
+            indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        features, numbers = np.unique(indices.astype(np.int64), return_inverse=True)
+        places = None
+        if n_features <= _LARGEST_TABLE:
+            places = np.full(n_features, -1, np.int32)
+            places[features] = np.arange(len(features), dtype=np.int32)
+        return cls(features, places, indptr, numbers.astype(np.int32), values)
+
+    def find(self, indices: NDArray[np.uint32]) -> NDArray[np.int32]:
+        """Return the numbers of features, -1 of those the batch lacks."""
+        if self.places is not None:
+            return self.places[indices]
+        found = np.searchsorted(self.features, indices).astype(np.int32)
+        # A search may end beyond the last feature.
+        same = np.append(self.features, -1)[found] == indices
+        return np.where(same, found, np.int32(-1))
 
 
 def block_score_pieces(
@@ -226,58 +256,61 @@ def block_score_pieces(
     step = max(1, _BATCH_BYTES // max(k * weights.itemsize, 1))
     for first in range(0, n_rows, step):
         rows = slice(first, min(first + step, n_rows))
-        columns = _by_column(slice_rows(x, rows), weights.shape[0])
+        batch = _Batch.of(slice_rows(x, rows), weights.shape[0])
         out = np.empty((rows.stop - rows.start, k), weights.dtype)
         out[:] = intercept.astype(weights.dtype)
         # Every block is read once a batch, which is why batches are large.
         for block in weights.read():
-            _add(block, columns, out)
+            own = _by_feature(block.indptr, batch.find(block.indices), block.values, len(batch.features))
+            _add_scores(batch.indptr, batch.numbers, batch.values, own, block.first, out)
         yield rows, out
 
 
-def _by_column(x: Rows, n_features: int) -> _Columns:
-    if isinstance(x, CsrRows):
-        rows = np.repeat(np.arange(len(x.indptr) - 1, dtype=np.int32), np.diff(x.indptr))
-        indices, values = x.indices.astype(np.int64), x.data
-    else:
-        found, indices = np.nonzero(x.values)
-        rows, values = found.astype(np.int32), x.values[found, indices]
-    features = None
-    if n_features > _LARGEST_TABLE:
-        features, indices = np.unique(indices, return_inverse=True)
-    counts = np.bincount(indices, minlength=n_features if features is None else len(features))
-    # Stable: rows stay in order within a column, so sums have one order.
-    order = np.argsort(indices, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return _Columns(features, starts, rows[order], values[order])
-
-
-def _add(block: ClassBlock, columns: _Columns, out: NDArray[Any]) -> None:
-    """Add the scores of a block's classes."""
-    indptr, indices, values = block.indptr, block.indices.astype(np.int64), block.values
-    if columns.features is not None:
-        places = np.searchsorted(columns.features, indices)
-        # A search may end beyond the last feature.
-        found = places < len(columns.features)
-        found[found] = columns.features[places[found]] == indices[found]
-        counts = np.concatenate([[0], np.cumsum(found)])
-        indptr, indices, values = counts[indptr], places[found], values[found]
-    _add_scores(indptr, indices, values, columns.starts, columns.rows, columns.values, block.first, out)
+@kernel
+def _by_feature(indptr: Any, places: Any, values: Any, n: int) -> Any:
+    """Return a block's weights feature by feature: (starts, classes, weights) of few classes, else (slots, table)."""
+    width, starts = len(indptr) - 1, np.zeros(n + 2, np.int64)
+    for place in places:
+        if place >= 0:
+            starts[place + 2] += 1
+    slots, full = np.full(n, -1, np.int32), 0
+    for j in range(n):
+        if starts[j + 2] > width // _FULL_SHARE:
+            slots[j], starts[j + 2] = full, 0
+            full += 1
+        starts[j + 2] += starts[j + 1]
+    classes, weights = np.empty(starts[n + 1], np.int32), np.empty(starts[n + 1], values.dtype)
+    table = np.zeros((full, width), values.dtype)
+    for c in range(width):
+        for p in range(indptr[c], indptr[c + 1]):
+            j = places[p]
+            if j >= 0 and slots[j] >= 0:
+                table[slots[j], c] = values[p]
+            elif j >= 0:
+                # the end so far, which becomes the start of the next feature
+                q = starts[j + 1]
+                classes[q], weights[q], starts[j + 1] = c, values[p], q + 1
+    return starts, classes, weights, slots, table
 
 
 @kernel
-def _add_scores(
-    indptr: Any, indices: Any, values: Any, starts: Any, rows: Any, x: Any, first: int, out: Any
-) -> None:
+def _add_scores(indptr: Any, numbers: Any, x: Any, block: Any, first: int, out: Any) -> None:
     """Add ``sum_j x_ij w_jc`` to ``out[i, first + c]`` for all rows i of the batch and all classes c of the block."""
-    n_rows, kind = len(out), out.dtype.type
-    # A total of its own per class: the intercept is added once, and sums do not depend on blocks.
-    total = np.empty(n_rows, out.dtype)
-    for c in range(len(indptr) - 1):
+    starts, classes, weights, slots, table = block
+    kind, width = out.dtype.type, table.shape[1]
+    # Totals of their own: the intercept is added once, and sums do not depend on blocks.
+    total = np.empty(width, out.dtype)
+    for i in range(len(out)):
         total[:] = kind(0.0)
-        for p in range(indptr[c], indptr[c + 1]):
-            w = values[p]
-            for q in range(starts[indices[p]], starts[indices[p] + 1]):
-                total[rows[q]] += w * kind(x[q])
-        for i in range(n_rows):
-            out[i, first + c] += total[i]
+        # features in order, whatever is full: a class has the sum that it would have alone
+        for p in range(indptr[i], indptr[i + 1]):
+            j, value = numbers[p], kind(x[p])
+            if slots[j] >= 0:
+                row = table[slots[j]]
+                for c in range(width):
+                    total[c] += row[c] * value
+            else:
+                for q in range(starts[j], starts[j + 1]):
+                    total[classes[q]] += weights[q] * value
+        for c in range(width):
+            out[i, first + c] += total[c]

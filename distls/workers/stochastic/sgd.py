@@ -27,6 +27,7 @@ from distls.workers.stochastic.sgd_kernels import (
     H,
     SgdSettings,
     T,
+    fold,
     new_clock,
     scaled,
     sgd_block,
@@ -61,10 +62,11 @@ class SgdUpdate(ScheduleUpdate):
     t0: float = 0.0
     batch_size: int = 1
     averaging: bool = False  # whether the mean of the iterates in a window is kept
+    ball: bool = False  # whether every step ends on the ball of radius 1/sqrt(alpha)
 
     def joint_bytes(self, shape: tuple[int, int], dtype: Any, learners: int) -> int:
         # Others would not have the bits of `sgd_block` side by side.
-        if not fits_side_by_side(shape[1], dtype, self.batch_size):
+        if self.ball or not fits_side_by_side(shape[1], dtype, self.batch_size):
             return 0
         return side_by_side_bytes(*shape, learners, dtype.itemsize, averaging=self.averaging)
 
@@ -118,14 +120,32 @@ class SgdLearner(Learner):
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
     ) -> tuple[float, int]:
-        settings = self.update.settings(self.tail_from)
-        loss, errors = sgd_block(x, y, weight, order, self.u, self.q, self.b, self.qb, self.clock, settings)
-        return loss, int(errors)
+        settings, size, ball = self.update.settings(self.tail_from), self.update.batch_size, self.update.ball
+        loss, errors = 0.0, 0
+        for rows in np.split(order, range(size, len(order), size)) if ball else [order]:
+            found = sgd_block(x, y, weight, rows, self.u, self.q, self.b, self.qb, self.clock, settings)
+            loss, errors = loss + found[0], errors + int(found[1])
+            if ball:
+                self.project()
+        return loss, errors
+
+    def project(self) -> None:
+        """Put W back onto the ball of Pegasos; of one-versus-rest losses each class onto one of its own."""
+        sigma, h = self.update.scale(self.clock), self.clock[H]
+        norms = sigma * np.sqrt(np.einsum("jc,jc->c", self.u, self.u, dtype=np.float64))
+        if not self.update.row_loss.separable:
+            norms[:] = np.linalg.norm(norms)
+        shares = 1.0 / np.maximum(norms * math.sqrt(self.update.alpha), 1.0)
+        if shares.min() < 1.0:
+            # the window's sum has this step's W already, which is replaced: all but that goes into Q
+            self.clock[H] = min(h, sigma)
+            for c, share in enumerate(shares):
+                fold(self.u, self.q, h - self.clock[H], share, c, c + 1)
 
     @property
     def batch_key(self) -> tuple[Any, ...] | None:
         own = self.update
-        if not fits_side_by_side(self.u.shape[1], self.u.dtype, own.batch_size):
+        if own.ball or not fits_side_by_side(self.u.shape[1], self.u.dtype, own.batch_size):
             return None
         settings = own.schedule, own.fit_intercept, type(own.row_loss), self.tail_from
         return *settings, self.u.shape, self.q.shape, self.u.dtype, self.time
@@ -224,10 +244,15 @@ def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, war
         # 1/alpha before they are first averaged
         cold = not warm and n_lanes == 1
         t0 = 0.0 if cold else safe_start(stats.mean_square_norm, stats.alpha)
-    averaging = params["average"] != "none"
-    return StepChoice(
-        SgdUpdate(**stats.objective(), t0=t0, batch_size=params["batch_size"], averaging=averaging)
+    averaging, ball = params["average"] != "none", bool(params.get("ball"))
+    if ball and loss_named(stats.loss).smooth:
+        raise ParameterError(
+            "ball=true: of hinges only, as other losses may have their optimum outside; leave it out"
+        )
+    update = SgdUpdate(
+        **stats.objective(), t0=t0, batch_size=params["batch_size"], averaging=averaging, ball=ball
     )
+    return StepChoice(update)
 
 
 def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:

@@ -144,6 +144,11 @@ BOXES: dict[str, tuple[str, dict[str, Any], Trained]] = {  # the method, what it
     "mcid-hinge": ("mcid", {**A, "loss": "hinge", "batch_size": 3}, of_mcid("crammer_singer", 3)),
     "mcid-perceptron": ("mcid", {**A, "loss": "perceptron"}, of_mcid("perceptron", 1)),
     "pegasos": ("ovr-pegasos", A, lambda x, y: ovr.train(x, y, K, "ovr_hinge", ALPHA, drawn())),
+    "pegasos-ball": (
+        "ovr-pegasos",
+        {**A, "ball": True},
+        lambda x, y: ovr.train(x, y, K, "ovr_hinge", ALPHA, drawn(), ball=True),
+    ),
     "binary-lr": ("ovr-logistic", A, lambda x, y: ovr.train(x, y, K, "ovr_log", ALPHA, drawn())),
     "csgd": ("csgd", {"eta0": 0.2}, of_csgd("two-phase", 0.2)),
     "ncsgd": ("ncsgd", {"eta0": 0.2}, of_csgd("sqrt", 0.2)),
@@ -182,6 +187,25 @@ def test_three_passes_are_those_of_the_box(data: tuple[Dataset, Rows, Any], box:
     expected = transcribed(x, y)
     least = DIGITS.get(box, 1e-12) * np.abs(expected).max()
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=least)
+
+
+@pytest.mark.parametrize("average", ["none", "all"])
+def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(
+    data: tuple[Dataset, Rows, Any], average: str
+) -> None:
+    """Also in batches, with a mean of the iterates; it is left at every other step, and alone changes the end."""
+    dataset, x, y = data
+    given = {**A, "loss": "hinge", "batch_size": 2, "ball": True, "average": average, "dtype": "float64"}
+    model = fit("mcid", dataset, params=given, as_published=True, passes=PASSES, eval_every=0).model
+    started = {"w0": ZERO, "tail_from": 0.0}
+    free, held = (
+        mcid.train(x, y, "crammer_singer", ALPHA, drawn(2), **started, ball=ball) for ball in (False, True)
+    )
+    expected = held.w if average == "none" else held.w_sum / len(drawn(2))
+    np.testing.assert_allclose(model.weights, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    assert np.abs(free.w_sum - held.w_sum).max() > 1e-3 * np.abs(held.w_sum).max()
+    with pytest.raises(ParameterError, match="ball"):
+        fit("mcid", dataset, params={**A, "loss": "log", "ball": True})
 
 
 def test_calibrated_least_squares_starts_from_w_0(data: tuple[Dataset, Rows, Any], tmp_path: Path) -> None:

@@ -292,13 +292,14 @@ def test_theorem_2_on_noiseless_data(tmp_path: Path) -> None:
     model = fit("cls", dataset, params=params).model
     kappa = 1.0 + 3.0 * c  # 1 <= d(inverse link)/dy <= 1 + 3c on [0, 1]
     found = each_round(model, x)
-    for t, predicted in enumerate(found, 1):
-        assert np.square(predicted - p).sum(axis=1).mean() <= 22 * kappa**2 / t
+    # both constants are loose, by as much as is asserted: at most 1 and at least 1 is what the paper says
+    errors = np.array([np.square(predicted - p).sum(axis=1).mean() for predicted in found])
+    assert 1e-5 < (errors * np.arange(1, rounds + 1)).max() / (22 * kappa**2) < 4e-5
     fits = (x @ model.weights + model.intercept).reshape(len(x), -1, k)
     before = [np.zeros_like(p), *found]
     epsilon = [np.square(before[t] + fits[:, t] - p).sum(axis=1).mean() for t in range(len(found))]
-    for now, following in itertools.pairwise(epsilon):
-        assert following <= now - now**2 / (22 * k * kappa**2) + 1e-12
+    falls = [(now - following) / now**2 for now, following in itertools.pairwise(epsilon)]
+    assert 1e4 < min(falls) * 22 * k * kappa**2 < 4e4
     assert epsilon[-1] < 0.05 * epsilon[0]
 
 

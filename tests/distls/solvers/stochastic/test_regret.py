@@ -1,7 +1,7 @@
 """The regret of constrained SGD, the rate of first-order SGD, one pass of second-order SGD, and inverse dependency.
 
 Steps are those of the printed algorithms, in NumPy; fits have the same (tests/distls/methods/test_as_published.py).
-A bound is tested together with its constant: a quarter of it is exceeded, unless it is said to be loose.
+A bound is tested together with its constant: a quarter of it is exceeded.
 """
 
 from collections.abc import Callable
@@ -80,16 +80,14 @@ def test_theorem_3_1_bounds_every_step_of_sgd() -> None:
 
 
 def test_theorem_3_2_bounds_every_step_of_csgd() -> None:
-    """The same with the projected step, less |w_(t+1) - what_(t+1)|^2; none of the three terms may be a quarter."""
+    """The same with the projected step, less |w_(t+1) - what_(t+1)|^2; equal with twice the losses, as l(w*) is 0."""
     x, y, best = regression(400, 5, noise=0.0)
     found = walk(x, y, best, lambda t: 1.0 / np.sqrt(t))
     change = found.distance(found.after) - found.distance(found.w)
     square = found.eta**2 * np.square(found.gradient).sum(axis=1)
     fall = 2.0 * found.eta * found.losses
     assert (change <= square - fall - found.moved + 1e-12).all()
-    assert (change > square / 4.0 - fall - found.moved + 1e-9).any()
-    assert (change > square - 4.0 * fall - found.moved + 1e-9).any()
-    assert (change > square - fall - 4.0 * found.moved + 1e-9).any()
+    np.testing.assert_allclose(change, square - 2.0 * fall - found.moved, atol=1e-12)
 
 
 @pytest.mark.parametrize("schedule", ["sqrt", "fixed"])
@@ -102,10 +100,12 @@ def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule: str) -> None:
     left = 2.0 * float((found.eta * found.losses).sum())
     assert left <= start - found.moved.sum() + squares.max() * np.square(found.eta).sum()
     own = start - found.moved.sum() + float((np.square(found.eta) * squares).sum())  # with each |g_t| for G
-    assert own / 4.0 < left <= own
+    # what is left over: the last distance, and the losses once more, whose gradients are twice them
+    assert 2.0 * left == pytest.approx(own - found.distance(found.after)[-1])
     if schedule == "fixed":
         bound = (start - found.moved.sum() + squares.max()) / (2.0 * np.sqrt(n))
         assert found.losses.min() <= found.losses.mean() <= bound
+        assert found.losses.mean() > bound / 4.0
 
 
 def test_theorem_4_1_rests_on_equation_20_which_holds_without_noise() -> None:
@@ -121,14 +121,15 @@ def test_theorem_4_1_rests_on_equation_20_which_holds_without_noise() -> None:
 
 def test_theorem_4_1_and_corollary_4_3_hold_where_the_assumption_is_met() -> None:
     """Regret at most G^2 (1 + log T) / 2H: the constant feature alone, targets on both sides of their mean."""
-    n, h = 4001, 0.5
-    x, y = np.ones((n, 1)), np.append(0.0, np.tile([1.0, -1.0], n // 2))
+    n, h = 4005, 0.7
+    x, y = np.ones((n, 1)), np.append(np.zeros(5), np.tile([1.0, -1.0], (n - 5) // 2))
     found = walk(x, y, np.zeros(1), lambda t: 1.0 / (h * t))
-    assert (found.tangent[1:] * h * np.arange(2, n + 1) >= h).all()  # tan^2 / eta >= H
+    away = found.distance(found.after) > 0.0  # elsewhere there is no angle
+    assert (found.tangent[away] * h * np.arange(1, n + 1)[away] >= h).all()  # tan^2 / eta >= H
     largest = float(np.square(found.gradient).sum(axis=1).max())
-    for t in (10, 100, 1000, n):
+    for t in (100, 1000, n):
         regret, bound = found.losses[:t].sum(), largest * (1.0 + np.log(t)) / (2.0 * h)
-        assert bound / 10.0 < regret <= bound  # loose: a quarter of it would do too
+        assert bound / 4.0 < regret <= bound
     growth = found.losses[:n].sum() - found.losses[: n // 10].sum()
     assert growth == pytest.approx(0.5 * np.log(10.0), rel=0.05)
 
