@@ -24,7 +24,7 @@ from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
-from distls.execution.dask.private_hooks import client_errors, is_inherited
+from distls.execution.dask.private_hooks import client_errors, is_inherited, when_done
 from distls.execution.dask.worker_watch import Silence, WorkerWatch
 from distls.storage.errors import DistlsError, WorkerError
 
@@ -231,7 +231,7 @@ class Connection:
         finished: SimpleQueue[Future] = SimpleQueue()
         # A queue instead of `as_completed`, which never ends where a task is lost.
         for future in waiting:
-            future.add_done_callback(finished.put)
+            when_done(future, finished.put)
         while waiting:
             try:
                 # one that ended after it was given up is dropped

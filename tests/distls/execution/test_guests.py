@@ -6,6 +6,7 @@ import multiprocessing
 import operator
 import os
 import pickle
+import queue
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from typing import Any
 import dask
 import pytest
 from cluster_helpers import cluster
-from distributed import Client, Event, LocalCluster, get_client, worker_client
+from distributed import Client, Event, Future, LocalCluster, get_client, worker_client
 from helpers import SECONDS, labelled_rows, wait_until, write_dataset
 
 import distls
@@ -163,6 +164,18 @@ def test_as_many_fits_in_tasks_as_there_are_threads_and_more(client: Client, dat
     assert found == [(digest, True) for digest in alone]
 
 
+def test_a_fit_in_a_callback_ends(client: Client, data: Dataset) -> None:
+    """Dask has one thread for the callbacks of all clients, which then waits for the fit's own tasks."""
+    found = queue.SimpleQueue[Any]()
+
+    def call(_done: Future) -> None:
+        found.put(distls.fit("sgd", data, client=client, passes=1).model.sha256)
+
+    client.submit(int, pure=False).add_done_callback(call)
+    alone = distls.fit("sgd", data, executor="serial", passes=1)
+    assert found.get(timeout=SECONDS) == alone.model.sha256
+
+
 class _Scheduler:
     """What a scheduler answers, to be changed."""
 
@@ -259,7 +272,7 @@ def test_paths_travel_as_they_were_given(tmp_path: Path, method: str) -> None:
     [
         *(("worker", name) for name in ("run", "get_data", "update_data", "identity")),
         *(("scheduler", name) for name in ("ncores", "who_has", "ncores_running", "processing")),
-        *(("scheduler", name) for name in ("events", "get_task_status", "update_data", "broadcast")),
+        *(("scheduler", name) for name in ("events", "get_task_status", "broadcast")),
     ],
 )
 def test_handlers_that_are_blocked_are_one_line(who: str, handler: str) -> None:
@@ -364,7 +377,7 @@ HARMLESS = {
     "SCHEDULER__PRELOAD": "['nowhere']", "NANNY__PRELOAD": "['nowhere']", "CLIENT__PRELOAD": "['nowhere']",
     "ADMIN__EVENT_LOOP": "uvloop", "COMM__TIMEOUTS__CONNECT": "1ms", "COMM__TIMEOUTS__TCP": "50ms",
     "WORKER__BLOCKED_HANDLERS": "['run']", "WORKER__CONNECTIONS__INCOMING": "0", "WORKER__LIFETIME__DURATION": "1s",
-    "WORKER__DAEMON": "False", "WORKER__MEMORY__PAUSE": "0.01", "WORKER__MEMORY__TERMINATE": "0.01",
+    "COMM__RETRY__COUNT": "many", "WORKER__DAEMON": "False", "WORKER__MEMORY__PAUSE": "0.01", "WORKER__MEMORY__TERMINATE": "0.01",
 }  # fmt: skip
 NAMED = {
     "TEMPORARY_DIRECTORY": "/proc/nowhere", P + "WORKER__PRELOAD": "['nowhere']", P + "COMM__REQUIRE_ENCRYPTION": "1",
