@@ -377,7 +377,8 @@ HARMLESS = {
     "SCHEDULER__PRELOAD": "['nowhere']", "NANNY__PRELOAD": "['nowhere']", "CLIENT__PRELOAD": "['nowhere']",
     "ADMIN__EVENT_LOOP": "uvloop", "COMM__TIMEOUTS__CONNECT": "1ms", "COMM__TIMEOUTS__TCP": "50ms",
     "WORKER__BLOCKED_HANDLERS": "['run']", "WORKER__CONNECTIONS__INCOMING": "0", "WORKER__LIFETIME__DURATION": "1s",
-    "COMM__RETRY__COUNT": "many", "WORKER__DAEMON": "False", "WORKER__MEMORY__PAUSE": "0.01", "WORKER__MEMORY__TERMINATE": "0.01",
+    "COMM__RETRY__COUNT": "many", "WORKER__DAEMON": "False", "WORKER__MEMORY__PAUSE": "0.01",
+    "WORKER__MEMORY__TERMINATE": "0.01",
 }  # fmt: skip
 NAMED = {
     "TEMPORARY_DIRECTORY": "/proc/nowhere", P + "WORKER__PRELOAD": "['nowhere']", P + "COMM__REQUIRE_ENCRYPTION": "1",
