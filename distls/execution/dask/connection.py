@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 import dask
 from distributed import Client, Future, KilledWorker
-from distributed.client import ClosedClientError, FutureCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError, done_callback
 from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
-from distls.execution.dask.private_hooks import client_errors, is_inherited, when_done
+from distls.execution.dask.private_hooks import client_errors, is_inherited
 from distls.execution.dask.worker_watch import Silence, WorkerWatch
 from distls.storage.errors import DistlsError, WorkerError
 
@@ -229,9 +229,10 @@ class Connection:
         waiting, sightings, silence = set(futures), Counter[str](), Silence()
         needed = {future.key for future in waiting}
         finished: SimpleQueue[Future] = SimpleQueue()
-        # A queue instead of `as_completed`, which never ends where a task is lost.
+        # A queue instead of `as_completed`, which never ends where a task is lost. Filled in the loop, not by the one
+        # thread of all callbacks, which a user's may hold: a fit in one would wait for itself.
         for future in waiting:
-            when_done(future, finished.put)
+            future.client.loop.add_callback(done_callback, future, finished.put)
         while waiting:
             try:
                 # one that ended after it was given up is dropped

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import distributed.utils
-from distributed import Client, Future, LocalCluster, Nanny, SchedulerPlugin, SpecCluster
+from distributed import Client, LocalCluster, Nanny, SchedulerPlugin, SpecCluster
 from distributed.client import ClosedClientError
 
 from distls.storage.errors import WorkerError
@@ -110,18 +110,6 @@ def client_errors(client: Client) -> Iterator[None]:
         if not isinstance(error, AttributeError | RuntimeError) or client.status not in ("closing", "closed"):
             raise
         raise ClosedClientError(str(error)) from None
-
-
-def when_done(future: Future, call: Callable[[Future], None]) -> None:
-    """Have the event loop of its client call a short function as a task ends."""
-
-    # Private hook of distributed: callbacks of all clients share one thread, which may be the one that waits here.
-    async def told() -> None:
-        while future.status == "pending":
-            await future._state.wait()
-        call(future)
-
-    future.client.loop.add_callback(told)
 
 
 def ask_workers(

@@ -8,7 +8,6 @@ from pathlib import Path
 import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SpecCluster
 from distributed.batched import BatchedSend
-from distributed.client import done_callback
 from distributed.core import Server
 from distributed.deploy.cluster import Cluster
 
@@ -70,10 +69,6 @@ def test_a_call_that_is_blocked_is_told_by_its_words() -> None:
     assert private_hooks.REFUSED.search(said.replace("{op}", "run").replace("{obj}", "Worker"))
 
 
-def test_a_task_that_ends_wakes_its_state() -> None:
-    assert "await future._state.wait()" in inspect.getsource(done_callback)
-
-
 def test_these_are_all() -> None:
     hooks = (
         "_update_worker_status",
@@ -85,7 +80,6 @@ def test_these_are_all() -> None:
         "clock_seq",
         "_run",
         '"closing"',
-        "_state.wait",
     )
     text = inspect.getsource(private_hooks)
     assert text.count("# Private hook of distributed") == len(hooks)
