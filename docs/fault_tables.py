@@ -1,7 +1,8 @@
-"""Write the tables of reliability.md from the tests that hold them: ``python docs/fault_tables.py``.
+"""Write the tables of reliability.md from the tests that hold them: ``python docs/fault_tables.py [LOG]``.
 
 The docstring of such a test has a paragraph ``Fault: FAULT | WHERE IT IS INJECTED | WHAT THE USER SEES``, at its end
 ``| bits`` if the weights are compared with those of the undisturbed run. The page names the files of each table.
+LOG is what ``pytest -rP --durations=0`` has printed of `test_every_instant`; from it the table of instants is written.
 """
 
 from __future__ import annotations
@@ -78,6 +79,29 @@ def _row(fault: list[str], times: str, test: str) -> str:
     )
 
 
+_TABLE_OF_INSTANTS = re.compile(r"(<!-- instants -->\n\n)(?:\|.*\n)*")
+_MODES = {"kill": "killed", "lost": "power lost", "full": "no room"}
+
+
+def instants(log: str) -> str:
+    """Return the table of the instants of each command that a run of the tests has counted, with their sums."""
+    counts, seconds = Counter[tuple[str, str]](), Counter[str]()
+    for name, mode, count in re.findall(r"^(.+), (\w+): (\d+) instants", log, re.MULTILINE):
+        for each in (name, "all"):
+            counts[each, mode] += int(count)
+    calls = r"^([\d.]+)s call .*test_every_instant.py::\w+\[(.+)\]$"
+    for spent, name in re.findall(calls, log, re.MULTILINE):
+        seconds.update({name: float(spent), "all": float(spent)})
+    lines = [["command", *_MODES.values(), "seconds of the slow lane"], ["---"] * (len(_MODES) + 2)]
+    for name in dict.fromkeys(name for name, _ in sorted(counts, key=lambda each: each[0] == "all")):
+        found = [f"{counts[name, mode]:,}" if counts[name, mode] else "-" for mode in _MODES]
+        lines.append([name, *found, f"{seconds[name]:.0f}"])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 if __name__ == "__main__":
     page = PAGE.read_text(encoding="utf-8")
+    if sys.argv[1:]:
+        table = instants(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        page = _TABLE_OF_INSTANTS.sub(rf"\g<1>{table}", page)
     PAGE.write_text(written(page, collected(page)), encoding="utf-8")

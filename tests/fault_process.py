@@ -295,7 +295,8 @@ def serve() -> None:
             continue
         if job.get("here"):
             # what it imports and compiles, processes that are forked later have
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            # and how it fails, a process of its own says
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit, Exception):
                 sys.argv = ["distls", *job["arguments"]]
                 distls.cli.main()
             clear_cache()

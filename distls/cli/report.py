@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import replace
 from shlex import quote
@@ -154,11 +155,13 @@ def _solves(method: str, params: dict[str, Any]) -> bool:
     return params.get("l1_ratio") != 1.0
 
 
-def averaging_text(averaging: dict[str, float]) -> str:
+def averaging_text(averaging: dict[str, float | None]) -> str:
     """Return the effect of the last averaging of lanes as a line."""
+    # none is finite of lanes that diverged
+    known = {name: math.nan if value is None else value for name, value in averaging.items()}
     return (
-        f"averaging lanes: loss on a fixed sample {averaging['loss_before']:.5f} before, "
-        f"{averaging['loss_after']:.5f} after; relative spread {averaging['spread']:.3f}"
+        f"averaging lanes: loss on a fixed sample {known['loss_before']:.5f} before, "
+        f"{known['loss_after']:.5f} after; relative spread {known['spread']:.3f}"
     )
 
 

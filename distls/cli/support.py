@@ -20,6 +20,7 @@ from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
 from distls.cli.output import FAILED, OK, guard_streams, say, show, unwritten
 from distls.request import OPTIONS, Option
 from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.filesystem.atomic import finite_json
 from distls.storage.filesystem.paths import Place, place_of
 
 if TYPE_CHECKING:
@@ -332,9 +333,8 @@ def watchers(quiet: bool) -> tuple[Callback, ...]:
 
 
 def print_json(value: Any) -> None:
-    """Print a JSON value on stdout."""
-    # JSON has an escape of its own for the one control character that it may leave as it is
-    show(json.dumps(value, indent=2, allow_nan=False).replace("\x7f", "\\u007f").split("\n"))
+    """Print a JSON value on stdout, all control characters as its escapes, null for numbers that are not finite."""
+    show(json.dumps(finite_json(value), indent=2).replace("\x7f", "\\u007f").split("\n"))
 
 
 class Running:

@@ -15,6 +15,7 @@ from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State
 from distls.solvers.status import Status
+from distls.storage.filesystem.atomic import finite_json
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -277,7 +278,7 @@ def _read_cost(fitted: Fitted) -> float:
 
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
-    values = {name: _finite(value) for name, value in asdict(report).items() if value is not None}
+    values = {name: finite_json(value) for name, value in asdict(report).items() if value is not None}
     clock = {name: getattr(progress, name) for name in ("seconds", *PARTS)}
     return {"round": state.round, "passes": state.passes, **clock, **values}
 
@@ -292,18 +293,11 @@ def _add_round(progress: Progress, report: RoundReport, spent: float, seconds: f
     progress.train_seconds += spent - read
 
 
-def _finite(value: Any) -> Any:
-    """Return a JSON value with null for NaN and infinity, which a diverged round has."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 async def _evaluate(
     evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress, *, whole: bool = True
 ) -> None:
     started = await OwnSeconds()
-    record.update(_finite(await (evaluate(fitted) if whole else evaluate(fitted, whole=False))))
+    record.update(finite_json(await (evaluate(fitted) if whole else evaluate(fitted, whole=False))))
     if whole:
         _count_cost(fitted, record, progress)
     rounding, searched = record.pop("certificate_rounding", 0.0), record.pop("bound", None)

@@ -33,6 +33,7 @@ from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import (
+    finite_json,
     is_half,
     os_errors_described,
     remove_tree,
@@ -247,7 +248,7 @@ class Run:
         """Replace the status."""
         self.check_there()
         self._events.flush()
-        write_json(self.path / "status.json", sealed({**status, "request": self.request}))
+        write_json(self.path / "status.json", sealed(finite_json({**status, "request": self.request})))
 
     def append_event(self, event: Record) -> None:
         """Add one line to the events."""

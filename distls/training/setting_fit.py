@@ -331,10 +331,13 @@ def _result(run: Run, model: LinearModel | None, judged: Any = None) -> FitResul
 
 
 def _published(run: Run) -> LinearModel:
-    """Return the model of a run that has ended; raise CorruptDataError if it was removed or damaged since."""
+    """Return the model of a run that has ended; raise CorruptDataError if it was removed, changed or damaged since."""
     if not (run.path / "model").is_dir():
         raise CorruptDataError(f"{run.path}: it has ended, and its model was removed; {run.again}")
     try:
-        return load_model(run.path)
+        model = load_model(run.path)
     except (CorruptDataError, FormatError) as error:
         raise CorruptDataError(f"{error}; {run.again}") from None
+    if model.sha256 != run.status.get("weights_sha256", model.sha256):
+        raise CorruptDataError(f"{run.path}: its model is another one than it had ended with; {run.again}")
+    return model

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 import dask
 from distributed import Client, Future, KilledWorker
-from distributed.client import ClosedClientError, FutureCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError, done_callback
 from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
-from distls.execution.dask.private_hooks import closed_as_cut, is_inherited
+from distls.execution.dask.private_hooks import client_errors, is_inherited
 from distls.execution.dask.worker_watch import Silence, WorkerWatch
 from distls.storage.errors import DistlsError, WorkerError
 
@@ -114,7 +114,7 @@ class Connection:
 
     def ask_for_workers(self) -> None:
         """Queue a small task: a cluster that adapts starts workers when some wait for them."""
-        with contextlib.suppress(*CUT), closed_as_cut(self.client):
+        with contextlib.suppress(*CUT), client_errors(self.client):
             self._keep_group()
 
     def _look(self) -> tuple[Mapping[str, int], str]:
@@ -128,12 +128,9 @@ class Connection:
 
     def _of_scheduler(self, question: str, **given: Any) -> Any:
         """Return the scheduler's answer; one that is stopped keeps its connections, and gives none."""
-        with closed_as_cut(self.client):
+        with client_errors(self.client):
             asked = getattr(self.client.scheduler, question)
-            try:
-                return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
-            except ValueError as error:  # its configuration may block what is asked
-                raise WorkerError(f"the scheduler at {self._address} does not answer: {error}") from None
+            return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
 
     def _open_again(self) -> None:
         if self._reopen is None:
@@ -144,7 +141,7 @@ class Connection:
         """Check workers that are new since the last call; those that leave meanwhile, when they return."""
         # Workers of other versions would compute other bits, so each new one is checked.
         new = [address for address in workers if address not in self._known]
-        with contextlib.suppress(*CUT), closed_as_cut(self.client):
+        with contextlib.suppress(*CUT), client_errors(self.client):
             # one that takes the place of another: why that has ended is known by now
             self._watch.look(again=bool(new))
             if new:
@@ -232,9 +229,10 @@ class Connection:
         waiting, sightings, silence = set(futures), Counter[str](), Silence()
         needed = {future.key for future in waiting}
         finished: SimpleQueue[Future] = SimpleQueue()
-        # A queue instead of `as_completed`, which never ends where a task is lost.
+        # A queue instead of `as_completed`, which never ends where a task is lost. Filled in the loop, not by the one
+        # thread of all callbacks, which a user's may hold: a fit in one would wait for itself.
         for future in waiting:
-            future.add_done_callback(finished.put)
+            future.client.loop.add_callback(done_callback, future, finished.put)
         while waiting:
             try:
                 # one that ended after it was given up is dropped
@@ -356,7 +354,7 @@ async def _answer(call: Callable[..., Any]) -> Any:
 def _as_lost(client: Client, future: Future | None = None) -> Iterator[None]:
     """Raise `Lost` for errors of a dying worker or scheduler; errors of the task itself pass."""
     try:
-        with closed_as_cut(client):
+        with client_errors(client):
             yield
     except DistlsError:
         raise

@@ -53,6 +53,7 @@ PAUSE_SECONDS = 0.5
 _ATTEMPTS = 5
 
 
+_RETRIES = 3  # of a message
 _METHOD = "distributed.worker.multiprocessing-method"
 # Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
 _CONFIG: dict[str, Any] = {
@@ -65,7 +66,7 @@ _CONFIG: dict[str, Any] = {
     "distributed.worker.memory.terminate": 0.99,
     "distributed.worker.profile.enabled": False,
     **SHORT_LOGS,
-    "distributed.comm.retry.count": 3,
+    "distributed.comm.retry.count": _RETRIES,
     # Not MALLOC_TRIM_THRESHOLD_, Dask's default: it makes every large buffer a fresh run of page faults.
     "distributed.nanny.pre-spawn-environ": SINGLE_THREADED,
 }
@@ -218,6 +219,7 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
     with dask.config.set(settings | {"temporary-directory": _scratch()}):
         made = started(start)
     # This process makes connections later too: too short a time for them would cut those of its own cluster.
+    dask.config.set({"distributed.comm.retry": {**settings["distributed.comm"]["retry"], "count": _RETRIES}})
     for name, least in settings["distributed.comm"]["timeouts"].items():
         key = f"distributed.comm.timeouts.{name}"
         dask.config.set({key: max(dask.config.get(key) or least, least, key=parse_timedelta)})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SchedulerPlugin, SpecCluster
 from distributed.client import ClosedClientError
+
+from distls.storage.errors import WorkerError
 
 # At least between two messages of one connection.
 MESSAGE_SECONDS = 0.001
@@ -82,14 +85,29 @@ def is_inherited(client: Client) -> bool:
     return uuid.UUID(client.id[-36:]).clock_seq != os.getpid() % 2**14
 
 
+# What Dask says of a call that a configuration blocks: which, and whose.
+REFUSED = re.compile(r"'([\w-]+)' handler has been explicitly disallowed in (\w+)")
+
+
 @contextlib.contextmanager
-def closed_as_cut(client: Client) -> Iterator[None]:
-    """Raise ClosedClientError for whatever Dask raises while another thread closes its client."""
-    # Private hook of distributed: parts of a client that are closed before it say so in errors of their own.
+def client_errors(client: Client) -> Iterator[None]:
+    """Raise ClosedClientError for whatever Dask raises while another thread closes its client.
+
+    WorkerError for a call that scheduler or workers refuse.
+    """
+    # Private hook of distributed: parts of a client that are closed before it say so in errors of their own, and calls
+    # that are refused in errors of any type.
     try:
         yield
-    except (AttributeError, RuntimeError) as error:
-        if client.status not in ("closing", "closed"):
+    except Exception as error:
+        refused = REFUSED.search(str(error))
+        if refused:
+            call, whose = refused[1], refused[2].lower()
+            raise WorkerError(
+                f"the configuration of the {whose} blocks {call!r}, which distls needs; take it out of "
+                f"distributed.{whose}.blocked-handlers there"
+            ) from None
+        if not isinstance(error, AttributeError | RuntimeError) or client.status not in ("closing", "closed"):
             raise
         raise ClosedClientError(str(error)) from None
 
@@ -99,7 +117,7 @@ def ask_workers(
 ) -> dict[str, Any]:
     """Return each worker's answer; raise TimeoutError if one does not answer in time."""
     # Private hook of distributed: `run` has no time limit.
-    with closed_as_cut(client):
+    with client_errors(client):
         answers: dict[str, Any] = client.sync(
             client._run, function, workers=workers, callback_timeout=seconds
         )

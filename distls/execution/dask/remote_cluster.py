@@ -207,18 +207,21 @@ def _asked(client: Client, workers: list[str]) -> dict[str, tuple[dict[str, str]
         why = f"does not answer within {ANSWER_SECONDS} s; end or restart it"
     except (ImportError, AttributeError) as error:
         why = f"has not the same distls ({error}); install it"
-    except CUT:
+    except (*CUT, WorkerError):
         raise
-    except Exception as error:  # such as that of a worker whose configuration blocks "run"
+    except Exception as error:
         why = f"cannot be asked for its versions ({error}); distls needs `Client.run`"
     raise WorkerError(f"one of the workers {', '.join(workers)} {why}") from None
 
 
-def _facts() -> tuple[dict[str, str], str]:
+def _facts(dask_worker: Any = None) -> tuple[dict[str, str], str]:
     """Return the versions that decide the bits of results, and the processor that kernels are compiled for."""
     import platform
     from importlib.metadata import version
 
+    # Dask would ask for results that a worker refuses again and again, for ever
+    if dask_worker is not None and "get_data" in dask_worker.blocked_handlers:
+        raise ValueError("the 'get_data' handler has been explicitly disallowed in Worker")
     names = ("distributed", "numpy", "numba", "zarr", "distls")
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, **{name: version(name) for name in names}}, processor()

@@ -14,6 +14,13 @@ LOOK_SECONDS = 2.0  # between two looks, which are two short messages
 # After this time without the end of a task it is said what keeps them, if that is seen; after the other in any case.
 TROUBLE_SECONDS, LONG_SECONDS = 60.0, 300.0
 _RESTART_EVENTS = "worker-restart-memory"  # of nannies
+# What the scheduler is asked while tasks are at work, here of nothing.
+_ASKED_LATER: dict[str, dict[str, Any]] = {
+    "ncores_running": {},
+    "processing": {"workers": []},
+    "get_task_status": {"keys": []},
+    "who_has": {"keys": []},
+}
 
 
 class WorkerWatch:
@@ -31,6 +38,9 @@ class WorkerWatch:
         before, now = self._workers, time.monotonic()
         if now - self._looked < LOOK_SECONDS and not again:
             return
+        # a call that is refused ends a fit: before its first round, not hours later
+        for question, given in _ASKED_LATER.items() if not before else ():
+            self._ask(question, **given)
         self._workers, self._looked = self._ask("identity", n_workers=-1)["workers"], now
         seen = [(address, worker["last_seen"]) for address, worker in self._workers.items()]
         self._heard = {each: self._heard.get(each, now) for each in seen}

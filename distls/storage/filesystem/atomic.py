@@ -7,6 +7,7 @@ import ctypes
 import errno
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -22,6 +23,15 @@ from distls.storage.filesystem.paths import Place, StorePath
 def canonical_json(value: Any) -> str:
     """Serialise to the one JSON text that a value has: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def finite_json(value: Any) -> Any:
+    """Return a JSON value with null for NaN and infinity, which a round or fold that diverged has."""
+    if isinstance(value, dict):
+        return {key: finite_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Place, value: Any) -> None:

@@ -220,6 +220,19 @@ def test_a_diverged_round_is_shown(data: Dataset, tmp_path: Path) -> None:
     assert (row[0], row[3]) == ("2", "-")
 
 
+def test_settings_that_diverged_in_their_folds_leave_a_run(data: Dataset, tmp_path: Path) -> None:
+    """They have no error, and JSON has no word for infinity; so have lanes that diverged."""
+    path = {"alpha": "path", "alphas": "0.1:0.01", "folds": 2}
+    for eta0, end in (([1e30, 0.01], "MAX_PASSES"), (1e30, "DIVERGED")):
+        run = tmp_path / end
+        fit("sgd", data, run, params={"loss": "squared", **path, "eta0": eta0}, passes=1)
+        assert any(end in line for line in run_lines(run))
+    kept = Run.open(tmp_path / "MAX_PASSES").status["details"]["path"]
+    assert [line["cv_error"] is None for line in kept] == [True, True, False, False]
+    fit("adaline", data, tmp_path / "lanes", params={"eta0": 1e30, "lanes": 2}, passes=2)
+    assert any("loss on a fixed sample nan" in line for line in run_lines(tmp_path / "lanes"))
+
+
 def test_what_is_nothing_of_ours(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "zarr.json").write_text('{"attributes": {}}')

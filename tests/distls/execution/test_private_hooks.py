@@ -6,6 +6,7 @@ from pathlib import Path
 import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SpecCluster
 from distributed.batched import BatchedSend
+from distributed.core import Server
 from distributed.deploy.cluster import Cluster
 
 from distls.execution.dask import local_cluster, private_hooks
@@ -59,6 +60,11 @@ def test_the_id_of_a_client_ends_in_a_uuid_made_with_its_process() -> None:
 def test_a_client_that_is_being_closed_says_so_first() -> None:
     source = inspect.getsource(Client._close)
     assert source.index('self.status = "closing"') < source.index("self.rpc.close()")
+
+
+def test_a_call_that_is_blocked_is_told_by_its_words() -> None:
+    said = inspect.getsource(Server._handle_comm).replace('"\n                            "', "")
+    assert private_hooks.REFUSED.search(said.replace("{op}", "run").replace("{obj}", "Worker"))
 
 
 def test_these_are_all() -> None:

@@ -490,12 +490,14 @@ def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pyte
         fit("sgd", data, tmp_path / "run")
 
 
-@pytest.mark.parametrize("damage", ["no model", "a damaged model", "a damaged status", "a digit"])
+@pytest.mark.parametrize(
+    "damage", ["no model", "a damaged model", "a model of another run", "a damaged status", "a digit"]
+)
 def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
     tmp_path: Path, damage: str
 ) -> None:
-    """Fault: Model of an ended run removed or damaged, its status damaged, or a digit of it | before `resume` | one
-    line that says how to train again | bits"""
+    """Fault: Model of an ended run removed, damaged or replaced, its status damaged, or a digit of it | before `resume`
+    | one line that says how to train again | bits"""
     x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 3
     ingest(x, tmp_path / "data", y=y)
     right = fit("gls", tmp_path / "data", tmp_path / "run", passes=3)
@@ -504,6 +506,10 @@ def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
         shutil.rmtree(tmp_path / "run" / "model")
     elif damage == "a damaged model":
         os.truncate(tmp_path / "run" / "model" / "weights.npy", 100)
+    elif damage == "a model of another run":
+        fit("sgd", tmp_path / "data", tmp_path / "other", passes=1)
+        shutil.rmtree(tmp_path / "run" / "model")
+        shutil.copytree(tmp_path / "other" / "model", tmp_path / "run" / "model")
     elif damage == "a digit":
         status.write_text(status.read_text().replace('"passes": 3', '"passes": 2'))
     else:
