@@ -5,7 +5,6 @@ from __future__ import annotations
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS, OF_SUPPORT_VECTORS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
-    ALPHA_OF_CLASSES,
     BY_ROWS,
     CLASS_WEIGHT,
     INIT,
@@ -88,7 +87,7 @@ DUAL_ASCENT_METHODS = (
         passes=100.0,
         rtol=1e-3,
         proves=True,
-        alpha_by_rows=(*ALPHA_OF_CLASSES, "continuous"),
+        alpha_by_rows=("class", "multilabel", "continuous"),
         keeps_rows=True,
         path=True,
     ),
@@ -150,6 +149,6 @@ DUAL_ASCENT_METHODS = (
         passes=None,
         keeps_rows=True,
         by_classes=True,
-        alpha_by_rows=ALPHA_OF_CLASSES,
+        alpha_by_rows=("class", "multilabel"),
     ),
 )

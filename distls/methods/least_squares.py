@@ -5,7 +5,6 @@ from __future__ import annotations
 from distls.methods.default_losses import OF_CLASSES
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
-    ALPHA_OF_CLASSES,
     BLOCK_SIZE,
     BY_ROWS,
     CLASS_WEIGHT,
@@ -160,7 +159,7 @@ LEAST_SQUARES_METHODS = (
         targets=("class", "multilabel", "continuous"),
         passes=100.0,
         continuous={"link": "identity"},
-        alpha_by_rows=ALPHA_OF_CLASSES,
+        alpha_by_rows=("class",),
         published={"alpha": 0.0, "lipschitz": "paper", "accelerate": "none", "fit_intercept": False},
     ),
     Method(

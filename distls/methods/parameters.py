@@ -185,7 +185,6 @@ FOLDS = Parameter(
 
 # Said of methods with `alpha_by_rows` of classes.
 BY_ROWS = "; by default of classes at least the smaller of 1 and a twentieth of mean |x|^2, over n_rows"
-ALPHA_OF_CLASSES = ("class", "multilabel")
 
 
 def strengths(

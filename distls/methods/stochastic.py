@@ -8,7 +8,6 @@ from distls.methods import default_losses
 from distls.methods.coordinate_descent import SPARSE_PENALTY
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
-    ALPHA_OF_CLASSES,
     INIT,
     NO_PAPER_INTERCEPT,
     ONE_BLOCK,
@@ -86,7 +85,7 @@ def _one_versus_rest(name: str, summary: str, loss: str) -> Method:
         parameters=_mcid(_only(loss)),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class", "multilabel"),
-        alpha_by_rows=ALPHA_OF_CLASSES,
+        alpha_by_rows=("class",),
         published=_MCID_BOX,
     )
 
@@ -207,7 +206,12 @@ _OLBFGS = (
         number(above=0.0),
         "step sizes are eta0 tau/(tau + t); default: 0.1 or up to four quarterings of it, chosen by trial as in fobos",
     ),
-    Parameter("tau", 1e4, number(above=0.0), "rows after which the step size has halved"),
+    Parameter(
+        "tau",
+        None,
+        number(above=0.0),
+        "rows after which the step size has halved; default: all, within 1,000 and 10,000",
+    ),
     Parameter("damping", 0.1, number(0.0), "multiple of the step that is added to the gradient difference"),
     Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,
@@ -265,7 +269,7 @@ STOCHASTIC_METHODS = (
         ),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
-        alpha_by_rows=ALPHA_OF_CLASSES,
+        alpha_by_rows=("class",),
         published=_MCID_BOX,
     ),
     _one_versus_rest(
@@ -379,7 +383,7 @@ STOCHASTIC_METHODS = (
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
-        published={"lanes": 1, "shuffle": False, "rank": 10, "eta0": 0.1, "fit_intercept": False},
+        published={"lanes": 1, "shuffle": False, "rank": 10, "eta0": 0.1, "tau": 1e4, "fit_intercept": False},
         continuous=_SQUARED,
     ),
 )

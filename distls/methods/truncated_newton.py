@@ -5,7 +5,6 @@ from __future__ import annotations
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
-    ALPHA_OF_CLASSES,
     BY_ROWS,
     CLASS_WEIGHT,
     INIT,
@@ -60,6 +59,6 @@ TRUNCATED_NEWTON_METHODS = (
         proves=True,
         path=True,
         in_memory=True,
-        alpha_by_rows=ALPHA_OF_CLASSES,
+        alpha_by_rows=("class",),
     ),
 )

@@ -42,7 +42,7 @@ Array = NDArray[np.float64]
 T, STORED, NEXT, CLOCK_SIZE = 0, 1, 2, 3
 
 _SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
-_GAIN = 0.1  # of the paper
+_GAIN, _TAU, _LEAST_TAU = 0.1, 1e4, 1e3  # the first two of the paper
 _LEAST = 1e-280  # s.y that a pair must exceed, so that 1 / s.y is finite
 
 
@@ -241,7 +241,9 @@ class _OlbfgsLearner(KernelLearner):
 
 def olbfgs_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
     """Return the steps of online L-BFGS, of the given gain or of gains to be tried."""
-    steps = {name: params[name] for name in ("tau", "damping", "rank")}
+    # so that steps decay within the passes over few rows too
+    tau = params["tau"] or min(max(float(stats.n_rows), _LEAST_TAU), _TAU)
+    steps = {"tau": tau, **{name: params[name] for name in ("damping", "rank")}}
     # a gain that suits many like rows has the pairs of few, unlike ones lengthen each other without end
     gains = [params["eta0"]] if params["eta0"] else [_GAIN / 4.0**power for power in range(5)]
     updates = [OlbfgsUpdate(**stats.objective(), **steps, eta0=gain) for gain in gains]
