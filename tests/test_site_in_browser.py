@@ -109,7 +109,9 @@ def test_a_page_is_read_by_the_keys(site: Path, tab: Tab, page: str, width: int)
     tab.press("Tab")
     assert "main content" in tab.focused()["text"]
     tab.press("Enter")
-    for _ in range(20):
+    for place in range(20):
         tab.press("Tab")
+        if place > 3 and tab.focused()["name"] == "body":  # behind the last link
+            break
         wait_until(lambda: tab.focused()["seen"])  # the page scrolls there smoothly
         assert tab.focused()["ringed"], tab.focused()
