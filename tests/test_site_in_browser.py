@@ -19,6 +19,14 @@ CUT_OFF = """
 EMPTY_HEADS = (
     "[...document.querySelectorAll('.bd-content thead tr')].filter(r => !r.textContent.trim()).length"
 )
+# of what stands there: colours of the ground and of words
+LIGHTNESS = """
+name => {
+  const style = getComputedStyle(document.querySelector(name));
+  const [r, g, b] = (name == 'body' ? style.backgroundColor : style.color).match(/[0-9.]+/g).map(Number);
+  return (r + g + b) / 3;
+}
+"""
 PAGES = (
     "index",
     "start",
@@ -59,17 +67,49 @@ def tab() -> Iterator[Tab]:
         yield opened
 
 
+def _open(tab: Tab, page: Path, width: int, *, dark: bool = False) -> None:
+    """Show a page of the site, and find nothing said in the console."""
+    tab.said.clear()
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    tab.send("Emulation.setEmulatedMedia", media="screen", features=scheme)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    tab.send("Emulation.setDeviceMetricsOverride", **size)
+    tab.send("Page.navigate", url=page.as_uri())
+    wait_until(lambda: tab.value(f"document.URL == '{page.as_uri()}' && document.readyState == 'complete'"))
+    assert tab.said == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_whole_at_every_width(site: Path, tab: Tab, page: str, width: int) -> None:
-    tab.said.clear()
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    tab.send("Emulation.setDeviceMetricsOverride", **size)
-    address = (site / f"{page}.html").as_uri()
-    tab.send("Page.navigate", url=address)
-    wait_until(lambda: tab.value(f"document.URL == '{address}' && document.readyState == 'complete'"))
-    assert tab.said == []
+    _open(tab, site / f"{page}.html", width)
     assert tab.value("document.documentElement.scrollWidth") <= width
     assert tab.value(CUT_OFF) == 0
     assert tab.value(EMPTY_HEADS) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_dark_where_the_reader_asks_for_it(site: Path, tab: Tab, page: str) -> None:
+    _open(tab, site / f"{page}.html", 400, dark=True)
+    assert tab.value("document.documentElement.dataset.theme") == "dark"
+    ground, words = tab.value(f"['body', 'article p'].map({LIGHTNESS})")
+    assert ground < 60
+    assert words > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("page", ["index", "measured", "guides/recipes"])
+def test_a_page_is_read_by_the_keys(site: Path, tab: Tab, page: str, width: int) -> None:
+    _open(tab, site / f"{page}.html", width)
+    tab.press("Tab")
+    assert "main content" in tab.focused()["text"]
+    tab.press("Enter")
+    for place in range(20):
+        tab.press("Tab")
+        if place > 3 and tab.focused()["name"] == "body":  # behind the last link
+            break
+        wait_until(lambda: tab.focused()["seen"])  # the page scrolls there smoothly
+        assert tab.focused()["ringed"], tab.focused()

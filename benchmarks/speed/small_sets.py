@@ -33,7 +33,7 @@ from sklearn.preprocessing import StandardScaler
 import distls
 from benchmarks.speed.small import Spent, run_timed, timed
 
-METHODS = "newton,gls,sgd,mcid,sdca,bcd"
+METHODS = "newton,gls,sgd,mcid,sdca,ovr-sdca,olbfgs,bcd"
 _ESTIMATORS: dict[str, Callable[[], Any]] = {
     "DualLogisticRegression": lambda: distls.DualLogisticRegression(),
     "GeneralizedLeastSquaresClassifier": lambda: distls.GeneralizedLeastSquaresClassifier(alpha=1e-3),
@@ -120,6 +120,8 @@ def _shell_rows(rows: Rows, folder: Path, methods: Sequence[str], cold: bool) ->
         with tempfile.TemporaryDirectory() as empty:
             found[0]["cold"], found[0]["cold_cpu"] = train({"NUMBA_CACHE_DIR": empty})[0]
     data = run.with_name(f"{run.name}-data")
+    if "bcd" in methods:
+        run_timed({}, "columns", data, "--quiet")
     for method in methods:
         place = folder / f"fit-{method}"
         # what is refused for its size, as `gls` is of text, has no line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS, OF_SUPPORT_VECTORS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
+    BY_ROWS,
     CLASS_WEIGHT,
     INIT,
     INTERCEPT_SCALING,
@@ -37,8 +38,8 @@ DUAL_ASCENT_METHODS = (
             *strengths(
                 1e-5,
                 number(above=0.0),
-                "strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn; of numbers by "
-                "default at least the smaller of 2/n_rows and a fifth of the mean squared norm of a row over n_rows",
+                f"strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}, of "
+                "numbers of 2 and a fifth of it",
                 "from the duals of the one before",
             ),
             Parameter(
@@ -86,7 +87,7 @@ DUAL_ASCENT_METHODS = (
         passes=100.0,
         rtol=1e-3,
         proves=True,
-        passes_by_alpha=True,
+        alpha_by_rows=("class", "multilabel", "continuous"),
         keeps_rows=True,
         path=True,
     ),
@@ -107,7 +108,7 @@ DUAL_ASCENT_METHODS = (
                 "alpha",
                 1e-5,
                 number(above=0.0),
-                "strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR",
+                f"strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR{BY_ROWS}",
             ),
             Parameter(
                 "class_tol",
@@ -115,7 +116,7 @@ DUAL_ASCENT_METHODS = (
                 number(0.0),
                 "a class is finished when its duality gap is at most this fraction of its objective",
             ),
-            Parameter("sweeps", 20, integer(1), "most passes over all rows for a class"),
+            Parameter("sweeps", 100, integer(1), "most passes over all rows for a class"),
             Parameter(
                 "prune",
                 None,
@@ -148,5 +149,6 @@ DUAL_ASCENT_METHODS = (
         passes=None,
         keeps_rows=True,
         by_classes=True,
+        alpha_by_rows=("class", "multilabel"),
     ),
 )

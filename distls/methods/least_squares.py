@@ -6,6 +6,7 @@ from distls.methods.default_losses import OF_CLASSES
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     BLOCK_SIZE,
+    BY_ROWS,
     CLASS_WEIGHT,
     FEATURE_PARAMETERS,
     LANES_READ,
@@ -37,7 +38,7 @@ _GLS = (
         "alpha",
         1e-5,
         number_or(number(0.0), "path"),
-        "L2 strength, 0 or more; path: the best of many by cross-validation, all fitted in the same reads",
+        f"L2 strength, 0 or more{BY_ROWS}; path: the best of many by cross-validation, all fitted in the same reads",
     ),
     Parameter("folds", None, integer(2, 1000), "cross-validation folds of alpha=path; default 5"),
     Parameter(
@@ -158,6 +159,7 @@ LEAST_SQUARES_METHODS = (
         targets=("class", "multilabel", "continuous"),
         passes=100.0,
         continuous={"link": "identity"},
+        alpha_by_rows=("class",),
         published={"alpha": 0.0, "lipschitz": "paper", "accelerate": "none", "fit_intercept": False},
     ),
     Method(

@@ -55,8 +55,8 @@ class Method:
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
     # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False
-    # Whether a small alpha takes many passes, of few rows too: that of numbers is then chosen by the data
-    passes_by_alpha: bool = False
+    # Targets for which alpha, where none is given, is at least what suits so many rows of such a length
+    alpha_by_rows: tuple[str, ...] = ()
     # Whether the folds of a path are compared in memory where all rows fit, as its fits end at the optimum
     in_memory: bool = False
     # Whether classes are trained to their ends one block after the other, so that limits of passes have no meaning

@@ -183,6 +183,10 @@ FOLDS = Parameter(
 )
 
 
+# Said of methods with `alpha_by_rows` of classes.
+BY_ROWS = "; by default of classes at least the smaller of 1 and a twentieth of mean |x|^2, over n_rows"
+
+
 def strengths(
     default: float, parse: Parser, description: str, related: str = "all sharing the reads of the data"
 ) -> tuple[Parameter, ...]:

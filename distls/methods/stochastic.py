@@ -21,6 +21,7 @@ from distls.methods.parameters import (
 from distls.methods.requirements import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
     DIVIDING_ALPHA,
+    DIVIDING_ALPHA_BY_ROWS,
     DRAWS,
     LANES_AND_ROWS,
     ONE_LANE,
@@ -58,7 +59,7 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
     """Return the parameters of MCID and its comparators."""
     return (
         loss,
-        *DIVIDING_ALPHA,  # the step is 1/(alpha t)
+        *DIVIDING_ALPHA_BY_ROWS,  # the step is 1/(alpha t)
         Parameter("batch_size", 1, integer(1), "rows per step, the paper's r"),
         Parameter(
             "steps",
@@ -93,6 +94,7 @@ def _one_versus_rest(name: str, summary: str, loss: str) -> Method:
         parameters=_mcid(_only(loss)),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class", "multilabel"),
+        alpha_by_rows=("class",),
         published=_MCID_BOX,
     )
 
@@ -207,8 +209,18 @@ _OLBFGS = (
         "a smooth loss: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
     ),
     *strengths(1e-5, number(0.0), "L2 strength, 0 or more"),
-    Parameter("eta0", 0.1, number(above=0.0), "step sizes are eta0 tau/(tau + t)"),
-    Parameter("tau", 1e4, number(above=0.0), "rows after which the step size has halved"),
+    Parameter(
+        "eta0",
+        None,
+        number(above=0.0),
+        "step sizes are eta0 tau/(tau + t); default: 0.1 or up to four quarterings of it, chosen by trial as in fobos",
+    ),
+    Parameter(
+        "tau",
+        None,
+        number(above=0.0),
+        "rows after which the step size has halved; default: all, within 1,000 and 10,000",
+    ),
     Parameter("damping", 0.1, number(0.0), "multiple of the step that is added to the gradient difference"),
     Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,
@@ -266,6 +278,7 @@ STOCHASTIC_METHODS = (
         ),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
+        alpha_by_rows=("class",),
         published=_MCID_BOX,
     ),
     _one_versus_rest(
@@ -379,7 +392,7 @@ STOCHASTIC_METHODS = (
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
-        published={"lanes": 1, "shuffle": False, "rank": 10, "fit_intercept": False},
+        published={"lanes": 1, "shuffle": False, "rank": 10, "eta0": 0.1, "tau": 1e4, "fit_intercept": False},
         continuous=_SQUARED,
     ),
 )

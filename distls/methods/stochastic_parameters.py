@@ -6,6 +6,7 @@ from typing import Any
 
 from distls.methods.method import Parameter
 from distls.methods.parameters import (
+    BY_ROWS,
     CLASS_WEIGHT,
     INIT,
     Parser,
@@ -123,8 +124,10 @@ def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Paramet
     )
 
 
-DIVIDING_ALPHA = strengths(
-    1e-5,
-    number(above=0.0),
-    "L2 strength, greater than 0, as steps are divided by it: the paper's lambda, of two classes see docs/papers.md",
+_DIVIDES = (
+    "L2 strength, greater than 0, as steps are divided by it: the paper's lambda, "
+    "of two classes see docs/papers.md"
 )
+DIVIDING_ALPHA = strengths(1e-5, number(above=0.0), _DIVIDES)
+# Steps 1/(alpha t) of few rows would end far beyond the optimum.
+DIVIDING_ALPHA_BY_ROWS = strengths(1e-5, number(above=0.0), f"{_DIVIDES}{BY_ROWS}")

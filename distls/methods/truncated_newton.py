@@ -5,6 +5,7 @@ from __future__ import annotations
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
+    BY_ROWS,
     CLASS_WEIGHT,
     INIT,
     INTERCEPT_SCALING,
@@ -34,7 +35,7 @@ TRUNCATED_NEWTON_METHODS = (
             *strengths(
                 1e-5,
                 number(above=0.0),
-                "strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn",
+                f"strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}",
                 "from the weights of the one before",
             ),
             Parameter(
@@ -58,5 +59,6 @@ TRUNCATED_NEWTON_METHODS = (
         proves=True,
         path=True,
         in_memory=True,
+        alpha_by_rows=("class",),
     ),
 )

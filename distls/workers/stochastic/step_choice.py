@@ -81,6 +81,11 @@ def trial_rows(n_rows: int, *, same: bool = False) -> int:
     return min(max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS, max(n_rows // 2, 1))
 
 
+def boldness(n_rows: int) -> float:
+    """Return how many times as long steps without decay are on trial: few rows need not have the longest one."""
+    return 4.0 if trial_rows(n_rows) < _LEAST_TRIAL_ROWS else 1.0
+
+
 def refuse_params(params: dict[str, Any], plain: dict[str, Any], because: str) -> None:
     """Raise ParameterError for parameters with other values than those of `plain`."""
     for name, value in plain.items():
@@ -103,7 +108,8 @@ def choose_by_schedule(
         )
     square = stats.mean_square_norm or 1.0
     # a constant step has to be small enough for the last rows, where the other schedules have decayed
-    finest = 64.0 if schedule == "constant" else 1.0
+    bold = boldness(stats.n_rows) if schedule == "constant" else 1.0
+    finest = 64.0 * bold if schedule == "constant" else 1.0
     # Around 1 / mean|x|^2, the step at which a score reaches its target in one row.
     sizes = [4.0**power / square / finest for power in range(-2, 5) if stats.alpha * 4.0**power < square]
     if given or not sizes:
@@ -119,7 +125,8 @@ def choose_by_schedule(
     update = replace(update, schedule=schedule, eta0=sizes[0], switch=switch)
     alone = replace(update, switch=trial_switch).for_one_lane()
     candidates = [
-        Candidate({"eta0": eta0}, replace(alone, eta0=eta0), replace(update, eta0=eta0)) for eta0 in sizes
+        Candidate({"eta0": eta0}, replace(alone, eta0=bold * eta0), replace(update, eta0=eta0))
+        for eta0 in sizes
     ]
     # The second smallest: warm-ups and streams, which try nothing, take it.
     default = candidates[min(1, len(sizes) - 1)].update

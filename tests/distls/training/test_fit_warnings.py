@@ -8,7 +8,9 @@ import pytest
 from helpers import distls as command
 from helpers import printed
 from scipy.sparse import csr_matrix
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_digits, load_wine, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 import distls
 from distls.cli.report import run_lines
@@ -200,6 +202,29 @@ def test_sorted_rows_are_said_where_their_order_matters(tmp_path):
 def test_rows_in_random_order_are_not(tmp_path, order, options):
     data = ordered_rows(tmp_path, order, **options)
     assert warned(data, tmp_path / "run", "sgd", passes=2) == []
+
+
+def made_rows():
+    return make_classification(980, 20, n_informative=8, n_classes=3, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("load", "method"),
+    [
+        (made_rows, "sdca"),
+        *[pytest.param(made_rows, name, marks=pytest.mark.slow) for name in ("ovr-sdca", "newton", "gls", "mcid",
+                                                                             "olbfgs")],
+        *[pytest.param(lambda: load_digits(return_X_y=True), name, marks=pytest.mark.slow)
+          for name in ("sdca", "ovr-sdca", "ovr-pegasos", "ovr-logistic", "adaline", "olbfgs")],
+    ],
+)  # fmt: skip
+def test_few_rows_are_told_apart_with_nothing_chosen(tmp_path, load, method):
+    x, y = load()
+    x = StandardScaler().fit_transform(x).astype(np.float32)
+    found = fitted(tmp_path, x, y, method=method)
+    assert found.status == "CONVERGED" or method not in ("sdca", "ovr-sdca", "newton")
+    best = 1.0 - LogisticRegression(max_iter=1000).fit(x, y).score(x, y)
+    assert distls.evaluate(found.model, tmp_path / "d").error < best + 0.06
 
 
 def numbers_of(tmp_path, scales, first=0.0):

@@ -15,7 +15,7 @@ skipped. Cost of a row: O(rank d k); memory: 16 rank d k bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, target_gradient
 from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, scores_of
-from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
+from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice, boldness
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
 Array = NDArray[np.float64]
@@ -42,6 +42,7 @@ Array = NDArray[np.float64]
 T, STORED, NEXT, CLOCK_SIZE = 0, 1, 2, 3
 
 _SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
+_GAIN, _TAU, _LEAST_TAU = 0.1, 1e4, 1e3  # the first two of the paper
 _LEAST = 1e-280  # s.y that a pair must exceed, so that 1 / s.y is finite
 
 
@@ -239,6 +240,13 @@ class _OlbfgsLearner(KernelLearner):
 
 
 def olbfgs_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return the steps of online L-BFGS, whose gain is a parameter."""
-    steps = {name: params[name] for name in ("eta0", "tau", "damping", "rank")}
-    return StepChoice(OlbfgsUpdate(**stats.objective(), **steps))
+    """Return the steps of online L-BFGS, of the given gain or of gains to be tried."""
+    # so that steps decay within the passes over few rows too
+    tau = params["tau"] or min(max(float(stats.n_rows), _LEAST_TAU), _TAU)
+    steps = {"tau": tau, **{name: params[name] for name in ("damping", "rank")}}
+    # a gain that suits many like rows has the pairs of few, unlike ones lengthen each other without end
+    gains = [params["eta0"]] if params["eta0"] else [_GAIN / 4.0**power for power in range(5)]
+    updates = [OlbfgsUpdate(**stats.objective(), **steps, eta0=gain) for gain in gains]
+    bold = boldness(stats.n_rows)
+    candidates = [Candidate({"eta0": own.eta0}, replace(own, eta0=bold * own.eta0), own) for own in updates]
+    return StepChoice(updates[0], tuple(candidates) if len(updates) > 1 else ())
