@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from functools import partial
@@ -174,15 +174,27 @@ class Connection:
         # A worker that leaves may be the one whose answer is waited for.
         return self._watched(_answer(call), self.client, lambda: bool(there - set(self.threads())), set())
 
-    def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
+    def submit(self, token: str, function: Any, *given: Any, worker: str | None = None) -> Future:
         """Start a task, on `worker` if it is alive."""
-        # Dask would place it there without the resources that its caller wants, and fail: then it chooses itself.
-        free = worker is None or "resources" in dask.get_annotations()
-        where = {} if free else {"workers": [worker], "allow_other_workers": True}
+        return self.submit_each(token, function, [given], [worker])[0]
+
+    def submit_each(
+        self, token: str, function: Any, calls: Sequence[Sequence[Any]], workers: Sequence[str | None]
+    ) -> list[Future]:
+        """Start a task for each call, on its worker if that is alive."""
+        keys = [_key(token) for _ in calls]
+        places = {key: worker for key, worker in zip(keys, workers, strict=True) if worker is not None}
+        # Dask would place them there without the resources that their caller wants, and fail: then it chooses itself.
+        free = not places or "resources" in dask.get_annotations()
+        where: dict[str, Any] = {} if free else {"workers": places.get, "allow_other_workers": True}
         with _as_lost(self.client):
             self._keep_group()
-            # No retries by Dask: a task that failed is repeated by the caller, who knows what is left to do.
-            return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
+            with dask.annotate(**where):
+                # In one message: each task then costs the scheduler less than half of what one alone does. No retries
+                # by Dask: a task that failed is repeated by the caller, who knows what is left to do.
+                return list(
+                    self.client.map(function, *zip(*calls, strict=True), key=keys, pure=False, retries=0)
+                )
 
     def _keep_group(self) -> None:
         """Hold one small result for the life of this connection."""
