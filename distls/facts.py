@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 _SHORT = 200  # characters of a field
+as_keywords = True  # messages are for callers in Python, until the command line says otherwise
+# options whose value may be any word, which is no verb; and those that Python's functions do not have
+_WORDED = (
+    "decimal|drop|dtype|executor|format|hash-bits|header|parallelism|separator|split|target|threshold-for|to|transform|"
+    "unknown-features|unknown-labels|weight-column|zero-based"
+)
+_ELSEWHERE = (
+    "all(?:ow-anyone)?|host|json|memory-limit|own-data|quiet|scheduler|threads-per-worker|tls|workers"
+)
+_OPTION = re.compile(
+    rf"(?<![\w-])--(?!(?:{_ELSEWHERE})\b)(?:({_WORDED}) (?!(?:must|needs|of|and)\b)([^\s\"]*[^\s\";:)`.,]|[.,])"
+    r"|([a-z]+(?:-[a-z]+)*)(?: (\"[^\"]*\"|[A-Z]{2}(?:[\w=,]*\w)?))?)"
+)
 
 
 class Fact(NamedTuple):
@@ -52,6 +66,19 @@ def as_json(facts: Sequence[Fact]) -> dict[str, Any]:
 as_card: Callable[[str, Sequence[Fact]], str] = lambda title, facts: ""  # noqa: E731
 
 
+def said(text: str) -> str:
+    """Return a message, written with options of the command line, with those that its reader has."""
+    return _OPTION.sub(_keyword, text) if as_keywords else text
+
+
+def _keyword(found: re.Match[str]) -> str:
+    name, value = (found[1] or found[3]).replace("-", "_"), found[2] or found[4]
+    if not value:
+        return f"{name[3:]}=False" if name.startswith("no_") else name
+    plain = value.isdecimal() or value.startswith('"') or (value.isupper() and "=" not in value)
+    return f"{name}={value}" if plain else f'{name}="{value}"'
+
+
 def warn_caller(text: str) -> None:
     """Issue a UserWarning of the code that called distls."""
     import inspect  # which the import of distls alone has no use for
@@ -60,7 +87,7 @@ def warn_caller(text: str) -> None:
     # Frames of distls do not count: a warning should point at the caller's line.
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, UserWarning, stacklevel=level + 1)
+    warnings.warn(said(text), UserWarning, stacklevel=level + 1)
 
 
 def _short(value: Any) -> str:

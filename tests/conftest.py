@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from distls import facts
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import write_partition
@@ -28,6 +29,8 @@ settings.register_profile("repeatable", derandomize=True, **UNTIMED)
 settings.register_profile("explore", **UNTIMED)
 settings.load_profile("repeatable")
 
+# Messages are compared in the words in which they are written; `test_message_options` has those of Python.
+facts.as_keywords = False
 # Tests read what commands print, whether or not kernels happen to be compiled.
 os.environ["DISTLS_COMPILING_NOTICE"] = "0"
 # No test pulls the plug, so none waits for the disk: half of the time of those in tests/storage.

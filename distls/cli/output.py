@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from distls import facts
 from distls.storage.errors import StorageError, printable
 from distls.storage.filesystem.atomic import describe_os_error
 
@@ -69,7 +70,8 @@ def let_go(*numbers: int) -> None:
 
 
 def guard_streams() -> None:
-    """Make the standard streams ones that can be used, however the process was started."""
+    """Make the standard streams ones that can be used, however the process was started, for messages with options."""
+    facts.as_keywords = False
     for name in ("stdin", "stdout", "stderr"):
         # in this order each takes the number of the closed one, which a file of ours would otherwise have; writing to
         # what is open for reading fails, as it should

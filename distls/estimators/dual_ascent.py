@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,14 +21,15 @@ from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights, loss_form, output_count
 from distls.request import plain
 from distls.solvers.elastic_net import elastic_net_optimum
-from distls.solvers.lbfgs import MOST_READS, RowsInMemory, find_optimum, is_solved
+from distls.solvers.lbfgs import MOST_READS, RowsInMemory, are_few, find_optimum, is_solved
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
+from distls.storage.rows import dense_of
 from distls.training.fit_warnings import guessing_warning
-from distls.training.setting_fit import FitResult
+from distls.training.setting_fit import FitResult, source_of
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 
@@ -51,6 +53,41 @@ class _DualAscent(DatasetEstimator):
     def _is_exact(self, l1_ratio: float) -> bool:
         """Return whether there is an exact method for this share of l1."""
         return l1_ratio == 0.0
+
+    def _loss_of(self) -> str:
+        """Return the full name of the loss."""
+        return str(self.loss)
+
+    def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
+        if not (self._mixed and self._fit_few(dataset, labels)):
+            super()._fitted(dataset, labels)
+
+    def _fit_few(self, dataset: Dataset, labels: NDArray[Any] | None) -> bool:
+        """Find the optimum of few rows as those of an array, once a recipe has made them numbers; else return False."""
+        meta, given, n_classes = dataset.meta, self._params(labels), 0 if labels is None else len(labels)
+        if not self._may_fit_here(np.empty(0)) or bool(n_classes) == (meta.target == "continuous"):
+            return False
+        form = loss_form(self._loss_of(), meta.target, n_classes)
+        if not are_few(meta.n_rows, meta.n_features, output_count(form, n_classes, 1), loss_named(form)):
+            return False
+        parts = [dataset.read(index) for index in range(len(dataset))]
+        X = np.concatenate([dense_of(part.x, meta.n_features, np.float64) for part in parts])
+        y, sample = np.concatenate([part.y for part in parts]), None
+        if meta.weighted:
+            sample = np.concatenate([part.sample_weight for part in parts])
+        codes = y if n_classes else np.zeros(len(y), np.int32)
+        weights = row_weights(codes, sample, given.get("class_weight"))
+        columns, problem = (
+            self.n_features_in_,
+            self._solved_here(X, y, weights, given, self._loss_of(), n_classes),
+        )
+        if problem is None:
+            return False
+        self.n_features_in_ = columns
+        self._keep(replace(self.model_, **source_of(dataset)))
+        if n_classes and sample is None:
+            self._warn_of_guessing(problem)
+        return True
 
     def _may_fit_here(self, X: Any) -> bool:
         """Return whether nothing is asked for that only dual ascent does, and rows are dense and in memory."""

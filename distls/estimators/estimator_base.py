@@ -32,7 +32,7 @@ from distls.estimators.arguments import (
     weights_of,
 )
 from distls.estimators.optional_parts import WhereProbable
-from distls.estimators.temporary_data import folder_for_rows, folder_here
+from distls.estimators.temporary_data import folder_for_rows, stored_model
 from distls.evaluation.compatibility import check_model_scores
 from distls.execution import executor_of
 from distls.execution.executor import Executor
@@ -45,7 +45,7 @@ from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.storage.model.model import LinearModel, save_model
+from distls.storage.model.model import LinearModel
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
 from distls.workers.ingestion.formats.data_frames import column_labels, is_frame
@@ -156,14 +156,9 @@ class DatasetEstimator(BaseEstimator):
         if params.get("steps") is not None and passes == method_named(self._method).passes:
             passes = None  # the limit is that of steps
         warm, executor = getattr(self, "warm_start", False) and hasattr(self, "model_"), self._executor()
-        with (
-            folder_here(2.0 * self.model_.weights.nbytes, executor)
-            if warm
-            else contextlib.nullcontext() as folder
-        ):
-            if folder is not None:
-                save_model(folder / "init", self.model_)
-                given["init"] = str(folder / "init")
+        with stored_model(self.model_, executor) if warm else contextlib.nullcontext() as init:
+            if init is not None:
+                given["init"] = str(init)
             return fit(
                 self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
                 executor=executor, progress=False,

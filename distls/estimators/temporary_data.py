@@ -13,9 +13,10 @@ from scipy.sparse import issparse
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import BadInputError, WorkerError
+from distls.storage.errors import BadInputError, MismatchError, WorkerError
 from distls.storage.filesystem.memory_folder import SHARED_VARIABLE, temporary_place
 from distls.storage.filesystem.paths import Place
+from distls.storage.model.model import LinearModel, save_model
 
 _ROW_BYTES = 64.0  # of labels, weights and row numbers
 _REMEDY = (
@@ -38,7 +39,21 @@ def folder_for_rows(X: Any, executor: Executor) -> Iterator[Place]:
         except BadInputError as error:
             # rows in memory have neither a folder nor options of the command line
             said = re.sub(rf"{re.escape(str(folder))}/data(: partition \d+)?", "X", str(error))
-            raise BadInputError(said.partition(": ingest with --transform")[0]) from None
+            raise BadInputError(said.partition(": ingest with ")[0]) from None
+
+
+@contextlib.contextmanager
+def stored_model(model: LinearModel, executor: Executor) -> Iterator[Place]:
+    """Yield a folder with a model to start from, which the refusal of the model does not name."""
+    with folder_here(2.0 * model.weights.nbytes, executor) as folder:
+        save_model(folder / "init", model)
+        try:
+            yield folder / "init"
+        except MismatchError as error:
+            said = str(error).replace(f"init={folder / 'init'}", "warm_start").partition(";")[0]
+            raise MismatchError(
+                f"{said}, and these rows have others, or other classes: fit with warm_start=False"
+            ) from None
 
 
 def folder_here(n_bytes: float, executor: Executor) -> AbstractContextManager[Place]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distls.facts import warn_caller
+from distls.facts import said, warn_caller
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import DistlsError, FormatError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree
@@ -115,7 +115,7 @@ def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
         if notify is None:
             warn_caller(notice)
         else:
-            notify(notice)
+            notify(said(notice))
 
 
 def row_type(model: LinearModel) -> str:

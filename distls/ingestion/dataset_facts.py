@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from distls.facts import counted
+from distls.ingestion.formats.column_kinds import codes_notice
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
-from distls.ingestion.schema import Schema
+from distls.ingestion.schema import Schema, Survey
 from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT, Rounded
@@ -69,6 +70,14 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
         return ()
     shown = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
+
+
+def late_codes(survey: Survey) -> tuple[str, ...]:
+    """Return a notice of numbers that begin with zeros, in columns of which the first rows did not show it."""
+    said = "".join(notice for notice in survey.plan.notices if "begin with zeros" in notice)
+    found = {name for summary in survey.summaries for name in summary.get("codes", ())}
+    late = sorted(name for name in found if f'"{name}"' not in said)
+    return (codes_notice(late),) if late else ()
 
 
 def rounding_notices(rounded: Mapping[int, Rounded], names: Sequence[str], centred: bool) -> list[str]:

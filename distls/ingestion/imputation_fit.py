@@ -95,7 +95,9 @@ class ImputeFit:
         return {
             "step": step,
             "fill": [*self.fill.tolist(), *(0.0 for _ in marked)],
-            "notice": _notice(numbers, dict(zip(columns.tolist(), gaps.tolist(), strict=True)), self.fill),
+            "notice": _notice(
+                numbers, dict(zip(columns.tolist(), gaps.tolist(), strict=True)), self.fill, n_rows
+            ),
         }
 
     def _fill_numbers(
@@ -159,9 +161,11 @@ def _joined(a: list[Any], b: list[Any]) -> list[Any]:
     ]
 
 
-def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArray[Any]) -> str:
+def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArray[Any], n_rows: int) -> str:
     found = [
-        (name, how, start, counted(gaps[start], "row")) for start, _, name, how, _ in numbers if gaps[start]
+        (name, how, start, "all rows" if gaps[start] == n_rows else counted(gaps[start], "row"))
+        for start, _, name, how, _ in numbers
+        if gaps[start]
     ]
     if not found:
         return ""

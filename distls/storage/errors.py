@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from distls.facts import said
+
 
 def printable(text: str) -> str:
     """Return one line of text with escapes in place of line breaks and of what a terminal or a browser obeys.
@@ -15,7 +17,7 @@ class DistlsError(Exception):
     """Base of all errors that distls raises on purpose; its text is one line."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return printable(said(super().__str__()))
 
 
 class ParameterError(DistlsError, ValueError):

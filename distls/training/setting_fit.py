@@ -29,6 +29,7 @@ from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, Standing, solve
 from distls.solvers.solver import Fitted, S, Solver
 from distls.solvers.status import Record, Status
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, load_model, save_model
@@ -207,21 +208,24 @@ def _start(run: Run, solver: Solver[S]) -> Standing[S]:
 def model_of(fitted: Fitted, setting: Setting) -> LinearModel:
     """Return the model that a fit of a setting would publish with these weights."""
     problem, params = setting.problem, setting.params
-    meta = problem.dataset.meta
     return LinearModel(
         **fitted.predictor.stored(),
-        classes=meta.classes,
         method=setting.method.name,
         loss=problem.loss,
         params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha},
-        transforms=meta.transforms,
-        transforms_digest=meta.transforms_digest,
-        dataset_fingerprint=problem.dataset.fingerprint,
-        zero_based=meta.zero_based,
-        source=meta.source,
-        features=problem.dataset.features(),
         target=problem.target,
+        **source_of(problem.dataset),
     )
+
+
+def source_of(dataset: Dataset) -> dict[str, Any]:
+    """Return what a model has of the data that it was trained on."""
+    meta = dataset.meta
+    return {
+        "classes": meta.classes, "transforms": meta.transforms, "transforms_digest": meta.transforms_digest,
+        "dataset_fingerprint": dataset.fingerprint, "zero_based": meta.zero_based, "source": meta.source,
+        "features": dataset.features(),
+    }  # fmt: skip
 
 
 class End(NamedTuple):

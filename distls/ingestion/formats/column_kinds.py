@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from msgspec import structs
@@ -17,6 +19,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_parts,
     date_style,
     date_width,
+    is_rounded,
     listed_text,
     unmarked,
     utc_offsets,
@@ -58,6 +61,7 @@ class Samples:
 
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     dialect: Dialect = field(default_factory=Dialect)
+    typed: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # kinds of columns by their type alone
 
     def present(self, name: str) -> list[Any]:
         """Return the values that are not missing."""
@@ -70,7 +74,7 @@ class Samples:
         if values and all(isinstance(value, list) for value in values):
             return ("set", "") if any(isinstance(v, str) for value in values for v in value) else ("", "")
         if not values:
-            return "", ""
+            return self.typed.get(name, ("", ""))
         if self._is_id(name, values):
             return "id", ""
         if not all(isinstance(value, str) for value in values):
@@ -168,11 +172,10 @@ class FeatureMaker:
     found: dict[str, list[str]] = field(default_factory=dict)  # kind -> columns that nobody declared
     doubtful: list[str] = field(default_factory=list)  # columns that may be ids
     codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
+    long: list[str] = field(default_factory=list)  # columns of fractions that float64 does not keep
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
-    zones: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # columns of local times, and how far they are from UTC
+    zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -192,6 +195,7 @@ class FeatureMaker:
             else:
                 texts = [*map(str, self.samples.present(name))]
                 self.codes += [name] * any(map(_CODE.fullmatch, texts))
+                self.long += [name] * any(map(_is_long, texts))
                 self.days += [name] * (len(texts) > 1 and all(map(_is_day, texts)))
         if kind == "id":
             return None
@@ -238,6 +242,11 @@ class FeatureMaker:
         notices += [id_notice(name) for name in self.found.get("id", ())]
         if self.codes:
             notices.append(codes_notice(self.codes))
+        if self.long:
+            notices.append(
+                f"fractions in {_some(self.long)} have more digits than float64: different ones may become equal; "
+                "--kind NAME=category (hash, id) keeps them apart"
+            )
         if self.merged:
             notices.append(
                 f"several texts in {_some(self.merged)}, such as NA and an empty one, are all read as missing; in "
@@ -245,19 +254,24 @@ class FeatureMaker:
             )
         if self.days:
             notices.append(
-                f'numbers in {_some(self.days)} look like dates written as 20240131: "--kind NAME=date" reads them so'
+                f"numbers in {_some(self.days)} look like dates written as 20240131: --kind NAME=date reads them so"
             )
         for name, offsets in self.zones.items():
             notices.append(
-                f'times in "{name}" are {", ".join(offsets)} from UTC and read as they are written: convert them to '
-                "one zone where instants count"
+                f'times in "{name}" are of several zones, {", ".join(offsets[:5])}{", ..." * (len(offsets) > 5)}, and '
+                "read as they are written: convert them to one where instants count"
             )
         if self.doubtful:
             notices.append(
                 f"no whole number occurs twice in the first rows of {_some(self.doubtful)}: "
-                '"--kind NAME=id" if they are ids'
+                "--kind NAME=id if they are ids"
             )
         return tuple(notices)
+
+
+def _is_long(text: str) -> bool:
+    # whole numbers are looked at in all rows
+    return len(text) > sys.float_info.dig and "." in text and is_number(text) and is_rounded(Decimal(text))
 
 
 def _is_day(text: str) -> bool:
@@ -274,7 +288,7 @@ def _quoted(name: str) -> str:
 
 def codes_notice(names: Sequence[str]) -> str:
     """Return the notice that numbers may be codes."""
-    return f'numbers in {_some(names)} begin with zeros, as codes do: "--kind NAME=category" keeps them as they are'
+    return f"numbers in {_some(names)} begin with zeros, as codes do: --kind NAME=category keeps them as they are"
 
 
 def id_notice(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -121,6 +122,10 @@ def table_reading(
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Return the options of the reader, and notices."""
     path, kinds = files[0].path, heads[0].kinds
+    if like is None:
+        # a column without a value is one of numbers, as in separated text
+        kinds = {name: "number" if kind == "null" else kind for name, kind in kinds.items()}
+        heads = [replace(head, kinds=kinds) for head in heads]
     index = heads[0].index - read.named - {*description_of(like).get("columns", ())}
     names = [name for name in kinds if name not in index and not _is_unnamed(name)]
     if like is None:
@@ -130,7 +135,7 @@ def table_reading(
         # of all files, so that their order does not matter
         share = max(SAMPLED // len(heads), _FEW_SAMPLES)
         sample = {n: [v for h in heads for v in h.sample.get(n, ())[:share]] for n in heads[0].sample}
-        samples = Samples(sample, dialect)
+        samples = Samples(sample, dialect, _kinds_of_times(kinds))
         reading, notices = choose_columns(names, words, path, read, options, samples, documents)
         reading = replace(reading, features=ordered(_features(reading, heads[0], path, read, options)))
     else:
@@ -140,6 +145,13 @@ def table_reading(
         notices = ()
     _check_types(reading, kinds, path)
     return reading, notices
+
+
+def _kinds_of_times(kinds: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the kinds of columns of dates and times, which need no value to be known."""
+    styles = {"date": "", "timestamp": "", "time": "time", "duration": "duration"}
+    types = {name: re.split(r"\d|\[", kind)[0] for name, kind in kinds.items()}
+    return {name: ("date", styles[kind]) for name, kind in types.items() if kind in styles}
 
 
 def _kinds_of_empty(table: TableOptions, kinds: Mapping[str, str]) -> dict[str, str]:

@@ -78,7 +78,8 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
     number = spec.first_item + item.number
     chunks = _finished_chunks(spec, number)
     # The last finished chunk tells where to go on.
-    progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
+    drops = spec.rules is not None and "unknown" in spec.rules.drop
+    progress = Progress(**chunks[-1]["progress"]) if chunks else Progress(unlabelled=0 if drops else None)
     # the other rows are read too, so that what is wrong with them is said at once
     reading = replace(spec.read, skip_errors=True)
     run = ReadRun(reading, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
@@ -101,6 +102,9 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
             # a chunk of no rows has nothing to tell: what was counted goes with the next
             if len(numbers):
                 chunks.append(_write_batch(spec, number, len(chunks), batch, progress, pool, numbers))
+        if progress.unlabelled:
+            progress.skipped -= progress.unlabelled
+            progress.dropped["unknown"] = progress.dropped.get("unknown", 0) + progress.unlabelled
     for facts in chunks:
         facts.pop("progress")
     progress.skipped_since.clear()

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 
+from distls import facts
 from distls.cli import cli
+from distls.storage.errors import BadInputError
 
 ROOT = Path(__file__).resolve().parents[3]
 READERS, FITS = {"ingest", "append", "train", "evaluate", "predict", "calibrate"}, {"fit", "resume", "train"}
@@ -62,6 +65,32 @@ def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
     said = re.findall(r"\b(" + "|".join(known) + r")\b", before)
     said += re.findall(r" (?:of|to|at the) (?:distls )?(\w+)", after.partition(";")[0])
     return any(option in known.get(name, ()) for name in said)
+
+
+def test_callers_in_python_read_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "as_keywords", True)
+    spoken = {
+        '3: --kind "a b=date", --kind NAME=id, --na VALUE': '3: kind="a b=date", kind="NAME=id", na=VALUE',
+        "--header yes if; --decimal , reads; --decimal . if": 'header="yes" if; decimal="," reads; decimal="." if',
+        "leaves it out with --ignore-columns leaves, --unknown-features ignore all": (
+            'leaves it out with ignore_columns leaves, unknown_features="ignore" all'
+        ),
+        "ingest with --transform idf,l2norm, or": 'ingest with transform="idf,l2norm", or',
+        "--to must be one of; without --no-shuffle; --hash-bits 18 hashes": (
+            "to must be one of; without shuffle=False; hash_bits=18 hashes"
+        ),
+        "a worker needs --memory-limit 3MiB and --tls-ca": "a worker needs --memory-limit 3MiB and --tls-ca",
+        "well-formed -- yes, -p alpha=1": "well-formed -- yes, -p alpha=1",
+    }
+    for text, keywords in spoken.items():
+        assert str(BadInputError(text)) == keywords
+    # of the command line alone are workers, networks and output
+    named = {f"--{found}" for _, text, _ in mentions() for found in re.findall(r"--([a-z][a-z-]+)", text)}
+    kept = {name for name in named if name in str(BadInputError(f"x {name}"))}
+    assert kept == {
+        "--all", "--allow-anyone", "--host", "--json", "--memory-limit", "--own-data", "--quiet", "--scheduler",
+        "--threads-per-worker", "--tls", "--tls-ca", "--tls-cert", "--tls-directory", "--tls-key", "--workers",
+    } & named  # fmt: skip
 
 
 def test_every_option_that_is_named_is_one_of_the_command_that_names_it() -> None:

@@ -87,6 +87,14 @@ def test_what_needs_all_rows_at_once_is_refused(fitted: Any) -> None:
             clone(CLASSIFIER).fit(wrong, Y[: len(wrong)])
 
 
+def test_a_warm_start_on_other_categories_is_refused_without_a_folder() -> None:
+    warm = distls.StochasticClassifier(loss="log", warm_start=True).fit(FRAME, Y)
+    with pytest.raises(
+        ValueError, match=r"^warm_start: a model of \d+ features and 1 output, .*warm_start=False$"
+    ):
+        warm.fit(FRAME.assign(job="baker"), Y)
+
+
 def test_what_is_found_is_said_without_options_of_the_command_line() -> None:
     with pytest.warns(UserWarning, match="columns by their values") as said:
         clone(CLASSIFIER).fit(FRAME, Y)

@@ -149,6 +149,32 @@ def test_a_model_that_guesses_warns() -> None:
         assert _is_in_memory(DualLogisticRegression(alpha=100.0).fit(x, y))
 
 
+@pytest.mark.parametrize("name", ["ridge", "net", "log", "weights"])
+@pytest.mark.filterwarnings("ignore:.*(categorical|standardize|missing values)")
+def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name: str) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    x, y = correlated_rows(200, 3, 2)
+    jobs = np.array(["smith", "baker", "clerk"])[y + x[:, 0].astype(int) % 2]
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(job=jobs)
+    frame.loc[::9, "a"] = np.nan
+    s = np.random.default_rng(0).integers(1, 4, 200) if name == "weights" else None
+    options = {"ridge": {}, "net": {"l1_ratio": 0.5}, "weights": {"class_weight": {"v": 3.0}}}.get(name, {})
+    make = DualRidge if name in ("ridge", "net") else DualLogisticRegression
+    targets = x[:, 1] + y if make is DualRidge else np.array(["u", "v"])[y]
+    mine = make(alpha=1e-2, tol=1e-10, **options).fit(frame, targets, s)
+    other = _by_ascent(mine).fit(frame, targets, s)
+    assert (mine.status_, mine.n_features_in_, list(mine.feature_names_in_)) == (
+        "CONVERGED",
+        4,
+        list(frame.columns),
+    )
+    assert mine.n_iter_ < 60 < other.n_iter_ or make is DualLogisticRegression
+    np.testing.assert_allclose(mine.coef_, other.coef_, atol=1e-3)
+    assert mine.model_.source == other.model_.source
+    assert np.array_equal(mine.predict(frame[frame.columns[::-1]]), mine.predict(frame))
+
+
 @pytest.mark.parametrize("columns", [None, 2])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_ridge_is_exact(columns: int | None, intercept: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -183,6 +185,25 @@ def test_numbers_with_thousands_and_decimal_commas_are_named_too(tmp_path):
     (notice,) = ingest(frame, tmp_path / "f", label_column="y", kind="v=category").notices
     assert "categorical" in notice
     assert open_dataset(tmp_path / "f").feature_names()[1] == f"v={2**53 + 1}"
+
+
+@pytest.mark.parametrize("kind", ["csv", "mixed", "parquet"])
+def test_fractions_of_more_digits_than_float64_has_are_named(tmp_path, kind):
+    lost = [f"0.1234567890123456{k:03}" for k in range(20)]
+    printed = [f"{0.1 * k:.25f}" for k in range(20)]
+    frame = pd.DataFrame({"v": lost, "w": printed, "u": [repr(k / 7) for k in range(20)], "y": [0, 1] * 10})
+    frame["t"] = [f"{k / 10:.1f}{'0' * 20}" for k in range(20)]
+    path = tmp_path / "a"
+    if kind == "parquet":
+        frame[["v", "w", "t"]] = frame[["v", "w", "t"]].map(Decimal)
+        frame.loc[3, "t"] = None
+        frame.to_parquet(path)
+    else:
+        frame.assign(**{"d": "2024-01-01"} if kind == "mixed" else {}).to_csv(path, index=False)
+    notices = ingest(path, tmp_path / "d", label_column="y", transform="auto", kind="u=number",
+                     **{} if kind == "parquet" else {"format": "csv"}).notices  # fmt: skip
+    found = [notice for notice in notices if "become equal" in notice]
+    assert [[name for name in "tuvw" if f'"{name}"' in notice] for notice in found] == [["v"]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -18,6 +18,7 @@ from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
+from distls.workers.ingestion.records.messages import NO_LABEL
 
 anndata = pytest.importorskip("anndata")
 pandas = pytest.importorskip("pandas")
@@ -193,8 +194,8 @@ def test_refused_columns_and_values(tmp_path):
         refusal(ParameterError, label_column="z")
         == f'label_column: {path} has no column "z"; it has {listed}'
     )
-    assert refusal(label_column="kind") == f'{path}, row 77: column "kind": the row has no label'
-    assert refusal(label_column="integer") == f'{path}, row 33: column "integer": the row has no label'
+    assert refusal(label_column="kind") == f'{path}, row 77: column "kind": {NO_LABEL}'
+    assert refusal(label_column="integer") == f'{path}, row 33: column "integer": {NO_LABEL}'
     assert refusal(label_column="number") == f"{path}, row 100: a value is not finite in float32"
     assert refusal(label_column="number", weight_column="word") == (
         f"{path}, row 0: the sample weight is negative or not finite; 31 of 31 rows read are refused for this"

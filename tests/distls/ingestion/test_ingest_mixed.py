@@ -146,7 +146,11 @@ def test_a_model_imputes_what_it_is_given(tmp_path):
     [
         ("2000-01-02", 1.0), ("2.1.2000", 1.0), ("1/2/2000", 1.0), ("2000-01-02T12:00:00Z", 1.5), ("20000102", 1.0),
         ("1/2/2000 12:00 PM", 1.5), ("1/2/2000, 12:00:00 a.m.", 1.0), ("Jan 2, 2000 6:00pm", 1.75),
-        ("Sun, 2 Jan 2000 12:00:00 GMT", 1.5),
+        ("Sun, 2 Jan 2000 12:00:00 GMT", 1.5), ("2000-01-02 12:00:00+00", 1.5), ("2000-01-02 12:00:00.0-0330", 1.5),
+        ("2000-01-02T12:00:00+01:00[Europe/Berlin]", 1.5), ("2000-01-02 12:00 America/Port-au-Prince", 1.5),
+        ("2000-01-02 12:00 PM EST", 1.5), ("2000-01-02 12:00:00 Etc/GMT+5", 1.5), ("2/Jan/2000:12:00:00 +0100", 1.5),
+        ("Sun Jan 02 2000 12:00:00 GMT+0100 (Central European Time)", 1.5), ("Sun Jan  2 12:00:00 CET 2000", 1.5),
+        ("Sun Jan 02 12:00:00 +0000 2000", 1.5), ("2000-01-02 12:00:00+05:30:00", 1.5),
     ],
 )  # fmt: skip
 def test_dates_as_they_are_written(text, days):
@@ -154,7 +158,17 @@ def test_dates_as_they_are_written(text, days):
 
 
 @pytest.mark.parametrize(
-    "text", ["2000-01-02 25:00", "1/2/2000 13:00 PM", "2000-01-02 10:61", "20001301", "10:61"]
+    "text",
+    [
+        "2000-01-02 25:00",
+        "1/2/2000 13:00 PM",
+        "2000-01-02 10:61",
+        "20001301",
+        "10:61",
+        "2000-01-02 EST",
+        "2000-01-02 12:00 noon",
+        "2000-01-02 12:00 in Berlin",
+    ],
 )
 def test_what_only_looks_like_a_date(text):
     assert date_parts(text, date_style([text])) is None
@@ -213,9 +227,23 @@ def test_times_of_day_may_be_lengths_of_time(tmp_path):
 def test_times_of_several_zones_are_named(tmp_path):
     table = pd.DataFrame({"c": [f"2018-01-04 09:0{k}:00+0{k % 2}:00" for k in range(8)], "y": [0, 1] * 4})
     assert any(
-        "+00:00, +01:00 from UTC" in n for n in ingest(table, tmp_path / "a", label_column="y").notices
+        "zones, +00:00, +01:00, and" in n for n in ingest(table, tmp_path / "a", label_column="y").notices
     )
-    assert utc_offsets(["2018-01-04 09:00:00Z", "2018-01-04T09:00:01.5+0100"]) == ["+00:00", "+01:00"]
+    zones = [
+        "Z",
+        "+0100",
+        "+00",
+        " UTC",
+        " UTC-3",
+        " PM EST",
+        "+01:00[Europe/Paris]",
+        " GMT+0100 (CET)",
+        " Asia/Tokyo",
+    ]
+    assert utc_offsets([f"2018-01-04 09:00:00{zone}" for zone in zones]) == [
+        "+00:00", "+01:00", "-03:00", "Asia/Tokyo", "EST",
+    ]  # fmt: skip
+    assert utc_offsets(["Thu Jan  4 09:00:00 EST 2018"]) == ["EST"]
 
 
 def test_months_have_no_length() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from ingest_helpers import small_ranges  # noqa: F401
 
@@ -121,6 +122,39 @@ def test_rows_in_memory_too(tmp_path):
     assert np.array_equal(read_all(tmp_path / "targets")[1][0], [1.0, 0.0])
     with pytest.raises(ParameterError, match="labels are for files"):
         ingest(x, tmp_path / "e", labels=tmp_path / "map.txt")
+
+
+@pytest.mark.parametrize(
+    "source", ["csv", "numbers", "mixed", "parquet", "frame", "jsonl", "text", "svm", "vw", "y", "array"]
+)
+def test_rows_without_a_label_are_left_out_where_that_is_asked(tmp_path, source):
+    words = source not in ("numbers", "svm", "vw", "array")
+    labels = ["a", None, "b", "a", None, "b"] if words else ["1", None, "2", "1", None, "2"]
+    frame = pd.DataFrame({"x": np.arange(6) / 2 + 1, "day": "2024-01-01", "y": labels})
+    frame = frame if source == "mixed" else frame.drop(columns="day")
+    path, options = tmp_path / f"a.{source}", {"label_column": "y", "format": "auto"}
+    if source in ("csv", "numbers", "mixed"):
+        frame.to_csv(path, index=False)
+        options["format"] = "csv"
+    elif source == "parquet":
+        frame.to_parquet(path)
+    elif source == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+        options["format"] = "jsonl"
+    elif source in ("text", "svm", "vw"):
+        form = {"text": "{0}\tsome words\n", "svm": "{0} 1:{1}\n", "vw": "{0} | x:{1}\n"}[source]
+        path.write_text("".join(form.format(y or "", x) for x, y in zip(frame.x, labels, strict=True)))
+        options = {"format": {"svm": "svmlight"}.get(source, source)}
+    given = frame if source == "frame" else path
+    if source in ("y", "array"):
+        options = {"y": frame["y"] if source == "y" else np.array([1, np.nan, 2] * 2)}
+        given = frame[["x"]] if source == "y" else frame[["x"]].to_numpy()
+    with pytest.raises(BadInputError, match="label"):
+        ingest(given, tmp_path / "d", **options)
+    report = ingest(given, tmp_path / "d", **options, drop="unknown", shuffle=False)
+    assert (report.dropped, report.skipped) == ({"unknown": 2}, 0)
+    classes = ["a", "b"] if words else [1, 2]
+    assert rows_of(tmp_path / "d") == [(0, classes[0]), (2, classes[1]), (3, classes[0]), (5, classes[1])]
 
 
 def test_labels_by_position_from_text_and_arrays_are_the_same(tmp_path):

@@ -95,6 +95,8 @@ def check_predictions(frame, order, written):
         records = [{n: None if v != v else v for n, v in row.items()} for row in new.to_dict("records")]
         assert np.array_equal(model.predict_proba(records), expected)
         assert np.array_equal(model.predict_proba(new[7:8]), expected[7:8])
+        if all(name.startswith("number") for name in new.columns):
+            assert np.array_equal(model.predict_proba(new.to_numpy()), expected)
         files = []
         for source in (new, folder / "a.csv", folder / "a.jsonl", folder / "a.parquet"):
             out = folder / f"{len(files)}.csv"

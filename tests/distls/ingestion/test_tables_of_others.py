@@ -133,6 +133,19 @@ def test_numbers_with_leading_zeros_are_named(tmp_path):
         (tmp_path / "late.csv").write_text(f"zip,y\n{rows}{coded}")
         notices = columns_of(tmp_path / "late.csv", tmp_path / form.strip("{}"))[2]
         assert len([n for n in notices if "begin with zeros" in n and '"zip"' in n]) == 1
+    # among numbers of JSON, and in separated text with other kinds, which are read by records
+    (tmp_path / "late.jsonl").write_text(
+        "".join(f'{{"zip": {k}, "y": {k % 2}}}\n' for k in range(600)) + '{"zip": "007", "y": 0}\n'
+    )
+    days = "".join(
+        f"{zip},2024-01-{k % 28 + 1:02},{k % 2}\n" for k, zip in enumerate([*range(600), "007"] * 16)
+    )
+    (tmp_path / "days.csv").write_text(f"zip,day,y\n{days}")
+    for name in ("late.jsonl", "days.csv"):
+        notices = columns_of(tmp_path / name, tmp_path / name[:4], transform="auto")[2]
+        assert len([n for n in notices if "begin with zeros" in n and '"zip"' in n]) == 1
+        assert not any("zeros" in n for n in columns_of(tmp_path / name, tmp_path / name[1:], like=tmp_path / name[:4],
+                                                        label_column=None)[2])  # fmt: skip
     _, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "b", kind="zip=category")
     assert "zip=00037" in names
     assert not any("begin with zeros" in notice for notice in notices)
@@ -229,6 +242,21 @@ def test_a_column_without_a_single_value_has_the_kind_of_training(tmp_path):
         distls.predict(tmp_path / "m", source, tmp_path / "p.csv", overwrite=True, notify=lambda _: None)
         scores.append((tmp_path / "p.csv").read_text().split(",")[-1].strip())
     assert {*scores} == {f"{abs(model.decision_function(new)[0]):.7g}"}
+
+
+@pytest.mark.parametrize("dtype", [object, float, "datetime64[ns]", "timedelta64[ns]"])
+def test_a_column_without_a_single_value_is_one_of_gaps(tmp_path, dtype):
+    frame = pd.DataFrame({"e": pd.Series([None] * 20, dtype=dtype), "a": np.arange(20) / 2, "y": [0, 1] * 10})
+    frame.to_parquet(tmp_path / "a.parquet", index=False)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    sources = [frame, tmp_path / "a.parquet", *[tmp_path / "a.csv"] * (dtype in (object, float))]
+    for k, source in enumerate(sources):
+        x, names, notices = columns_of(source, tmp_path / f"{k}", transform="auto")
+        assert [name for name in names if name.startswith("e")][-1].endswith("[missing]")
+        assert not np.delete(np.array(x), names.index("a"), 1).any()
+        assert any('"e" (all rows: ' in notice for notice in notices)
+        with pytest.raises(BadInputError, match=r'"e": .*missing'):
+            columns_of(source, tmp_path / "d")
 
 
 def test_a_file_without_a_value_of_a_column_goes_with_the_others(tmp_path):

@@ -11,6 +11,7 @@ from distls.storage.errors import BadInputError
 from distls.storage.sources.anndata_store import AnnDataStore, open_anndata
 from distls.workers.ingestion.parsing.array_types import Singles
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.messages import NO_LABEL
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 from distls.workers.ingestion.records.row_block import FileRows, RowBlock
@@ -74,9 +75,7 @@ def _block(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> Row
     if labels is not None:
         # NaN or an empty text: the row is refused when it is packed, by its number.
         missing = labels[:, 0] == "" if labels.dtype.kind == "U" else np.isnan(labels[:, 0])
-        faults = dict.fromkeys(
-            np.flatnonzero(missing).tolist(), f'column "{item.label}": the row has no label'
-        )
+        faults = dict.fromkeys(np.flatnonzero(missing).tolist(), f'column "{item.label}": {NO_LABEL}')
     return RowBlock(first, values, csr, labels, _weights(store, item, first, stop), faults=faults)
 
 

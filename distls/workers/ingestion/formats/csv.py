@@ -36,7 +36,7 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.line_ids import LineIds, fields_of
-from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, number_rule, quoted
+from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, NO_LABEL, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
@@ -221,7 +221,7 @@ class RowReader:
         column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
         missing = self.dialect.is_missing(token.decode("utf-8", "replace"))
         if column == self.options.label:
-            return "the row has no label" if missing else number_rule(token, "a label")
+            return NO_LABEL if missing else number_rule(token, "a label")
         if column == self.options.weight:
             return "a sample weight must be a number that is finite and not negative"
         if missing:

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
 
 _CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"
 _TIME_OF_DAY = re.compile(_CLOCK)
-_TIME = rf"(?:[T ,]+{_CLOCK}\s*(?:Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?"
+# an offset from UTC, an abbreviation or the name of a place; maybe another name of the same behind it
+_ZONE = r"(?:(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2}(?::\d{2})?)?|Z|[A-Z]{2,5}|[A-Z][A-Za-z]+(?:/[A-Z][A-Za-z_+-]*\d*)+)"
+_TIME = rf"(?:[T ,:]+{_CLOCK}\s*(?:{_ZONE}(?:\s*[\[(][\w /+:-]+[\])])?)?)?"
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 # 31-Jan-2024, 31 January 2024; Jan. 31, 2024: they are the same in any order
 _DAY_MONTH = re.compile(
@@ -36,7 +39,11 @@ _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augu
 _WEEKDAY = re.compile(
     r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\.?,? +", re.IGNORECASE
 )
-_OFFSET = re.compile(r":\d\d(?:\.\d+)?\s*([+-]\d\d:?\d\d|Z|UTC|GMT)\Z")
+# as `date` of Unix and Twitter write it: Jan 31 12:00:00 EST 2024
+_YEAR_BEHIND = re.compile(
+    rf"(?P<month>[A-Za-z]{{3}}) +(?P<day>\d{{1,2}})(?P<time> \d{{1,2}}:\d\d:\d\d(?: {_ZONE})?) (?P<year>\d{{4}})"
+)
+_OFFSET = re.compile(rf":\d\d(?:\.\d+)?(?:\s*[AaPp]\.?[Mm]\.?)?\s*({_ZONE})(?:\s*[\[(].*)?\Z")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
 # 30:24, 1:02:33.5, and with days as Python and pandas write them: 1 day, 2:03:04 or 0 days 00:03:45
@@ -134,7 +141,7 @@ def _with_number(text: str) -> str:
     if found := _COMPACT.fullmatch(text):
         return "-".join(found.groups())
     text = _WEEKDAY.sub("", text)
-    found = _DAY_MONTH.fullmatch(text) or _MONTH_DAY.fullmatch(text)
+    found = _DAY_MONTH.fullmatch(text) or _MONTH_DAY.fullmatch(text) or _YEAR_BEHIND.fullmatch(text)
     if found is None:
         return text
     name = found["month"].lower()
@@ -159,9 +166,18 @@ def date_style(texts: Iterable[str]) -> str:
 
 
 def utc_offsets(texts: Iterable[str]) -> list[str]:
-    """Return how far from UTC the times of dates say that they are, sorted."""
-    found = {match[1] for text in texts if (match := _OFFSET.search(text.strip()))}
-    return sorted({f"{each[:3]}:{each[-2:]}" if each[0] in "+-" else "+00:00" for each in found})
+    """Return the zones that the times of dates say, sorted: how far from UTC, or names."""
+    found = {match[1] for text in texts if (match := _OFFSET.search(_with_number(text.strip())))}
+    return sorted({*map(_offset, found)})
+
+
+def _offset(zone: str) -> str:
+    """Return a zone as ``+01:00`` if it is an offset from UTC, else as it is written."""
+    sign, digits = re.sub(r"UTC|GMT|Z", "", zone)[:1], re.findall(r"\d+", zone)
+    if sign not in ("", "+", "-"):
+        return zone
+    hours, minutes = (digits[0][:2], digits[0][2:] or "0") if digits else ("0", "0")
+    return f"{sign or '+'}{int(hours):02}:{int((digits[1:] or [minutes])[0]):02}"
 
 
 def is_date(text: str) -> bool:
@@ -201,6 +217,12 @@ def unmarked(text: str, dialect: Dialect) -> str:
     if dialect.decimal == "." and _GROUPED.fullmatch(bare):
         bare = bare.replace(",", "")
     return f"-{bare}" if text.strip().startswith("(") and not bare.startswith("-") else bare
+
+
+def is_rounded(number: Decimal) -> bool:
+    """Return whether float64 has another number for a decimal one, as it is written with the same places."""
+    places = len(f"{number:f}".partition(".")[2].rstrip("0"))
+    return Decimal(f"{float(number):.{places}f}") != number
 
 
 def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fault: Fault) -> Doubles:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,6 +18,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_numbers,
     document_rows,
     hashed_rows,
+    is_rounded,
     set_rows,
     text_numbers,
     unmarked,
@@ -42,12 +44,13 @@ from distls.workers.ingestion.formats.table_records import table_batches
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, Rounded
 from distls.workers.ingestion.parsing.text_blocks import TextItem
-from distls.workers.ingestion.records.messages import MISSING_VALUE, quoted
+from distls.workers.ingestion.records.messages import MISSING_VALUE, NO_LABEL, quoted
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import Csr, RowBlock
 
 _LARGEST_BATCH = 2**17
+_LOOKED_AT = 64  # decimal numbers of a batch that show whether float64 keeps those of their column
 
 
 # -- rows ------------------------------------------------------------------------------------------------
@@ -181,11 +184,20 @@ class _Block:
         if kind_of_column(self.arrow.types, column.type) != "text":
             return self._as_numbers(column)
         texts, dialect = self._text(name), in_decimals(self.options.dialect, decimal)
+        self._note_codes(name, texts)
         if not marked and dialect.decimal == ".":
             with contextlib.suppress(self.arrow.ArrowInvalid):
                 return self._as_numbers(texts)
         values = text_numbers(texts.to_pylist(), dialect, marked, partial(self._fault_of, name))
         return self._without_numbers(values)
+
+    def _note_codes(self, name: str, texts: Any) -> None:
+        """Note a column of which some numbers begin with zeros before other digits."""
+        # of separated text some rows, as its kernel does; elsewhere few numbers are written as text
+        looked_at = texts.take(np.arange(0, len(texts), 16)) if self.options.source == "csv" else texts
+        matches = self.arrow.compute.match_substring_regex(looked_at, "^0[0-9]+$")
+        if name not in self.progress.codes and self.arrow.compute.any(matches).as_py():
+            self.progress.codes.append(name)
 
     def _without_numbers(self, values: Doubles) -> Doubles:
         """Return values with NaN for those that stand for none."""
@@ -214,13 +226,16 @@ class _Block:
     def _note_inexact(self, feature: Feature, values: Doubles, column: Any) -> None:
         """Note the first number of a column, or of its lists, that float64 does not keep."""
         dialect = in_decimals(self.options.dialect, feature.style)
-        for row in np.flatnonzero(np.abs(values) >= EXACT).tolist():
+        rows = np.flatnonzero(np.abs(values) >= EXACT).tolist()
+        if self.arrow.types.is_decimal(column.type) and column.type.precision > sys.float_info.dig:
+            rows += np.flatnonzero(~np.isnan(values[:_LOOKED_AT])).tolist()
+        for row in rows:
             value, number = column[row].as_py(), float(values[row])
             if isinstance(value, str):
                 plain = dialect.plain(unmarked(value, dialect))
                 # a number with an exponent was rounded by who wrote it
                 value = number if "e" in plain.lower() else Decimal(plain)
-            if value != number:
+            if is_rounded(value) if isinstance(value, Decimal) else value != number:
                 features = self.options.features
                 place = first_columns(features)[features.index(feature)]
                 self.rounded.append((place, number, number, 2))
@@ -322,7 +337,7 @@ class _Block:
         if self.options.more_labels:
             targets = np.column_stack([self._plain(name) for name in self.options.labels])
             for row, k in np.argwhere(np.isnan(targets)).tolist():
-                self._fault(row, self.options.labels[k], "the row has no label")
+                self._fault(row, self.options.labels[k], NO_LABEL)
             return targets
         written = self.options.source == "csv" and not self.options.label_words
         if kind_of_column(self.arrow.types, self.batch[name].type) == "text" and not written:
@@ -332,7 +347,7 @@ class _Block:
         else:
             labels, empty = self._label_numbers(decoded(self.path, self.batch[name], self.arrow))
         for row in np.flatnonzero(empty).tolist():
-            self._fault(row, name, "the row has no label")
+            self._fault(row, name, NO_LABEL)
         return labels[:, None]
 
     def _label_numbers(self, column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -14,6 +14,9 @@ MISSING_VALUE = (
     "the value is missing; --na VALUE is read in its place, --impute of ingest and train fills it in"
 )
 
+NO_LABEL = "the row has no label; --drop unknown leaves such rows out"
+WITHOUT_LABEL = re.compile("has no label|label is empty")  # in refusals of any format
+
 _QUOTED_BYTES = 60
 _REASON = re.compile(r'(column ".*?": )?(?:".*":? )?(.*)', re.DOTALL)
 _PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")

@@ -24,6 +24,7 @@ from distls.workers.ingestion.parsing.rounding_kernels import (
     take_rounded,
 )
 from distls.workers.ingestion.records.labels import label_fault, value_labels, whole_labels
+from distls.workers.ingestion.records.messages import NO_LABEL
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 from distls.workers.ingestion.records.row_block import RowBlock
 
@@ -201,7 +202,11 @@ def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
     """Return the rows without a valid label, and why."""
     if labels.dtype.kind in "fiub":
         nameless = ~np.isfinite(labels).all(axis=1)
-        return dict.fromkeys(np.flatnonzero(nameless).tolist(), "the label is not finite")
+        missing = np.isnan(labels).any(axis=1)
+        return {
+            r: NO_LABEL if missing[r] else "the label is not finite"
+            for r in np.flatnonzero(nameless).tolist()
+        }
     faults = {label: label_fault(label) for label in set(labels.flat)}
     return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
 

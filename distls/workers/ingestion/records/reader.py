@@ -65,9 +65,9 @@ def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Itera
     try:
         yield
     except BadInputError:
-        if skip or not progress.skipped:
+        if skip or not progress.skipped_first:
             raise
-    if progress.skipped and not skip:
+    if progress.skipped_first and not skip:
         lines = isinstance(item, TextItem)
         locate = line_locator(item) if isinstance(item, TextItem) else item.where
         line, reason = progress.skipped_first[0]

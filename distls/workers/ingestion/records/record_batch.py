@@ -11,7 +11,7 @@ from distls.storage.dataset.row_origins import RowIds
 from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
 from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
-from distls.workers.ingestion.records.messages import kind_of
+from distls.workers.ingestion.records.messages import WITHOUT_LABEL, kind_of
 
 REPORTED_LINES = 10
 _MOST_KINDS = 10
@@ -70,7 +70,9 @@ class Progress:
     gaps: int = 0  # values that are missing, or some of them
     unseen: int = 0  # values of categories that the training data do not have
     unseen_first: tuple[int, str] | None = None
+    codes: list[str] = field(default_factory=list)  # columns of numbers with texts that begin with zeros
     dropped: dict[str, int] = field(default_factory=dict)  # rows left out on purpose, by kind
+    unlabelled: int | None = None  # refused rows without a label, where they are to be left out
 
     def skip(self, line: int, reason: str) -> None:
         """Count a refused line, and keep the reason of the first few."""
@@ -78,6 +80,9 @@ class Progress:
         # Kept until a chunk is staged, since row numbers count refused rows too.
         self.skipped_since.append(line)
         kind = kind_of(reason)
+        if self.unlabelled is not None and WITHOUT_LABEL.search(kind):
+            self.unlabelled += 1
+            return
         if kind in self.refused or len(self.refused) < _MOST_KINDS:
             self.refused.setdefault(kind, [0, line])[0] += 1
         # A few are enough to see what is wrong.

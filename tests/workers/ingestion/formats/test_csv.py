@@ -19,7 +19,7 @@ from distls.workers.ingestion.parsing.record_kernels import gather_dense, gather
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import label_value
-from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE
+from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, NO_LABEL
 from distls.workers.ingestion.records.record_batch import Progress
 
 PARQUET = (
@@ -239,7 +239,7 @@ def test_many_words_and_long_rows(monkeypatch):
         ("1, ? ,0", 'column "w": "?": ' + MISSING_VALUE),
         ("1,a,x", 'column "y": "x": a label must be a decimal number'),
         ("1,a,1e999", 'column "y": "1e999": a label must be finite'),
-        ("1,a,", 'column "y": "": the row has no label'),
+        ("1,a,", 'column "y": "": the row has no label; --drop unknown leaves such rows out'),
         ('1,"a"b,0', 'column "w": ""a"b": text after a closing quote; a quote between quotes is doubled'),
         ('1,"a,0',
          'column "w": ""a,0": no closing quote on the line; fields with line breaks cannot be read ' + PARQUET),
@@ -262,7 +262,7 @@ def test_refusals_that_depend_on_options():
     for weight in ("-1", "x", "", "1e40", "inf"):
         assert refusal(f"1,{weight},0\n".encode(), weighted) == f'f.csv:1: column "w": "{weight}": {rule}'
     words = table("ny", label_words=True, na="0")
-    assert refusal(b"1,NA\n", words) == 'f.csv:1: column "y": "NA": the row has no label'
+    assert refusal(b"1,NA\n", words) == f'f.csv:1: column "y": "NA": {NO_LABEL}'
     assert (
         refusal(b"1,b\n1,\xff\n", words)
         == 'f.csv:2: column "y": "\\xff": a label must be UTF-8 text; ' + ENCODED
