@@ -394,7 +394,7 @@ def _data(path: Path, kind: str) -> Dataset:
     """Return a few rows of a kind; of `wide` ones results of four classes have 100 MiB."""
     if not path.exists() and kind == "wide":
         rng, n = np.random.default_rng(0), 2000
-        width, at = 100 * MIB // (2 * 4 * 4), np.arange(0, 20 * n + 1, 20)
+        width, at = 100 * MIB // (4 * 4), np.arange(0, 20 * n + 1, 20)
         x = sp.csr_matrix((np.ones(20 * n, np.float32), rng.integers(0, width, 20 * n), at), (n, width))
         ingest(x, path, y=rng.integers(0, 4, n))
     elif not path.exists():
