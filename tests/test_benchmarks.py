@@ -478,6 +478,10 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for row in others:
         assert max(row["driver"]) < 1.5
     assert capsys.readouterr().out.count("busiest worker") == 3
+    # a fit moves what its plan says, and the messages around it
+    for row in links.main(["--fits", "sgd", "--workers", "5", "--rate", "1gbit"]):
+        for counted, planned in (row["driver out"], row["driver in"], row["workers in"]):
+            assert planned < counted < 1.1 * planned
 
 
 @pytest.mark.slow

@@ -65,10 +65,12 @@ class Hosts:
 
     def shape(self, host: str, rate: str) -> None:
         """Give the link of a host a bandwidth, each way."""
+        # of a fast link as much as comes between two ticks of the clock
+        burst = "1mb" if rate.endswith("gbit") else "64kb"
         for namespace, device in ((self.hub, self._port(host)), (host, "eth0")):
             command = ["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"]
             subprocess.run(
-                [*command, "rate", rate, "burst", "64kb", "latency", "100ms"],
+                [*command, "rate", rate, "burst", burst, "latency", "100ms"],
                 check=True,
                 capture_output=True,
                 text=True,

@@ -2,6 +2,7 @@
 
     python -m benchmarks.speed.links [--workers 4,8,16] [--megabytes 1,8] [--rate 100mbit] [--rounds 3]
                                      [--ways straight,2,4,8,actors,sockets] [--out FILE]
+    python -m benchmarks.speed.links --fits sgd,sdca,newton,gls,bcd [--workers 8,16] [--rate 1gbit]
 
 Every worker, of one thread, is in a network namespace of its own, the driver in another, the scheduler on the bridge
 between them (needs root and Debian's iproute2). Each worker returns an array as large as the shared one, the sum of
@@ -13,12 +14,16 @@ all is formed in the fixed tree, and the bits are compared. Ways:
 - sockets: what a collective library does: each worker adds a slice of all, by sockets of its own; nothing is repeated
 
 The bytes are those of the links' counters, for each direction; memory is the growth of the driver's peak.
+
+`--fits` trains on as many rows whatever the workers, and on as many for each of them, with a lane for each, and sets
+what a round moves over the links, the difference of a longer fit and a shorter one, beside what `distls plan` says.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import socket
 import subprocess
@@ -41,6 +46,10 @@ from distls.execution.dask.remote_cluster import connect
 from distls.execution.memory_budget import MIB
 from distls.execution.network import merge_levels
 from distls.execution.serial import SerialExecutor
+from distls.planning.cluster_plan import ClusterPlan, plan
+from distls.synthetic.generation import generate
+from distls.training.callbacks import History
+from distls.training.fitting import fit
 from distls.workers.runtime.process import peak_rss
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -191,6 +200,61 @@ def drive(way: str, workers: int, megabytes: int, rounds: int, out: Path) -> Non
     executor.close()
 
 
+# ---------------------------------------------------------------- fits
+
+# Rounds of the shorter fit, and of the longer one; the kind of rows.
+LENGTHS, ROWS = (3, 9), 16_000
+KINDS = {"gls": "dense"}
+PARAMS: dict[str, dict[str, Any]] = {
+    "gls": {"link": "softmax"}, "bcd": {"algorithm": "row-blocks", "tau": 0.0, "alpha": 1e-5},
+}  # fmt: skip
+
+
+def train(method: str, data: str, workers: int, rounds: int, out: Path) -> None:
+    """Train some rounds as the driver; write how many there were, their seconds, and what the plan says."""
+    executor = connect(SCHEDULER)
+    executor.client.wait_for_workers(workers, timeout=SECONDS)
+    given: dict[str, Any] = {"params": {**PARAMS.get(method, {}), "lanes": workers}}
+    history, said = History(), plan(method, data, **given, cluster=f"{workers}x1", rate=1e8)
+    assert isinstance(said, ClusterPlan)
+    passes = rounds / said.plan.rounds_per_pass
+    fit(method, data, **given, passes=passes, eval_every=10**6, executor=executor, callbacks=[history])
+    seconds = [record["seconds"] for record in history.records]
+    made = {"rounds": len(seconds), "seconds": float(np.median(np.diff(seconds))), "plan": said.round_bytes}
+    out.write_text(json.dumps(made))
+    executor.close()
+
+
+def compare_fit(hosts: Hosts, method: str, data: Path) -> dict[str, Any]:
+    """Return what the links have carried in a round, and what the plan says, in MiB."""
+    runs = [_run(hosts, "--drive-fit", data, "--fits", method, "--rounds", rounds) for rounds in LENGTHS]
+    (first, before), (last, after) = runs
+    more, driver = last["rounds"] - first["rounds"], hosts.others[0]
+    moved = {host: (after[host] - before[host]) / (more * MIB) for host in after}
+    said = {name: value / MIB for name, value in last["plan"].items()}
+    workers = sum(moved[host][1] for host in hosts.workers)
+    return {
+        "method": method,
+        "rounds": more,
+        "seconds": last["seconds"],
+        "driver out": [float(moved[driver][0]), said["sent"]],
+        "driver in": [float(moved[driver][1]), said["returned"]],
+        "workers in": [float(workers), said["sent"] + said["fetched"] + said["merged"]],
+        "busiest worker": float(max(max(moved[host]) for host in hosts.workers)),
+    }
+
+
+def _fits(hosts: Hosts, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    rows, workers = [], len(hosts.workers)
+    for many, method in itertools.product((ROWS, ROWS // 8 * workers), options.fits.split(",")):
+        kind = KINDS.get(method, "rcv1-4")
+        if not (data := folder / f"{kind}-{many}").exists():
+            generate(kind, data, rows=many, partition_size=2**18)
+        rows.append({"workers": workers, "rows": many, **compare_fit(hosts, method, data)})
+        print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+    return rows
+
+
 # ---------------------------------------------------------------- hosts
 
 
@@ -208,15 +272,20 @@ def _counted(hosts: Hosts) -> dict[str, tuple[int, int]]:
     }
 
 
-def measure(hosts: Hosts, way: str, megabytes: int, rounds: int) -> dict[str, Any]:
-    """Run the driver on its host; return what a round took, in models over links."""
+def _run(hosts: Hosts, *options: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run the driver on its host; return what it has written, and the bytes sent and received by each host."""
     with tempfile.TemporaryDirectory() as folder:
         out, before = Path(folder) / "out.json", _counted(hosts)
-        options = ["--drive", out, "--ways", way, "--megabytes", megabytes, "--rounds", rounds]
-        options += ["--workers", len(hosts.workers)]
-        assert hosts.start(hosts.others[0], "benchmarks.speed.links", *options).wait(10 * SECONDS) == 0, way
+        options = (*options, "--workers", len(hosts.workers), "--out", out)
+        ended = hosts.start(hosts.others[0], "benchmarks.speed.links", *options).wait(10 * SECONDS)
+        assert ended == 0, options
         made = json.loads(out.read_text())
-    moved = {host: np.subtract(after, before[host]) for host, after in _counted(hosts).items()}
+    return made, {host: np.subtract(after, before[host]) for host, after in _counted(hosts).items()}
+
+
+def measure(hosts: Hosts, way: str, megabytes: int, rounds: int) -> dict[str, Any]:
+    """Return what a round took, in models over links."""
+    made, moved = _run(hosts, "--drive", "--ways", way, "--megabytes", megabytes, "--rounds", rounds)
     models = {host: (found / (rounds * megabytes * MIB)).round(2).tolist() for host, found in moved.items()}
     busiest = max(max(models[host]) for host in hosts.workers)
     return {
@@ -238,13 +307,18 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--workers", type=_numbers, default=[4, 8, 16])
     parser.add_argument("--megabytes", type=_numbers, default=[1, 8])
     parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--fits", default="")
+    parser.add_argument("--drive-fit", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ways", default="straight,2,4,8,actors,sockets")
-    parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     options = parser.parse_args(argv)
     if options.drive:
-        drive(options.ways, options.workers[0], options.megabytes[0], options.rounds, options.drive)
+        drive(options.ways, options.workers[0], options.megabytes[0], options.rounds, options.out)
+        return []
+    if options.drive_fit:
+        train(options.fits, options.drive_fit, options.workers[0], options.rounds, options.out)
         return []
     rows = [row for workers in options.workers for row in _rows(workers, options)]
     if options.out:
@@ -261,6 +335,9 @@ def _rows(workers: int, options: argparse.Namespace) -> list[dict[str, Any]]:
             hosts.shape(host, options.rate)
         hosts.start_scheduler()
         hosts.start_workers()
+        if options.fits:
+            with tempfile.TemporaryDirectory() as folder:
+                return _fits(hosts, options, Path(folder))
         for megabytes in options.megabytes:
             for way in options.ways.split(","):
                 row = {"workers": workers, **measure(hosts, way, megabytes, options.rounds)}

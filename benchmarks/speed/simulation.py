@@ -1,6 +1,6 @@
 """Cost of a round in the driver and the scheduler, with up to thousands of simulated workers.
 
-    python -m benchmarks.speed.simulation [--workers 10,100,1000,10000] [--kinds dense,rcv1-4] [--methods mcid,gls]
+    python -m benchmarks.speed.simulation [--workers 10,100,1000,10000] [--kinds dense,rcv1-4,wide] [--methods mcid,gls]
                                     [--rounds 3] [--dask 10,30,100] [--out FILE]
 
 The driver's part is real: the loop, the solver's step, groups, the reduction tree, pickling there and back, the event
@@ -33,6 +33,7 @@ from unittest.mock import patch
 import dask
 import numpy as np
 import psutil
+import scipy.sparse as sp
 from distributed import Client, Worker
 
 from distls.execution.batch import run_alone
@@ -43,6 +44,7 @@ from distls.execution.executor import Node, group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.network import FEW, fan_of
 from distls.execution.row_reads import MOST_LANES
+from distls.ingestion.ingest import ingest
 from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import resized
 from distls.request import Request
@@ -384,13 +386,18 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     for kind in options.kinds.split(","):
         for method in options.methods.split(","):
             # a Gram matrix of 47,236 features fits nowhere
-            if method != "gls" or not kind.startswith("rcv1"):
+            if method != "gls" or kind == "dense":
                 yield kind, method
 
 
 def _data(path: Path, kind: str) -> Dataset:
-    """Return a few rows of a kind."""
-    if not path.exists():
+    """Return a few rows of a kind; of `wide` ones results of four classes have 100 MiB."""
+    if not path.exists() and kind == "wide":
+        rng, n = np.random.default_rng(0), 2000
+        width, at = 100 * MIB // (4 * 4), np.arange(0, 20 * n + 1, 20)
+        x = sp.csr_matrix((np.ones(20 * n, np.float32), rng.integers(0, width, 20 * n), at), (n, width))
+        ingest(x, path, y=rng.integers(0, 4, n))
+    elif not path.exists():
         generate(kind, path, rows=2000)
     return open_dataset(path)
 

@@ -222,8 +222,8 @@ def _status(solver: Solver[S], limits: Request[Any], done: Standing[S]) -> Statu
     if own == Status.DIVERGED or met == Status.DIVERGED:
         return Status.DIVERGED
     # Where each round proves its gap, a tolerance that is asked for counts alone.
-    ends = own in _OWN_ENDS and not (limits.is_judged and solver.certifies(done.state))
-    return own if ends else met
+    waits = own == Status.CONVERGED and limits.is_judged and solver.certifies(done.state)
+    return own if own in _OWN_ENDS and not waits else met
 
 
 def _limit_met(limits: Request[Any], done: Standing[Any]) -> Status:

@@ -17,6 +17,8 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.training.fitting import fit
+from distls.workers.rounds import task
+from distls.workers.rounds.ledger import Ledger
 
 pytestmark = pytest.mark.slow
 PARTITIONS = 123
@@ -24,6 +26,7 @@ PARTITIONS = 123
 LIMITS: dict[str, dict[str, Any]] = {
     "mcid": {"passes": 2}, "sgd": {"passes": 2}, "sdca": {"passes": 2}, "newton": {"passes": 4}, "bcd": {"passes": 3},
     "gls": {"passes": 4}, "cls": {"params": {"rounds": 3}}, "stagewise": {"params": {"block_size": 20, "stages": 2}},
+    "bcd by rows": {"passes": 9, "params": {"algorithm": "row-blocks"}},
 }  # fmt: skip
 TABLES = {"gls", "cls", "stagewise"}
 
@@ -58,10 +61,25 @@ def undisturbed(data: Callable[[str], Path]) -> Callable[[str], str]:
 
     def of(method: str) -> str:
         if method not in made:
-            made[method] = fit(method, data(method), executor="serial", **LIMITS[method]).model.sha256  # type: ignore[union-attr]
+            alone = fit(method.split()[0], data(method), executor="serial", **LIMITS[method])
+            made[method] = alone.model.sha256  # type: ignore[union-attr]
         return made[method]
 
     return of
+
+
+def _blocks_read(_item: object) -> int:
+    """Return how many partitions and column shards tasks of this process have worked on, from the first call on."""
+    if not hasattr(Ledger, "blocks_read"):
+        started, Ledger.blocks_read = task._read, 0  # type: ignore[attr-defined]
+
+        def read(tasks: Any) -> Any:
+            results = started(tasks)
+            Ledger.blocks_read += sum(len(each.ledger.blocks) for each in tasks)  # type: ignore[attr-defined]
+            return results
+
+        task._read = read
+    return int(Ledger.blocks_read)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("method", LIMITS)
@@ -72,7 +90,11 @@ def test_every_worker_trains_with_the_same_bits(
     undisturbed: Callable[[str], str],
     method: str,
 ) -> None:
-    result = fit(method, data(method), tmp_path / "run", executor=workers, **LIMITS[method])
+    before = workers.each_worker(_blocks_read, None)
+    result = fit(method.split()[0], data(method), tmp_path / "run", executor=workers, **LIMITS[method])
+    # work is counted and not timed: blocks are about as large as each other
+    shares = [read - before[worker] for worker, read in workers.each_worker(_blocks_read, None).items()]
+    assert min(shares) >= max(shares) / 5, shares
     assert result.model.sha256 == undisturbed(method)
     pids = workers.each_worker(process_number, None).values()
     for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines():

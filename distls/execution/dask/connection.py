@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from functools import partial
@@ -171,15 +171,21 @@ class Connection:
         # A worker that leaves may be the one whose answer is waited for.
         return self._watched(_answer(call), self.client, lambda: bool(there - set(self.threads())), set())
 
-    def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
+    def submit(self, token: str, function: Any, *given: Any, worker: str | None = None) -> Any:
         """Start a task, on `worker` if it is alive."""
-        # Dask would place it there without the resources that its caller wants, and fail: then it chooses itself.
-        free = worker is None or "resources" in dask.get_annotations()
-        where = {} if free else {"workers": [worker], "allow_other_workers": True}
+        return self.submit_each(token, function, [given], [worker])[0]
+
+    def submit_each(self, token: str, function: Any, calls: Sequence[Any], workers: Sequence[Any]) -> Any:
+        """Start a task for each call, on its worker if alive; in one message, which costs the scheduler less."""
+        keys = [_key(token) for _ in calls]
+        # Dask would place them there without the resources that their caller wants, and fail: then it chooses itself.
+        free = workers[0] is None or "resources" in dask.get_annotations()
+        places = {"workers": dict(zip(keys, workers, strict=True)).get, "allow_other_workers": True}
         with _as_lost(self.client):
             self._keep_group()
-            # No retries by Dask: a task that failed is repeated by the caller, who knows what is left to do.
-            return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
+            with dask.annotate(**({} if free else places)):
+                # No retries by Dask: a task that failed is repeated by the caller, who knows what is left to do.
+                return self.client.map(function, *zip(*calls, strict=True), key=keys, pure=False, retries=0)
 
     def _keep_group(self) -> None:
         """Hold one small result for the life of this connection."""
@@ -310,7 +316,8 @@ class Connection:
         for worker, answer in answers.items():
             # An error of a worker that has left is no answer; that of one that is there is.
             if isinstance(answer, BaseException) and (worker not in gone or worker in there):
-                if _is_cut(answer):
+                # that of a connection: the system's own errors, which a task can have, have a number
+                if isinstance(answer, OSError) and answer.errno is None:
                     raise Lost(f"{worker}: {answer}")
                 raise answer
         kept = {worker: answer for worker, answer in answers.items() if worker not in gone}
@@ -326,11 +333,6 @@ def _key(token: str = "") -> str:
 
 def _nothing() -> None:
     pass
-
-
-def _is_cut(error: BaseException) -> bool:
-    """Say whether an error is of a connection: the system's own errors, which a task can have, have a number."""
-    return isinstance(error, OSError) and error.errno is None
 
 
 async def _fetch(future: Future, direct: bool | None) -> Any:

@@ -195,11 +195,11 @@ class DaskExecutor:
             # On one machine all have the same memory, and no links.
             sent = self._sent(shared, (place for *_, place in groups) if self._cluster is None else ())
             few = len(groups) <= (FEW if self._cluster is None else FEW_HERE)
-            for group in groups:
-                start, stop, worker = group
-                call = (call_group, few, function, sent, items[start:stop], start, n_items, merge)
-                pending[self._connection.submit(token, *call, worker=worker)] = [group]
-            merged = partial(self._connection.submit, token, merge_parts, n_items, merge)
+            start = partial(self._connection.submit_each, token)
+            calls = [(few, function, sent, items[a:b], a, n_items, merge) for a, b, _ in groups]
+            futures = start(call_group, calls, [place for *_, place in groups])
+            pending = {future: [group] for future, group in zip(futures, groups, strict=True)}
+            merged = partial(start, partial(merge_parts, n_items, merge))
             for future, lost in self._to_fetch(pending, n_items, merged):
                 try:
                     if lost is not None:
@@ -220,11 +220,11 @@ class DaskExecutor:
         return sorted(missing), cause
 
     def _to_fetch(
-        self, tasks: dict[Future, list[Group]], n_items: int, merged: Callable[..., Future]
+        self, tasks: dict[Future, list[Group]], n_items: int, merged: Callable[..., list[Future]]
     ) -> Iterator[tuple[Future, Lost | None]]:
         """Yield the tasks whose results the driver fetches, as they end; many large results are merged first.
 
-        `merged` starts a task that merges results of others; such tasks are added to `tasks`.
+        `merged` starts tasks that merge results of others; such tasks are added to `tasks`.
         """
         left = dict(tasks)
         for future, lost in self._connection.ended(left.copy()):
@@ -297,14 +297,16 @@ def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
 
 
 def _start_merges(
-    parts: dict[Group, Future], levels: Iterable[list[list[Group]]], merged: Callable[..., Future]
+    parts: dict[Group, Future], levels: Iterable[list[list[Group]]], merged: Callable[..., list[Future]]
 ) -> list[Future]:
-    """Start the merges of neighbouring groups' results; the last one gives that of all."""
+    """Start the merges of neighbouring groups' results, level by level; the last one gives that of all."""
     merges: list[Future] = []
     for level in levels:
-        for some in level:
-            # one that is left over is merged with others of the next level
-            if len(some) > 1:
-                merges.append(merged([parts[part] for part in some], worker=joined(some)[2]))
-                parts[joined(some)] = merges[-1]
+        # one that is left over is merged with others of the next level
+        found = [some for some in level if len(some) > 1]
+        whole = [joined(some) for some in found]
+        merges += merged(
+            [([parts[part] for part in some],) for some in found], [place for *_, place in whole]
+        )
+        parts.update(zip(whole, merges[-len(whole) :], strict=True))
     return merges

@@ -300,6 +300,9 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Return CONVERGED once the violation is at most `tau` times that of a first round (Eq. 10)."""
         if not (np.isfinite(state.weights).all() and np.isfinite(state.intercept).all()):
             return Status.DIVERGED
+        # Another turn, of other columns, has brought nothing either.
+        if state.stuck > 1:
+            return Status.MAX_PASSES
         # With `debias` the solution of the sparse problem is not the end: the refit still has to be made.
         waits = self._selected(state) and not state.refit
         return Status.CONVERGED if self._solved(state) and not waits else Status.RUNNING

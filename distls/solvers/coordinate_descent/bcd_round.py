@@ -75,6 +75,9 @@ class BcdState(State):
     objective: float = 0.0
     bound: float = 0.0
     gap: float = 0.0
+    stuck: int = (
+        0  # Of row blocks: rounds in a row in which no step has lowered the objective, far from the optimum
+    )
 
 
 @dataclass(frozen=True, eq=False)

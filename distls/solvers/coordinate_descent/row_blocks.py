@@ -34,11 +34,11 @@ from distls.workers.coordinate_descent.dual_bounds import (
 from distls.workers.coordinate_descent.prox_newton import parts_of
 from distls.workers.coordinate_descent.row_model_task import ModelStep, ModelSums, ModelTask
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights
-from distls.workers.coordinate_descent.violation_task import Violations, ranks_of
+from distls.workers.coordinate_descent.violation_task import Violations, moves_of, ranks_of
 from distls.workers.coordinate_descent.working_columns import Judged
 from distls.workers.coordinate_descent.working_set_task import Descended
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
+from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call, Needs
@@ -142,11 +142,10 @@ class RowBlocks:
         rounds = _RowBlockRound(self, executor, fresh=fresh)
         found = rounds.run(state)
         assert found is not None  # some columns always fit
+        following, report = found
         if rounds.is_stuck:
-            found[1].notes = [
-                "no Newton step lowers the objective: give a larger alpha, or another algorithm"
-            ]
-        return found
+            report.notes = ["no Newton step lowers the objective: give a larger alpha, or another algorithm"]
+        return replace(following, stuck=(state.stuck + 1) * rounds.is_stuck), report
 
     def intercept_alone(self, executor: Executor) -> Array:
         """Return the intercept that is optimal where all weights are zero."""
@@ -308,7 +307,4 @@ class _RowBlockRound(WorkingSetRound):
         return penalty_named(problem.penalty).conjugate(-sums.gradient, problem.alpha, problem.l1_ratio)
 
     def _moves(self, w: Array, gradient: Array) -> Array:
-        """Return how far rows of weights are from the optimality conditions: the excess over alpha of those of zero."""
-        problem = self._problem
-        moved = prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio) - w
-        return np.asarray(np.sqrt(np.square(moved).sum(axis=1)))
+        return moves_of(self._problem.penalty, w, gradient, self._setting.step_of(self._problem))

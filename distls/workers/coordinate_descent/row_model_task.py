@@ -72,7 +72,8 @@ class ModelTask(Task):
         """See `Task.stream`: partitions with the columns of the model, which are kept as long as there is room."""
         form = None
         if self.columns is not None:
-            form = Form(hashlib.sha256(self.columns.tobytes()).hexdigest(), partial(_narrowed, self.columns))
+            name = hashlib.sha256(self.columns.tobytes()).hexdigest()
+            form = Form(name, partial(_narrowed, self.columns), beside=True)
         return stream(self.data.whole, blocks, self.ledger, form)
 
     def start(self) -> None:

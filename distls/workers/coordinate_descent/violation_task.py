@@ -42,6 +42,12 @@ def ranks_of(penalty: str, gradient: Array, step: Step) -> Array:
     return np.sqrt(np.square(prox_rows(penalty, -gradient, _NEAR * step.alpha, step.rho)).sum(axis=1))
 
 
+def moves_of(penalty: str, w: Array, gradient: Array, step: Step) -> Array:
+    """Return how far rows of weights are from the optimality conditions: the excess over alpha of those of zero."""
+    # A step of size one: of a zero block it is the excess over alpha, as in Eq. 9 of the paper.
+    return np.sqrt(np.square(prox_rows(penalty, w - gradient, step.alpha, step.rho) - w).sum(axis=1))
+
+
 @dataclass
 class Violations:
     """The sums of one lane, or of several."""
@@ -134,9 +140,7 @@ class ViolationTask(OnAllScores):
         factor, conjugated = penalty_named(self.penalty).conjugate(-gradient, step.alpha, step.rho)
         total.factor, total.conjugated = min(total.factor, factor), total.conjugated + conjugated
         total.product += float(np.vdot(gradient[given], w[given]))
-        # A step of size one: of a zero block it is the excess over alpha, as in Eq. 9 of the paper.
-        moved = prox_rows(self.penalty, w - gradient, step.alpha, step.rho) - w
-        sizes = np.sqrt(np.square(moved).sum(axis=1))
+        sizes = moves_of(self.penalty, w, gradient, step)
         total.violation += float(sizes.sum())
         total.largest = max(total.largest, float(sizes.max(initial=0.0)))
         # Nearly violating columns follow those that do, and weights come first: a descent may change any of them.

@@ -64,16 +64,27 @@ class Form(NamedTuple):
 
     name: str  # distinguishes forms of one dataset
     make: Callable[[Partition], Partition]  # returns a partition's form, which shares no memory with it
+    # kept beside whole partitions, which are read in the same rounds and make way for it, as it is smaller
+    beside: bool = False
+
+
+class _Beside(NamedTuple):
+    """Of the key of such a form."""
+
+    name: str
+    number: int
 
 
 # fingerprint (and form, if any), and the number of a partition, or digest and number of a column shard
-Key = tuple[str, int | tuple[str, int]]
+Key = tuple[str, int | tuple[str, int] | _Beside]
 
 
 def _evictable_for(kept: Key, wanted: Key) -> bool:
     """Return whether a block may be evicted for another: one of another dataset, or a shard of a replaced cut."""
     old, new = kept[1], wanted[1]
-    return kept[0] != wanted[0] or (isinstance(old, tuple) and isinstance(new, tuple) and old[0] != new[0])
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return kept[0] != wanted[0] or old[0] != new[0]
+    return kept[0] != wanted[0] or (isinstance(new, _Beside) and isinstance(old, int))
 
 
 @dataclass
@@ -124,7 +135,9 @@ class _Cache:
 
     def _make_room(self, wanted: Key, most: int) -> None:
         """Evict blocks for `wanted`, oldest first, until at most `most` bytes are used."""
-        for key in [key for key in self.kept if _evictable_for(key, wanted)] if self.used > most else []:
+        evictable = [key for key in self.kept if _evictable_for(key, wanted)] if self.used > most else []
+        # A form that is read no more goes before partitions.
+        for key in sorted(evictable, key=lambda key: isinstance(key[1], int)):
             self._drop(key)
             if self.used <= most:
                 # No more than is needed: what stays may be used by the next fit.
@@ -209,8 +222,9 @@ def _load(
         return kept, True
     if form is not None:
         assert isinstance(blocks, Dataset)
-        # A form is kept instead of the partition it is made of.
-        made = form.make(blocks.read(index, pool))
+        # A form is kept instead of the partition it is made of, which may be there too.
+        whole = cache.kept.get((key[0], index))
+        made = form.make(blocks.read(index, pool) if whole is None else whole)
         if budget and cache.claim(key, _bytes_of(made), budget):
             cache.put(key, made)
         return made, False
@@ -250,10 +264,10 @@ def stream(
     A partition's arrays are valid until the next one is requested, when their memory is reused. With a `form`,
     partitions have that form. The costs of reading are entered into the ledger.
     """
-    owner = ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}"
-    parts = _stream(
-        open_ref(ref), ref, [(owner, index) for index in indices], indices, ledger or Ledger(), form
-    )
+    owner = ref.fingerprint if form is None or form.beside else f"{ref.fingerprint} {form.name}"
+    own = functools.partial(_Beside, form.name) if form is not None and form.beside else int
+    keys = [(owner, own(index)) for index in indices]
+    parts = _stream(open_ref(ref), ref, keys, indices, ledger or Ledger(), form)
     fold = ref.fold
     # all folds share the cached partitions
     return parts if fold is None else ((index, seen_in_fold(part, fold)) for index, part in parts)

@@ -100,10 +100,14 @@ class Counting:
         }
         fan = max(getattr(nodes, "fan", 0) for _, nodes in parts.values())
 
-        def merged(some: list[Any], worker: str) -> Any:
+        def merged(calls: list[tuple[list[Any]]], workers: list[str]) -> list[Any]:
             nonlocal moved
-            moved += sum(_array_bytes(nodes) for place, nodes in some if place != worker)
-            return worker, merge_parts(len(items), merge, [nodes for _, nodes in some])
+            for (some,), worker in zip(calls, workers, strict=True):
+                moved += sum(_array_bytes(nodes) for place, nodes in some if place != worker)
+            return [
+                (worker, merge_parts(len(items), merge, [nodes for _, nodes in some]))
+                for (some,), worker in zip(calls, workers, strict=True)
+            ]
 
         levels = merge_levels(groups, fan, len(items)) if fan else ()
         merges: list[Any] = _start_merges(parts, levels, merged)  # type: ignore[arg-type]

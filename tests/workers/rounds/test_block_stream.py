@@ -190,6 +190,28 @@ def test_a_form_is_kept_instead_of_the_partition(sets, prefetch, cache_bytes):
     assert read(reference, [0, 3]) == truth(written, [0, 3])
 
 
+def test_a_form_that_is_read_in_turns_with_its_partitions_stays(sets):
+    """What is left by the form is the partitions', which make way for it, and not the other way around."""
+    clear_cache()
+    written, made = sets[1], []
+    sizes = written.dataset.decoded_bytes
+    reference = ref(written, int(sizes.sum()) - 1)
+    for name in ("one", "other"):
+        form = Form(name, lambda partition: made.append(1) or halved(partition), beside=True)
+        for turn in range(3):
+            costs = Ledger()
+            assert read(reference, range(6)) == truth(written, range(6))
+            for index, part in stream(reference, range(6), costs, form):
+                assert flat(part) == flat(halved(written.partitions[index]))
+            # only the first turn makes it
+            assert (costs.bytes_read > 0) == (turn == 0)
+        own = [key[1][0] for key in stream_module._CACHE.kept if isinstance(key[1], tuple)]
+        assert own.count(name) == 6, "a form of earlier columns makes way"
+        assert len(own) < len(stream_module._CACHE.kept)
+    assert len(made) == 12
+    clear_cache()
+
+
 def test_a_smaller_budget_of_a_later_fit_is_kept_too(sets):
     read(ref(sets[0], 10**6), range(6))
     assert cached_bytes() == sets[0].dataset.decoded_bytes.sum()

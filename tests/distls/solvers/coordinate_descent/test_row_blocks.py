@@ -16,6 +16,7 @@ from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent import row_blocks
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
+from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
@@ -118,10 +119,12 @@ def test_it_is_named_where_rows_do_not_fit_and_goes_on(small, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(("scale", "alpha"), [(1.0, 1e-9), (1e20, 1e-2)])
-def test_a_round_without_a_step_says_so(tmp_path, scale, alpha):
+def test_rounds_without_a_step_say_so_and_end(tmp_path, scale, alpha):
     x, y = labelled_rows(600, 40, 4)
     dataset = write_dataset(tmp_path / "train", scale * x.toarray(), y)
-    done = fit("bcd", dataset, params={**BY_ROWS, "alpha": alpha}, passes=9)
+    done = fit("bcd", dataset, params={**BY_ROWS, "alpha": alpha}, passes=99, rtol=1e-9)
+    assert done.status == Status.MAX_PASSES
+    assert done.passes < 20
     assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
 
 
