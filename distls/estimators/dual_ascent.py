@@ -262,7 +262,10 @@ class DualLinearSVC(_DualClassifier):
         raise ParameterError(f"loss={self.loss!r} has no probabilities; use DualLogisticRegression")
 
 
-@estimator("sdca", "alpha", without=("loss", "penalty", "class_weight"), **_OPTIMUM)
+_ALPHA = Parameter("alpha", 1e-5, number(above=0.0), "strength of the penalty, relative to the mean loss")
+
+
+@estimator("sdca", "alpha", _ALPHA, without=("loss", "penalty", "class_weight"), **_OPTIMUM)
 class DualRidge(_DualAscent, DatasetRegressor):
     """Ridge or elastic-net regression with one or several outputs, at its optimum, for wide sparse rows.
 

@@ -152,6 +152,12 @@ class DatasetEstimator(BaseEstimator):
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
         }
+        if (
+            getattr(self, "alpha", 0.0) is None
+            and not hasattr(self, "C")
+            and not getattr(self, "as_published", False)
+        ):
+            given["alpha"] = None  # the rows decide
         passes = getattr(self, "passes", None)
         if params.get("steps") is not None and passes == method_named(self._method).passes:
             passes = None  # the limit is that of steps

@@ -8,7 +8,7 @@ from distls.estimators.optional_parts import LinearCoefficients
 from distls.storage.errors import ParameterError
 
 
-@estimator("gls", "link")
+@estimator("gls", "link", alpha=None)
 class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
     """Linear classifier by steps preconditioned by the second moments (Algorithm 1 of least squares revisited).
 

@@ -85,7 +85,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         return True
 
 
-@estimator("mcid", "loss", loss="log")
+@estimator("mcid", "loss", loss="log", alpha=None)
 class MCIDClassifier(StreamingClassifier):
     """Stochastic multi-class logistic regression, SVM or perceptron (MCID, Algorithms 1-4).
 

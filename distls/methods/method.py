@@ -117,7 +117,9 @@ class Method:
         departs = [
             f"{n}={own[n]}" for n, found in values.items() if any(v != self.published[n] for v in found)
         ]
-        return {**self.published, **own}, ", ".join(departs) or None
+        # a strength by the rows is ours
+        plain = {"alpha": typed["alpha"].default} if self.alpha_by_rows else {}
+        return {**plain, **self.published, **own}, ", ".join(departs) or None
 
     def load_steps(self) -> ChooseSteps:
         """Return the function that chooses a stochastic method's steps; raise ParameterError for other methods."""
