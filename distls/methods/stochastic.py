@@ -11,7 +11,6 @@ from distls.methods.parameters import (
     INIT,
     NO_PAPER_INTERCEPT,
     ONE_BLOCK,
-    boolean,
     fit_intercept,
     integer,
     number,
@@ -20,6 +19,7 @@ from distls.methods.parameters import (
 )
 from distls.methods.requirements import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
+    BALL,
     DIVIDING_ALPHA,
     DIVIDING_ALPHA_BY_ROWS,
     DRAWS,
@@ -69,14 +69,7 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
             optional=True,
         ),
         averaging("tail"),
-        Parameter(
-            "ball",
-            None,
-            boolean,
-            "put the weights back onto the ball of radius 1/sqrt(alpha) after each step, as Pegasos may; of hinges, "
-            "and of ovr-pegasos each class onto one of its own; a step then reads all weights; default: no",
-            optional=True,
-        ),
+        BALL,
         NO_PAPER_INTERCEPT,
         Parameter(
             "t0", None, number(0.0), "offset added to t in the step size; default: see docs/notation.md"

@@ -131,3 +131,11 @@ _DIVIDES = (
 DIVIDING_ALPHA = strengths(1e-5, number(above=0.0), _DIVIDES)
 # Steps 1/(alpha t) of few rows would end far beyond the optimum.
 DIVIDING_ALPHA_BY_ROWS = strengths(1e-5, number(above=0.0), f"{_DIVIDES}{BY_ROWS}")
+BALL = Parameter(
+    "ball",
+    None,
+    boolean,
+    "put the weights back onto the ball of radius 1/sqrt(alpha) after each step, as Pegasos may; of hinges, "
+    "and of ovr-pegasos each class onto one of its own; a step then reads all weights; default: no",
+    optional=True,
+)

@@ -597,7 +597,7 @@ def test_plan_has_seconds_and_grows_with_the_width(tmp_path: Path, link: str) ->
 def test_a_first_round_alone_publishes_a_safe_step(tmp_path: Path) -> None:
     x, y = _dense(200, 5, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
-    (record,) = _records(dataset, {}, 1)
+    (record,) = _records(dataset, {"alpha": 1e-5}, 1)
     assert record["objective"] < np.log(3)
     plain = oracle.problem(x, np.eye(3)[y], "softmax", 1e-5)
     assert record["objective"] == pytest.approx(plain.value(oracle.train(plain, 1)[1]), rel=1e-9)
