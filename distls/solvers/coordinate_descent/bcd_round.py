@@ -75,9 +75,8 @@ class BcdState(State):
     objective: float = 0.0
     bound: float = 0.0
     gap: float = 0.0
-    stuck: int = (
-        0  # Of row blocks: rounds in a row in which no step has lowered the objective, far from the optimum
-    )
+    # Of row blocks: rounds in a row in which no step has lowered the objective, far from the optimum
+    stuck: int = 0
 
 
 @dataclass(frozen=True, eq=False)

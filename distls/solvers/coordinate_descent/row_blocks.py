@@ -93,7 +93,7 @@ class RowBlocks:
             network_bytes_per_round=_READS * one_read.network_bytes_per_round,
         )
         self.lanes = reader.lanes
-        self.data = DatasetRef.of(dataset, self.plan.cache_bytes)  # with its fold
+        self.data = replace(DatasetRef.of(dataset, self.plan.cache_bytes), beside=True)  # with its fold
         self.setting = RoundSetting(
             problem=problem, params=params, data=self.data, shards=cast("Any", None), lanes=[],
             row_lanes=reader.work, polishes=False, folder=None,

@@ -36,6 +36,7 @@ class DatasetRef:
     prefetch: bool = True  # read ahead in a background thread
     columns: str = ""  # digest of the column shards, others are refused; empty: they are not read
     fold: Fold | None = None  # the view of the rows that `stream` gives
+    beside: bool = False  # forms are kept beside its partitions; other data sets' reads let them go
     one_row: int = 0  # features of the one row that stands for the data, see `like`; 0: the data themselves
 
     @classmethod
@@ -79,12 +80,15 @@ class _Beside(NamedTuple):
 Key = tuple[str, int | tuple[str, int] | _Beside]
 
 
-def _evictable_for(kept: Key, wanted: Key) -> bool:
-    """Return whether a block may be evicted for another: one of another dataset, or a shard of a replaced cut."""
+def _evictable_for(kept: Key, wanted: Key, forms: bool) -> bool:
+    """Return whether a block may be evicted for another: one of another dataset, or a shard of a replaced cut.
+
+    `forms` says that a fit reads them beside whole partitions, which make way for them; others have no use for them.
+    """
     old, new = kept[1], wanted[1]
-    if isinstance(old, tuple) and isinstance(new, tuple):
-        return kept[0] != wanted[0] or old[0] != new[0]
-    return kept[0] != wanted[0] or (isinstance(new, _Beside) and isinstance(old, int))
+    if kept[0] != wanted[0] or isinstance(old, int):
+        return kept[0] != wanted[0] or isinstance(new, _Beside)
+    return old[0] != new[0] if isinstance(new, tuple) else isinstance(old, _Beside) and not forms
 
 
 @dataclass
@@ -97,12 +101,14 @@ class _Cache:
     # bytes of the blocks that are kept or being read in order to be kept
     claimed: dict[Key, int] = field(default_factory=dict)
     used: int = 0
+    forms: bool = False  # whether the newest reads are of a fit with forms beside whole partitions
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def start(self, first: Key, budget: int) -> None:
+    def start(self, first: Key, budget: int, forms: bool) -> None:
         """Shrink to the budget of a new fit, whose first block is `first`."""
         with self.lock:
-            own = [key for key in reversed(self.kept) if not _evictable_for(key, first)]
+            self.forms = forms
+            own = [key for key in reversed(self.kept) if not _evictable_for(key, first, forms)]
             self._make_room(first, budget)
             # the budget of an earlier fit to the same data may have been larger
             # Newest first: a cyclic pass meets the oldest ones soonest again.
@@ -135,7 +141,7 @@ class _Cache:
 
     def _make_room(self, wanted: Key, most: int) -> None:
         """Evict blocks for `wanted`, oldest first, until at most `most` bytes are used."""
-        evictable = [key for key in self.kept if _evictable_for(key, wanted)] if self.used > most else []
+        evictable = [key for key in self.kept if self.used > most and _evictable_for(key, wanted, self.forms)]
         # A form that is read no more goes before partitions.
         for key in sorted(evictable, key=lambda key: isinstance(key[1], int)):
             self._drop(key)
@@ -227,7 +233,7 @@ def _load(
         made = form.make(blocks.read(index, pool) if whole is None else whole)
         if budget and cache.claim(key, _bytes_of(made), budget):
             cache.put(key, made)
-        return made, False
+        return made, whole is not None
     if budget and cache.claim(key, int(blocks.decoded_bytes[index]), budget):
         # Buffers of its own, as the pool's are overwritten by the next block.
         try:
@@ -298,7 +304,7 @@ def _stream(
     budget = ref.cache_bytes
     # The cache shrinks before the first block is read: plans do not add up.
     if budget and keys:
-        _CACHE.start(keys[0], budget)
+        _CACHE.start(keys[0], budget, ref.beside)
     # One thread reads ahead: two buffers are enough, and no more blocks are in memory than planned.
     with _borrowed_pools() as pools, ThreadPoolExecutor(1, thread_name_prefix="distls-read") as reader:
         ahead: Future[tuple[Any, bool]] | None = None

@@ -195,20 +195,27 @@ def test_a_form_that_is_read_in_turns_with_its_partitions_stays(sets):
     clear_cache()
     written, made = sets[1], []
     sizes = written.dataset.decoded_bytes
-    reference = ref(written, int(sizes.sum()) - 1)
+    reference = replace(ref(written, int(sizes.sum()) - 1), beside=True)
     for name in ("one", "other"):
         form = Form(name, lambda partition: made.append(1) or halved(partition), beside=True)
         for turn in range(3):
-            costs = Ledger()
+            before, costs = len(made), Ledger()
             assert read(reference, range(6)) == truth(written, range(6))
             for index, part in stream(reference, range(6), costs, form):
                 assert flat(part) == flat(halved(written.partitions[index]))
-            # only the first turn makes it
-            assert (costs.bytes_read > 0) == (turn == 0)
+            assert (len(made) > before) == (turn == 0), "only the first turn makes it"
+            # partly of partitions that are there
+            assert costs.cached_bytes > 0
+            assert costs.bytes_read == 0 or turn == 0
         own = [key[1][0] for key in stream_module._CACHE.kept if isinstance(key[1], tuple)]
         assert own.count(name) == 6, "a form of earlier columns makes way"
         assert len(own) < len(stream_module._CACHE.kept)
     assert len(made) == 12
+    # a fit that does not read it has the room
+    other = replace(reference, beside=False)
+    for _ in range(2):
+        read(other, range(6))
+    assert not any(isinstance(key[1], tuple) for key in stream_module._CACHE.kept)
     clear_cache()
 
 
