@@ -25,7 +25,9 @@ def access_error(job: tuple[DatasetRef, str | None]) -> str | None:
         if ref.columns:
             columns_of(dataset, ref)
     except DistlsError as error:
-        return str(error)
+        return (
+            f"{error.args[0]}"  # options as the command line has them: the caller's process knows its reader
+        )
     if run is None:
         return None
     # A name of its own: all workers probe at the same time.
@@ -34,7 +36,9 @@ def access_error(job: tuple[DatasetRef, str | None]) -> str | None:
         write_bytes(probe, b"", sync=False)
         probe.unlink()
     except DistlsError as error:
-        return str(error)
+        return (
+            f"{error.args[0]}"  # options as the command line has them: the caller's process knows its reader
+        )
     except OSError as error:
         return f"{run}: cannot be written ({error.strerror})"
     return None
