@@ -31,7 +31,7 @@ _WORDS = (  # what is a value behind an option; other words are verbs
 # The user's data are passed over: the path that a message begins with, and what is quoted.
 _OPTION = re.compile(
     rf"(?s:\A(?!--[a-z-]+ )[^:;,(\"`']+|{_QUOTED}|`.*?`|(?<!\w)'.*?'(?!\w))"
-    r"|(?<![^\s(])--(?P<name>[a-z]+(?:-[a-z]+)*)(?![\w=/-]|\.\w)"
+    r"|(?<![^\s(])--(?P<name>[a-z]+(?:-[a-z]+)*)(?![\w=/-]|[.:]\w)"
     rf"(?: (?P<value>{_QUOTED}|[A-Z](?:[A-Z][\w=,]*)?(?<![=,])(?!\w)|\d+|[,.](?!\S)|(?:{_WORDS})(?!\w)"
     r"|[a-z\d]+[=,]\S*[^\s:;,.)]))?"
 )

@@ -110,7 +110,8 @@ SPOKEN = {
 }
 KEPT = [
     "a worker needs --memory-limit 3MiB and --tls-ca", "well-formed -- yes, -p alpha=1", "x --split: no data set",
-    "data x --split has 3 features", "--like: no such file", "a: --like.csv, --like/a and a--like",
+    "data x --split has 3 features", "1 line skipped; the first: x --split:3: no number", "--like: no such file",
+    "a: --like.csv, --like/a and a--like",
     'a:1: "--none--" and "x --split y" and "a "--kind" b": no number', "a: `predict --proba`, or `--to csv` lists",
     "it has no line Checksum; make it with --readable_model or --invert_hash", "a: 'x --split': not known",
 ]  # fmt: skip
@@ -171,9 +172,8 @@ def test_notices_and_skipped_lines_of_reports_have_keywords(in_python: None, tmp
     (tmp_path / "a --split.svm").write_text("1 1:2\n0 1:3\n" * 5 + "--kind:3 1:2\n")
     report = distls.ingest(tmp_path / "a --split.svm", tmp_path / "d", on_error="skip", format="svmlight")
     (line,) = report.skipped_lines
-    assert line.startswith(f'{tmp_path}/a --split.svm:11: "--kind:3') and line.endswith(
-        "unlabelled=True, and predict"
-    )
+    assert line.startswith(f'{tmp_path}/a --split.svm:11: "--kind:3')
+    assert line.endswith("unlabelled=True, and predict")
     assert report.notices == (f"1 line skipped; the first: {line}",)
 
 
