@@ -149,11 +149,8 @@ class DatasetEstimator(BaseEstimator):
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
         }
-        if (
-            getattr(self, "alpha", 0.0) is None
-            and not hasattr(self, "C")
-            and not getattr(self, "as_published", False)
-        ):
+        own = vars(self)
+        if own.get("alpha", 0.0) is None and "C" not in own and not own.get("as_published"):
             given["alpha"] = None  # the rows decide
         passes = getattr(self, "passes", None)
         if params.get("steps") is not None and passes == method_named(self._method).passes:
