@@ -19,11 +19,7 @@ from distls.storage.model.model import load_model
 from distls.training.fitting import fit, resume
 
 WAYS = ["lanes", "statistics", "shards"]
-READS = {
-    "lanes": "distls.storage.dataset.partitions:read_array",
-    "statistics": "distls.storage.dataset.partitions:read_array",
-    "shards": "distls.storage.dataset.column_shards:read_array",
-}
+READ = "distls.storage.dataset.parts:read_array"  # of a partition or a column shard
 
 
 def check_whole(run: Path, digest: str) -> None:
@@ -61,7 +57,7 @@ def test_a_worker_is_killed(
         else "distls.workers.rounds.reduction_tree:ReductionTree.add"
     )
     faults = {
-        "read": Fault(READS[way], call=20),
+        "read": Fault(READ, call=20),
         "kernel": Fault(made.kernel, call=25),
         "reduce": Fault(reducing, call=5),
     }
