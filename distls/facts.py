@@ -10,17 +10,30 @@ from typing import Any, NamedTuple
 
 _SHORT = 200  # characters of a field
 as_keywords = True  # messages are for callers in Python, until the command line says otherwise
-# options whose value may be any word, which is no verb; and those that Python's functions do not have
-_WORDED = (
-    "decimal|drop|dtype|executor|format|hash-bits|header|parallelism|separator|split|target|threshold-for|to|transform|"
-    "unknown-features|unknown-labels|weight-column|zero-based"
+# Options that messages name, as Python has them; it has none of those for workers, networks and output.
+_NAMES = (
+    "calibrate categorical costs data decimal drop dtype encoding executor format hash-bits header id-column "
+    "ignore-columns impute kind label-column labels like list-columns n-features na na-values parallelism "
+    "partition-size passes patience rows rtol seed select separator shard-size split target text-column threshold-for "
+    "to tol top transform unknown-features unknown-labels weight-column weights zero-based"
 )
-_ELSEWHERE = (
-    "all(?:ow-anyone)?|host|json|memory-limit|own-data|quiet|scheduler|threads-per-worker|tls|workers"
+_FLAGS = "again as-published labelled multilabel overwrite unlabelled weighted"
+_KEYWORDS = {
+    **{name: name.replace("-", "_") for name in _NAMES.split()},
+    **{name: f"{name.replace('-', '_')}=True" for name in _FLAGS.split()},
+    **{"eval": "eval_data", "from": "source", "no-shuffle": "shuffle=False"},
+}
+_QUOTED = r'(?<![\w"])".*?"(?=[\s:;,.)]|\Z)'  # a cell may have quotes of its own
+_WORDS = (  # what is a value behind an option; other words are verbs
+    "class|continuous|count|csv|dask|f1|float64|ignore|label|liblinear|no|npz|onnx|serial|several|sklearn|space|"
+    "standardize|text|unknown|vw|yes|the training data"
 )
+# The user's data are passed over: the path that a message begins with, and what is quoted.
 _OPTION = re.compile(
-    rf"(?<![\w-])--(?!(?:{_ELSEWHERE})\b)(?:({_WORDED}) (?!(?:must|needs|of|and)\b)([^\s\"]*[^\s\";:)`.,]|[.,])"
-    r"|([a-z]+(?:-[a-z]+)*)(?: (\"[^\"]*\"|[A-Z]{2}(?:[\w=,]*\w)?))?)"
+    rf"(?s:\A(?!--[a-z-]+ )[^:;,(\"`']+|{_QUOTED}|`.*?`|(?<!\w)'.*?'(?!\w))"
+    r"|(?<![^\s(])--(?P<name>[a-z]+(?:-[a-z]+)*)(?![\w=/-]|[.:]\w)"
+    rf"(?: (?P<value>{_QUOTED}|[A-Z](?:[A-Z][\w=,]*)?(?<![=,])(?!\w)|\d+|[,.](?!\S)|(?:{_WORDS})(?!\w)"
+    r"|[a-z\d]+[=,]\S*[^\s:;,.)]))?"
 )
 
 
@@ -72,11 +85,13 @@ def said(text: str) -> str:
 
 
 def _keyword(found: re.Match[str]) -> str:
-    name, value = (found[1] or found[3]).replace("-", "_"), found[2] or found[4]
+    if found["name"] not in _KEYWORDS:
+        return found[0]
+    keyword, value = _KEYWORDS[found["name"]], found["value"]
     if not value:
-        return f"{name[3:]}=False" if name.startswith("no_") else name
-    plain = value.isdecimal() or value.startswith('"') or (value.isupper() and "=" not in value)
-    return f"{name}={value}" if plain else f'{name}="{value}"'
+        return keyword
+    plain = value.isdecimal() or value[0] == '"' or " " in value or (value.isupper() and value.isidentifier())
+    return f"{keyword}={value}" if plain else f'{keyword}="{value}"'
 
 
 def warn_caller(text: str) -> None:

@@ -334,7 +334,7 @@ def watchers(quiet: bool) -> tuple[Callback, ...]:
 
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout, all control characters as its escapes, null for numbers that are not finite."""
-    show(json.dumps(finite_json(value), indent=2).replace("\x7f", "\\u007f").split("\n"))
+    show(json.dumps(finite_json(value), indent=2, allow_nan=False).replace("\x7f", "\\u007f").split("\n"))
 
 
 class Running:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -55,8 +54,6 @@ from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import score_pieces, scored_as
 from distls.workers.prediction.probability_map import model_probabilities
 from distls.workers.rounds.block_stream import DatasetRef
-
-_OPTIONS = re.compile(r"""[\s;:(,]*["`]?--[a-z]""")  # what a notice says of the command line begins so
 
 
 class DatasetEstimator(BaseEstimator):
@@ -152,11 +149,8 @@ class DatasetEstimator(BaseEstimator):
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
         }
-        if (
-            getattr(self, "alpha", 0.0) is None
-            and not hasattr(self, "C")
-            and not getattr(self, "as_published", False)
-        ):
+        own = vars(self)
+        if own.get("alpha", 0.0) is None and "C" not in own and not own.get("as_published"):
             given["alpha"] = None  # the rows decide
         passes = getattr(self, "passes", None)
         if params.get("steps") is not None and passes == method_named(self._method).passes:
@@ -194,7 +188,8 @@ class DatasetEstimator(BaseEstimator):
             executor="serial", row_numbers=False, progress=False, **options,
         )  # fmt: skip
         if self._mixed:
-            pass_on([_OPTIONS.split(notice)[0] for notice in report.notices], None)
+            # the keywords in them are not those of an estimator
+            pass_on([f"distls.ingest: {notice}" for notice in report.notices], None)
         return open_dataset(path)
 
     def _begin_lazily(self, X: Any, y: Any) -> str:

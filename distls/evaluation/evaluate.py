@@ -193,7 +193,7 @@ def read_costs(path: str | Path, classes: Sequence[Label], predicted: Sequence[L
     not such a table of finite numbers.
     """
     if max(len(classes), len(predicted)) > RANKED_CLASSES:
-        raise ParameterError(f"--costs: {len(predicted)} classes; costs are for {RANKED_CLASSES} at most")
+        raise ParameterError(f"--costs are for {RANKED_CLASSES} classes at most, not {len(predicted)}")
     columns, rows = _read(path)
     for names, wanted, where in ((columns, predicted, "first line"), (list(rows), classes, "first column")):
         missing = [str(label) for label in wanted if str(label) not in names]

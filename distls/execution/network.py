@@ -1,9 +1,10 @@
 """What crosses the network in a reduction by `DaskExecutor.reduce`, and how its merges are dealt to workers.
 
-The driver puts the shared value on one worker, from which the others that have a task fetch it, or each slice of a very
-large one on another; a small value is sent with each task. Each task merges its lanes' results as far as the fixed tree
-allows. If these are small or few, the driver fetches and merges them. Otherwise further tasks merge those of
-neighbours, each on a worker that holds some of them, until one result is left for the driver.
+The driver puts the shared value on one worker, from which the others that have a task fetch it, or each slice of a
+very large one on another; a small value goes to the scheduler once, and from there with each task. Each task merges
+its lanes' results as far as the fixed tree allows. If these are small or few, the driver fetches and merges them.
+Otherwise further tasks merge those of neighbours, each on a worker that holds some of them, until one result is left
+for the driver.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Traffic:
     """Bytes of the arrays that cross the network in one reduction; the messages around them are not counted."""
 
     tasks: int  # That process lanes
-    sent: int  # From the driver: the shared value once, or with each task where it is small
-    fetched: int  # From worker to worker
+    sent: int  # From the driver: the shared value
+    fetched: int  # From worker to worker, or from the scheduler with each task where it is small
     fetches: int  # Workers that fetch it
     slices: int  # That it is cut into
     merges: int  # Further tasks that merge results on workers
@@ -77,8 +78,8 @@ def traffic_of(
     fetches = 0 if small else busy - 1
     return Traffic(
         tasks=len(groups),
-        sent=shared_bytes * (len(groups) if small else 1),
-        fetched=fetches * shared_bytes,
+        sent=shared_bytes,
+        fetched=(len(groups) if small else fetches) * shared_bytes,
         fetches=fetches,
         slices=1 if here else slices_of(shared_bytes, busy),
         merges=merges,

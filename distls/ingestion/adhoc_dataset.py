@@ -140,6 +140,6 @@ def _ingest(
         if not isinstance(error.__cause__, OSError):
             raise
         doing = f"the sources could not be ingested into {temporary}"
-        remedy = f"make room there, or ingest them elsewhere with --like {name}"
+        remedy = f'make room there, or ingest them elsewhere with --like "{name}"'
         raise describe_os_error(error.__cause__, doing, remedy) from None
     return report.notices

@@ -137,7 +137,5 @@ def _appended(known: Dataset, new: Dataset, again: bool) -> tuple[str, ...]:
     # by content: a copy of a file, or a file that was touched, has the same rows
     digest, before = digest_of_rows(new), known.appended or (digest_of_rows(known),)
     if digest in before and not again:
-        raise MismatchError(
-            f"{known.path}: has these very rows already; --again (again=True) adds them once more"
-        )
+        raise MismatchError(f"{known.path}: has these very rows already; --again adds them once more")
     return (*before, digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distls.facts import Shown
+from distls.facts import Shown, said
 from distls.ingestion.label_rules import dropped_notice
 from distls.ingestion.schema import Survey
 from distls.storage.dataset.dataset import Dataset
@@ -55,7 +55,7 @@ def ingest_report(
         nnz=sum(data.meta.nnz for data in datasets),
         bytes=sum(int(data.stored_bytes.sum()) for data in datasets),
         skipped=skipped,
-        skipped_lines=tuple(lines),
-        notices=(*notices, *dropped_notice(dropped), *refused),
+        skipped_lines=tuple(map(said, lines)),
+        notices=tuple(map(said, (*notices, *dropped_notice(dropped), *refused))),
         dropped=dropped,
     )

@@ -20,6 +20,8 @@ from distls.methods.parameters import (
 )
 from distls.methods.requirements import loss_with, penalty_with
 
+_BY_ROWS = BY_ROWS.replace("of classes", "of classes and sets of labels")
+
 DUAL_ASCENT_METHODS = (
     Method(
         name="sdca",
@@ -38,7 +40,7 @@ DUAL_ASCENT_METHODS = (
             *strengths(
                 1e-5,
                 number(above=0.0),
-                f"strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}, of "
+                f"strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{_BY_ROWS}, of "
                 "numbers of 2 and a fifth of it",
                 "from the duals of the one before",
             ),
@@ -108,7 +110,7 @@ DUAL_ASCENT_METHODS = (
                 "alpha",
                 1e-5,
                 number(above=0.0),
-                f"strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR{BY_ROWS}",
+                f"strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR{_BY_ROWS}",
             ),
             Parameter(
                 "class_tol",

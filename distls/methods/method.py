@@ -149,18 +149,18 @@ def import_object(place: str) -> Any:
 
 # What people who come from scikit-learn ask for. Its names are not taken: the same name for another thing misleads.
 _SKLEARN_HINTS = {
-    "max_iter": "the number of passes is --passes (passes=)",
-    "n_iter": "the number of passes is --passes (passes=)",
-    "tol": "the tolerance is --tol or --rtol of fit (tol=, rtol=)",
+    "max_iter": "the number of passes is --passes N",
+    "n_iter": "the number of passes is --passes N",
+    "tol": "the tolerance is --tol X or --rtol X of fit",
     "C": "C of n rows is alpha = 1/(C n)",
     "penalty": "alpha is the strength of the squared norm; sdca, bcd, fista, sparsa and fobos have other penalties",
     "l1_ratio": "sdca, bcd, fista, sparsa and fobos have the penalty elasticnet",
-    "early_stopping": "fit --patience (patience=) stops early on the data of --eval",
-    "n_iter_no_change": "fit --patience (patience=) stops early on the data of --eval",
-    "validation_fraction": "--split of distls ingest holds out rows, for fit --eval",
+    "early_stopping": "fit --patience N stops early on the data of --eval",
+    "n_iter_no_change": "fit --patience N stops early on the data of --eval",
+    "validation_fraction": "--split NAME=FRACTION of distls ingest holds out rows, for --eval of fit",
     "n_jobs": "--workers sets the number of processes (in Python: the Dask client)",
     "verbose": "progress of fit is shown unless --quiet is given (distls.fit: callbacks=)",
-    "random_state": "the seed is --seed of fit (seed=)",
+    "random_state": "the seed is --seed N of fit",
     "warm_start": "-p init=RUN starts from a model",
 }
 

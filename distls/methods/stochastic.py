@@ -208,12 +208,7 @@ _OLBFGS = (
         number(above=0.0),
         "step sizes are eta0 tau/(tau + t); default: 0.1 or up to four quarterings of it, chosen by trial as in fobos",
     ),
-    Parameter(
-        "tau",
-        None,
-        number(above=0.0),
-        "rows after which the step size has halved; default: all, within 1,000 and 10,000",
-    ),
+    Parameter("tau", None, number(above=0.0), "rows that halve the step; default: all, from 1,000 to 10,000"),
     Parameter("damping", 0.1, number(0.0), "multiple of the step that is added to the gradient difference"),
     Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,

@@ -135,7 +135,8 @@ BALL = Parameter(
     "ball",
     None,
     boolean,
-    "put the weights back onto the ball of radius 1/sqrt(alpha) after each step, as Pegasos may; of hinges, "
+    "put the weights back onto the ball of radius 1/sqrt(alpha) after each step, as Pegasos may; of hinges and "
+    "the perceptron, "
     "and of ovr-pegasos each class onto one of its own; a step then reads all weights; default: no",
     optional=True,
 )

@@ -229,7 +229,7 @@ def _check_new(out: Place, overwrite: bool, data: Scorable, ids: frozenset[str])
         return
     if not overwrite:
         # of a file of anybody's nothing is proposed but to leave it alone
-        replaced = ", or give --overwrite (overwrite=True)" if are_predictions(out, ids) else ""
+        replaced = ", or give --overwrite" if are_predictions(out, ids) else ""
         raise MismatchError(f"{out} exists already; choose another name{replaced}")
     there = [source for source in sources_of(data) if isinstance(source, Path) and source.exists()]
     if isinstance(out, Path) and any(map(out.samefile, there)):  # through links too

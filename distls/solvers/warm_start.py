@@ -73,7 +73,7 @@ def check_initial(
         raise MismatchError(
             f"init={given}: a model of {shape[0]} features and {counted(shape[1], 'output')}; "
             f"{problem.dataset.path} has {problem.shape[0]} and {problem.shape[1]}, or other labels; `distls append` "
-            f"the rows to the model's data, or ingest them --like {given}"
+            f'the rows to the model\'s data, or ingest them with --like "{given}"'
         )
 
 

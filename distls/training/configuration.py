@@ -358,9 +358,7 @@ def _expected(config: RunConfig, place: str | Place) -> Dataset:
     except FormatError as error:
         if place_of(place).exists():
             raise
-        raise FormatError(
-            f"{error}; if it was moved, `distls resume RUN --data DATASET` (data=) says where it is"
-        ) from None
+        raise FormatError(f"{error}; if it was moved, --data DATASET of resume says where it is") from None
     # Another data set under the same path would give other weights without a word.
     if data.fingerprint != config.dataset_fingerprint:
         raise MismatchError(

@@ -236,7 +236,7 @@ def _check_classes(made: Sequence[Place], notices: Sequence[str], options: Mappi
     if doubt is not None and options.get("target", "auto") == "auto":
         _remove(made)
         raise BadInputError(
-            f"{doubt.partition(':')[0]}, all whole numbers: --target continuous (target='continuous') if they are a "
+            f"{doubt.partition(':')[0]}, all whole numbers: --target continuous if they are a "
             "quantity to predict (regression), --target class if they are classes"
         )
 

@@ -219,11 +219,23 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
     with dask.config.set(settings | {"temporary-directory": _scratch()}):
         made = started(start)
     # This process makes connections later too: too short a time for them would cut those of its own cluster.
-    dask.config.set({"distributed.comm.retry": {**settings["distributed.comm"]["retry"], "count": _RETRIES}})
+    if not _is_readable(dask.config.get("distributed.comm.retry")):
+        dask.config.set(
+            {"distributed.comm.retry": {**settings["distributed.comm"]["retry"], "count": _RETRIES}}
+        )
     for name, least in settings["distributed.comm"]["timeouts"].items():
         key = f"distributed.comm.timeouts.{name}"
         dask.config.set({key: max(dask.config.get(key) or least, least, key=parse_timedelta)})
     return made
+
+
+def _is_readable(retry: Any) -> bool:
+    """Return whether Dask can read what a user has set of repeated messages."""
+    try:
+        delays = [parse_timedelta(retry["delay"][name]) for name in ("min", "max")]
+        return int(retry["count"]) >= 0 and min(delays) >= 0
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def local_cluster(

@@ -89,6 +89,17 @@ def is_inherited(client: Client) -> bool:
 REFUSED = re.compile(r"'([\w-]+)' handler has been explicitly disallowed in (\w+)")
 
 
+def raise_refused(error: Exception) -> None:
+    """Raise WorkerError if an error of Dask says that a call is blocked."""
+    refused = REFUSED.search(str(error))
+    if refused:
+        call, whose = refused[1], refused[2].lower()
+        raise WorkerError(
+            f"the configuration of the {whose} blocks {call!r}, which distls needs; take it out of "
+            f"distributed.{whose}.blocked-handlers there"
+        ) from None
+
+
 @contextlib.contextmanager
 def client_errors(client: Client) -> Iterator[None]:
     """Raise ClosedClientError for whatever Dask raises while another thread closes its client.
@@ -100,13 +111,7 @@ def client_errors(client: Client) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        refused = REFUSED.search(str(error))
-        if refused:
-            call, whose = refused[1], refused[2].lower()
-            raise WorkerError(
-                f"the configuration of the {whose} blocks {call!r}, which distls needs; take it out of "
-                f"distributed.{whose}.blocked-handlers there"
-            ) from None
+        raise_refused(error)
         if not isinstance(error, AttributeError | RuntimeError) or client.status not in ("closing", "closed"):
             raise
         raise ClosedClientError(str(error)) from None

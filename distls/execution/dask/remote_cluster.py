@@ -15,7 +15,7 @@ from distributed.security import Security
 from distls.execution.dask.connection import CUT, SHORT_LOGS, Connection
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
-from distls.execution.dask.private_hooks import PromptClient, ask_workers, is_inherited
+from distls.execution.dask.private_hooks import PromptClient, ask_workers, is_inherited, raise_refused
 from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.compilation.processor import processor
@@ -104,6 +104,7 @@ def connect(
     try:
         client = _client(address, security)
     except (OSError, TimeoutError, ValueError) as error:
+        raise_refused(error)
         scheme = "" if "://" in address else f"{dask.config.get('distributed.comm.default-scheme')}://"
         why = why_refused(scheme + address, certificates)
         raise WorkerError(

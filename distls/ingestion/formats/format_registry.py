@@ -101,7 +101,9 @@ def format_of(
     if found is not None:
         return found
     if _BETWEEN_BLANKS.match(content):
-        raise BadInputError(f"{file.path}: numbers between blanks: --format csv --separator space reads them")
+        raise BadInputError(
+            f"{file.path}: numbers between blanks: --format csv and --separator space read them"
+        )
     first = start.content.split(b"\n", 1)[0][:40].decode("utf-8", "backslashreplace")
     raise BadInputError(
         f'{file.path}: not recognised by its name or its start ("{first}"); '

@@ -16,7 +16,6 @@ from distls.ingestion.formats.tables import (
     declared_columns,
     difference,
     like_columns,
-    listed,
     table_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
@@ -285,6 +284,6 @@ def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> No
             + " or ".join(allowed[name]).replace("list", "list of numbers")
             for name in wrong[:_SHOWN]
         ]
-        left_out = [name for name in wrong if len(allowed[name]) == 3]
-        remedy = f"; --ignore-columns {listed(left_out).replace(', ', ',')} leaves it out" if left_out else ""
+        left_out = ",".join([name for name in wrong if len(allowed[name]) == 3][:_SHOWN])
+        remedy = f'; --ignore-columns "{left_out}" leaves it out' if left_out else ""
         raise BadInputError(f"{path}: {'; '.join(parts)}{remedy}")

@@ -121,7 +121,7 @@ def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -
     Raises ParameterError if another place is named.
     """
     if given not in (None, kind):
-        raise ParameterError(f"id_column: the ids of rows in {path} are in its {kind}s: --id-column {kind}")
+        raise ParameterError(f'id_column: the ids of rows in {path} are in its {kind}s: --id-column "{kind}"')
     return kind if given or description_of(like).get("id_column") == kind else ""
 
 

@@ -29,7 +29,7 @@ def finite_json(value: Any) -> Any:
     """Return a JSON value with null for NaN and infinity, which a round or fold that diverged has."""
     if isinstance(value, dict):
         return {key: finite_json(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [finite_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -96,14 +96,13 @@ class ClassBlocks:
         self, shape: tuple[int, int], dtype: np.dtype[Any], blocks: tuple[ClassBlock | BlockPlace, ...]
     ) -> None:
         self.shape, self.dtype, self.blocks = shape, np.dtype(dtype), blocks
-        self._held: dict[
-            int, ClassBlock
-        ] = {}  # by their first classes: those of _MOST_HELD bytes, and the last one
+        self._held: dict[int, ClassBlock] = {}  # by their first classes: what _MOST_HELD bytes hold
+        self._last: ClassBlock | None = None  # of the others
         self._open: tuple[str, Reader] | None = None  # the bundle that was read last
 
     def __getstate__(self) -> dict[str, Any]:
         # The cached blocks are not sent to workers, which read their own.
-        return {**self.__dict__, "_held": {}, "_open": None}
+        return {**self.__dict__, "_held": {}, "_last": None, "_open": None}
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -132,7 +131,8 @@ class ClassBlocks:
         if isinstance(block, ClassBlock):
             return block
         # All together may not fit into memory; threads of a worker may read side by side.
-        found = self._held.get(block.first)
+        last = self._last
+        found = self._held.get(block.first) or (last if last and last.first == block.first else None)
         if found is None:
             opened = self._open
             # The classes of a model are many: its description takes longer to read than a block.
@@ -140,9 +140,11 @@ class ClassBlocks:
                 opened = self._open = block.folder, block.reader()
             found = block.load(opened[1])
             found.check(block.stop, self.shape[0], self.dtype, block.folder)
-            if sum(each.values.nbytes for each in list(self._held.values())) > _MOST_HELD:
-                self._held.popitem()  # the last one
-            self._held[block.first] = found
+            held = sum(each.values.nbytes for each in list(self._held.values()))
+            if held + found.values.nbytes <= _MOST_HELD:
+                self._held[block.first] = found
+            else:
+                self._last = found
         return found
 
     def in_memory(self) -> ClassBlocks:

@@ -215,9 +215,8 @@ class _Batch(NamedTuple):
     """A batch of rows, whose features are numbered by their order among those that it has."""
 
     features: NDArray[np.int64]  # increasing
-    places: (
-        NDArray[np.int32] | None
-    )  # the numbers of all features, -1 of those it lacks; None: they are looked up
+    # the numbers of all features, -1 of those it lacks; None: they are looked up
+    places: NDArray[np.int32] | None
     indptr: NDArray[np.int64]  # (n_rows + 1,)
     numbers: NDArray[np.int32]  # (nnz,)
     values: NDArray[Any]  # (nnz,)
@@ -307,8 +306,13 @@ def _add_scores(indptr: Any, numbers: Any, x: Any, block: Any, first: int, out: 
             j, value = numbers[p], kind(x[p])
             if slots[j] >= 0:
                 row = table[slots[j]]
-                for c in range(width):
-                    total[c] += row[c] * value
+                if np.isfinite(value):
+                    for c in range(width):
+                        total[c] += row[c] * value
+                else:
+                    # no NaN of the zeros that stand for no weight
+                    for c in range(width):
+                        total[c] += row[c] * value if row[c] != 0 else kind(0.0)
             else:
                 for q in range(starts[j], starts[j + 1]):
                     total[classes[q]] += weights[q] * value

@@ -24,8 +24,8 @@ def access_error(job: tuple[DatasetRef, str | None]) -> str | None:
             return f"{ref.path}: sees a data set with fingerprint {found[:12]}, the job expects {ref.fingerprint[:12]}"
         if ref.columns:
             columns_of(dataset, ref)
-    except DistlsError as error:
-        return str(error)
+    except DistlsError as error:  # as it is: the process of the caller knows its reader
+        return str(error.args[0])
     if run is None:
         return None
     # A name of its own: all workers probe at the same time.
@@ -34,7 +34,7 @@ def access_error(job: tuple[DatasetRef, str | None]) -> str | None:
         write_bytes(probe, b"", sync=False)
         probe.unlink()
     except DistlsError as error:
-        return str(error)
+        return str(error.args[0])
     except OSError as error:
         return f"{run}: cannot be written ({error.strerror})"
     return None

@@ -247,7 +247,7 @@ def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, war
     averaging, ball = params["average"] != "none", bool(params.get("ball"))
     if ball and loss_named(stats.loss).smooth:
         raise ParameterError(
-            "ball=true: of hinges only, as other losses may have their optimum outside; leave it out"
+            "ball=true: of hinges and the perceptron, as other losses may have their optimum outside; leave it out"
         )
     update = SgdUpdate(
         **stats.objective(), t0=t0, batch_size=params["batch_size"], averaging=averaging, ball=ball

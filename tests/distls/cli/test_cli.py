@@ -53,7 +53,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (1, ("fit", "mcid", "{0}/bare", "{0}/new", *SERIAL), "{0}/bare has no labels; this method needs class targets"),
     (2, ("fit", "mcdi", "{0}/train", "{0}/new", *SERIAL), "no method 'mcdi'; did you mean 'mcid'?"),
     (2, ("fit", "SDG", "{0}/train", "{0}/new", *SERIAL), "no method 'SDG'; did you mean 'sgd'?"),
-    (2, (*FIT, "-p", "max_iter=3"), "mcid has no parameter 'max_iter'; the number of passes is --passes (passes=)"),
+    (2, (*FIT, "-p", "max_iter=3"), "mcid has no parameter 'max_iter'; the number of passes is --passes N"),
     (2, (*FIT, "-p", "C=1"), "mcid has no parameter 'C'; C of n rows is alpha = 1/(C n)"),
     (2, (*FIT, "-p", "alhpa=1"), "mcid has no parameter 'alhpa'; did you mean 'alpha'?"),
     (2, (*FIT, "-p", "alpha"), "-p alpha: expected NAME=VALUE"),

@@ -1,6 +1,7 @@
 """Messages name options that the commands have which may print them."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,14 @@ from pathlib import Path
 import click
 import pytest
 
+import distls
 from distls import facts
 from distls.cli import cli
+from distls.ingestion.formats.format_registry import option_infos
+from distls.interchange.export import export
 from distls.storage.errors import BadInputError
+from distls.workers.rounds import worker_checks
+from distls.workers.rounds.block_stream import DatasetRef
 
 ROOT = Path(__file__).resolve().parents[3]
 READERS, FITS = {"ingest", "append", "train", "evaluate", "predict", "calibrate"}, {"fit", "resume", "train"}
@@ -59,6 +65,11 @@ def mentions() -> Iterator[tuple[str, str, str]]:
                 yield module, text, option
 
 
+def of_python() -> set[str]:
+    """Return the texts that callers in Python may read."""
+    return {text for module, text, _ in mentions() if not module.startswith("distls/cli/")}
+
+
 def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
     """Return whether a text names a command with the option, before it, or after it as in "--na of ingest"."""
     before, _, after = text.partition(option)
@@ -67,30 +78,103 @@ def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
     return any(option in known.get(name, ()) for name in said)
 
 
-def test_callers_in_python_read_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "as_keywords", True)
-    spoken = {
-        '3: --kind "a b=date", --kind NAME=id, --na VALUE': '3: kind="a b=date", kind="NAME=id", na=VALUE',
-        "--header yes if; --decimal , reads; --decimal . if": 'header="yes" if; decimal="," reads; decimal="." if',
-        "leaves it out with --ignore-columns leaves, --unknown-features ignore all": (
-            'leaves it out with ignore_columns leaves, unknown_features="ignore" all'
-        ),
-        "ingest with --transform idf,l2norm, or": 'ingest with transform="idf,l2norm", or',
-        "--to must be one of; without --no-shuffle; --hash-bits 18 hashes": (
-            "to must be one of; without shuffle=False; hash_bits=18 hashes"
-        ),
-        "a worker needs --memory-limit 3MiB and --tls-ca": "a worker needs --memory-limit 3MiB and --tls-ca",
-        "well-formed -- yes, -p alpha=1": "well-formed -- yes, -p alpha=1",
+
+
+# of the command line alone are workers, networks and output
+ELSEWHERE = {
+    "--all", "--allow-anyone", "--host", "--json", "--memory-limit", "--own-data", "--quiet", "--scheduler",
+    "--threads-per-worker", "--tls", "--tls-ca", "--tls-cert", "--tls-directory", "--tls-key", "--workers",
+}  # fmt: skip
+FREE = {  # values of options that have no list of them
+    "drop": {"unknown", "several"}, "separator": {"space"}, "threshold_for": {"f1"}, "transform": {"standardize"},
+    "weight_column": {"label"},
+}  # fmt: skip
+SPOKEN = {
+    'a:3: --kind "a b=date", --kind NAME=id, --na VALUE': 'a:3: kind="a b=date", kind="NAME=id", na=VALUE',
+    "a: --header yes if; --decimal , reads; --decimal . if": 'a: header="yes" if; decimal="," reads; decimal="." if',
+    "a: --ignore-columns leaves it out, --unknown-features ignore all like it": (
+        'a: ignore_columns leaves it out, unknown_features="ignore" all like it'
+    ),
+    "--to must be one of; without --no-shuffle; --hash-bits 18 hashes; --hash-bits chooses how many": (
+        "to must be one of; without shuffle=False; hash_bits=18 hashes; hash_bits chooses how many"
+    ),
+    "a: ingest with --transform idf,l2norm, or --list-columns INDICES,VALUES": (
+        'a: ingest with transform="idf,l2norm", or list_columns="INDICES,VALUES"'
+    ),
+    "no parameter 'x'; the tolerance is --tol X, or --again": "no parameter 'x'; the tolerance is tol=X, or again=True",
+    'a: "x" (--kind NAME=duration: of time)': 'a: "x" (kind="NAME=duration": of time)',
+    "RUN 40; ingest it with --like the training data": "RUN 40; ingest it with like=the training data",
+}
+KEPT = [
+    "a worker needs --memory-limit 3MiB and --tls-ca", "well-formed -- yes, -p alpha=1", "x --split: no data set",
+    "data x --split has 3 features", "1 line skipped; the first: x --split:3: no number", "--like: no such file",
+    "a: --like.csv, --like/a and a--like",
+    'a:1: "--none--" and "x --split y" and "a "--kind" b": no number', "a: `predict --proba`, or `--to csv` lists",
+    "it has no line Checksum; make it with --readable_model or --invert_hash", "a: 'x --split': not known",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "read"), [*SPOKEN.items(), *zip(KEPT, KEPT, strict=True)])
+def test_callers_in_python_read_keywords(in_python: None, text: str, read: str) -> None:
+    assert str(BadInputError(text)) == read
+    assert facts.said(read) == read
+
+
+def test_every_option_in_a_message_has_a_keyword(in_python: None) -> None:
+    read = [facts.said(f"x: {re.sub(r'(?<![a-z]){}', '7', text)}") for text in of_python()]
+    assert len(read) > 80
+    for text in read:
+        bare = re.sub(r'`.*?`|(?<!\w)".*?"(?=\W)', "", text)
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", bare)) <= ELSEWHERE, text
+
+
+def test_keywords_are_those_of_functions_and_values_those_of_options(in_python: None) -> None:
+    options = {
+        flag: each for command in cli.commands.values() for each in command.params for flag in each.opts
     }
-    for text, keywords in spoken.items():
-        assert str(BadInputError(text)) == keywords
-    # of the command line alone are workers, networks and output
-    named = {f"--{found}" for _, text, _ in mentions() for found in re.findall(r"--([a-z][a-z-]+)", text)}
-    kept = {name for name in named if name in str(BadInputError(f"x {name}"))}
-    assert kept == {
-        "--all", "--allow-anyone", "--host", "--json", "--memory-limit", "--own-data", "--quiet", "--scheduler",
-        "--threads-per-worker", "--tls", "--tls-ca", "--tls-cert", "--tls-directory", "--tls-key", "--workers",
-    } & named  # fmt: skip
+    functions = (
+        distls.ingest, distls.append, distls.fit, distls.resume, distls.evaluate, distls.predict, distls.plan,
+        distls.generate, distls.import_model, distls.add_columns, export,
+    )  # fmt: skip
+    theirs = {name for function in functions for name in inspect.signature(function).parameters} | {
+        *option_infos()
+    }
+    values = dict(FREE)
+    for name, keyword in facts._KEYWORDS.items():
+        option = options.get(f"--{name}")
+        assert keyword.partition("=")[0] in theirs
+        assert (option is None or bool(getattr(option, "is_flag", False))) == ("=" in keyword), name
+        values[keyword] = {*getattr(option and option.type, "choices", ())} or FREE.get(keyword, set())
+    for text in of_python():
+        read = facts.said(f"x: {text}")
+        assert all(value in values[keyword] for keyword, value in re.findall(r'(\w+)="([a-z]\w*)"', read)), (
+            text
+        )
+        for name, word in re.findall(r"--([a-z-]+) ([a-z]\w*|[.,])(?!\S)", text.partition("`")[0]):
+            keyword = facts._KEYWORDS.get(name, "")
+            assert (word in values.get(keyword, ())) == (f'{keyword}="{word}"' in read), text
+
+
+def test_workers_leave_options_to_the_process_of_the_caller(
+    in_python: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise BadInputError("x: --kind NAME=id")
+
+    monkeypatch.setattr(worker_checks, "open_dataset", refuse)
+    assert worker_checks.access_error((DatasetRef("x", "0"), None)) == "x: --kind NAME=id"
+
+
+def test_notices_and_skipped_lines_of_reports_have_keywords(in_python: None, tmp_path: Path) -> None:
+    (tmp_path / "a --split.svm").write_text("1 1:2\n0 1:3\n" * 5 + "--kind:3 1:2\n")
+    report = distls.ingest(tmp_path / "a --split.svm", tmp_path / "d", on_error="skip", format="svmlight")
+    (line,) = report.skipped_lines
+    assert line.startswith(f'{tmp_path}/a --split.svm:11: "--kind:3')
+    assert line.endswith("unlabelled=True, and predict")
+    assert report.notices == (f"1 line skipped; the first: {line}",)
 
 
 def test_every_option_that_is_named_is_one_of_the_command_that_names_it() -> None:

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import distls
+from distls import facts
 from distls.storage.errors import ParameterError
 
 pd = pytest.importorskip("pandas")
@@ -95,13 +96,15 @@ def test_a_warm_start_on_other_categories_is_refused_without_a_folder() -> None:
         warm.fit(FRAME.assign(job="baker"), Y)
 
 
-def test_what_is_found_is_said_without_options_of_the_command_line() -> None:
+def test_what_is_found_is_said_with_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "as_keywords", True)
     with pytest.warns(UserWarning, match="columns by their values") as said:
         clone(CLASSIFIER).fit(FRAME, Y)
     texts = [str(warning.message) for warning in said]
     assert any('"when" is dates; "long" is lengths of time' in text for text in texts)
     assert any('"age" (8 rows: median' in text for text in texts)
     assert not any("--" in text for text in texts)
+    assert any(text.endswith('; kind="NAME=KIND" says otherwise') for text in texts)
 
 
 def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path: Any) -> None:

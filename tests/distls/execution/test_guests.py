@@ -284,6 +284,15 @@ def test_handlers_that_are_blocked_are_one_line(who: str, handler: str) -> None:
         list(executor_of(client=own).map(operator.getitem, [0], shared=[b"large" * SMALL]))
 
 
+def test_a_scheduler_that_does_not_say_who_it_is_is_one_line() -> None:
+    with (
+        dask.config.set({"distributed.scheduler.blocked-handlers": ["identity"]}),
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NOWHERE) as made,
+        pytest.raises(WorkerError, match="the scheduler blocks 'identity', which distls needs; take it out"),
+    ):
+        remote_cluster.connect(made.scheduler.address)
+
+
 def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,7 +303,7 @@ def test_a_full_disk_says_what_can_be_done(place, tmp_path, monkeypatch):
     message = str(caught.value)
     assert message.startswith(f"the sources could not be ingested into {tmp_path}/a.csv.")
     assert message.endswith(
-        f".partial: the disk is full; make room there, or ingest them elsewhere with --like {place}/run"
+        f'.partial: the disk is full; make room there, or ingest them elsewhere with --like "{place}/run"'
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -108,7 +108,7 @@ def saved(folder, name):
         ("o.npz", r"y is of dtype object; save y.astype\(str\)"),
         ("p.npy.gz", "read plain; unpack it"),
         ("w.svm", "--weight-column label reads LABEL:WEIGHT"),
-        ("u.data", "--format csv --separator space"),
+        ("u.data", "--format csv and --separator space"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_the_remedy(tmp_path, name, keyword):

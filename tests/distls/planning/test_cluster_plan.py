@@ -238,7 +238,8 @@ def test_traffic_adds_up(
         assert made.steps == made.results - 1
     assert made.returned == result * made.results
     assert made.total == made.sent + made.fetched + made.merged + made.returned
-    assert made.sent + made.fetched == shared * (made.tasks if shared <= SMALL else min(workers, made.tasks))
+    assert made.sent == shared
+    assert made.fetched == shared * (made.tasks if shared <= SMALL else min(workers, made.tasks) - 1)
 
 
 # ---------------------------------------------------------------- larger data

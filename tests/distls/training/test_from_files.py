@@ -106,7 +106,7 @@ def test_whole_numbers_of_many_values_are_asked_about(place):
     with pytest.raises(BadInputError) as caught:
         distls.train("age.csv", "m", notify=print)
     assert str(caught.value) == (
-        "60 classes in 60 rows, all whole numbers: --target continuous (target='continuous') if they are a quantity "
+        "60 classes in 60 rows, all whole numbers: --target continuous if they are a quantity "
         "to predict (regression), --target class if they are classes"
     )
     assert not (place / "m-data").exists()

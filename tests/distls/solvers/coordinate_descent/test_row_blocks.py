@@ -10,6 +10,7 @@ from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls import ingest
+from distls.cli.report import limit_lines
 from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
@@ -122,10 +123,11 @@ def test_it_is_named_where_rows_do_not_fit_and_goes_on(small, tmp_path, monkeypa
 def test_rounds_without_a_step_say_so_and_end(tmp_path, scale, alpha):
     x, y = labelled_rows(600, 40, 4)
     dataset = write_dataset(tmp_path / "train", scale * x.toarray(), y)
-    done = fit("bcd", dataset, params={**BY_ROWS, "alpha": alpha}, passes=99, rtol=1e-9)
+    done = fit("bcd", dataset, tmp_path / "run", params={**BY_ROWS, "alpha": alpha}, passes=99, rtol=1e-9)
     assert done.status == Status.MAX_PASSES
     assert done.passes < 20
     assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
+    assert not limit_lines(done), "more passes would not help"
 
 
 def solver_of(dataset: Dataset, n_rows: int, limit: int, **given: Any) -> BlockCoordinateDescent:
