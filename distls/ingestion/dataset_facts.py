@@ -13,6 +13,7 @@ from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
 from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.metadata import DatasetMeta
+from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT, Rounded
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
@@ -72,12 +73,14 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
 
 
-def late_codes(survey: Survey) -> tuple[str, ...]:
-    """Return a notice of numbers that begin with zeros, in columns of which the first rows did not show it."""
-    said = "".join(notice for notice in survey.plan.notices if "begin with zeros" in notice)
-    found = {name for summary in survey.summaries for name in summary.get("codes", ())}
-    late = sorted(name for name in found if f'"{name}"' not in said)
-    return (codes_notice(late),) if late else ()
+def code_notices(survey: Survey) -> tuple[str, ...]:
+    """Return a notice of numbers that begin with zeros, in the first rows or later."""
+    read = survey.plan.read
+    if not isinstance(read, TableOptions):
+        return ()
+    found = read.coded.union(*(summary.get("codes", ()) for summary in survey.summaries))
+    names = [feature.name for feature in read.features if feature.is_dense and feature.name in found]
+    return (codes_notice(names),) if names else ()
 
 
 def rounding_notices(rounded: Mapping[int, Rounded], names: Sequence[str], centred: bool) -> list[str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
-from distls.ingestion.dataset_facts import dataset_meta, late_codes, lost_labels, rounding_notices
+from distls.ingestion.dataset_facts import code_notices, dataset_meta, lost_labels, rounding_notices
 from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.ingest_report import IngestReport, ingest_report
 from distls.ingestion.label_rules import check_order, dropped_rows, rows_record, store_rules
@@ -373,8 +373,7 @@ class IngestRun:
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
 
     def _notices(self, meta: DatasetMeta, survey: Survey, schema: Schema, missing: str) -> list[str]:
-        codes = late_codes(survey) if self.like is None else ()
-        notices = [*self.plan.notices, *codes, *schema.notices, *filter(None, [missing])]
+        notices = [*self.plan.notices, *code_notices(survey), *schema.notices, *filter(None, [missing])]
         notices += lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and needs_moments(self.transforms) and not centred:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from distls.ingestion.formats.column_kinds import codes_notice, id_notice, ordered
+from distls.ingestion.formats.column_kinds import id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
@@ -51,7 +51,9 @@ def surveyed_options(
     read = replace(survey.read, features=ordered(_with_width(features, n_features)))
     label_words = len(read.labels) == 1 and found.place[read.label] in found.words
     ids = read.id_column or next(iter(found.ids), "")
-    return replace(read, label_words=label_words, id_column=ids), found.notices(features)
+    coded = {name for name in read.guessed if found.place[name] in found.codes}
+    read = replace(read, label_words=label_words, id_column=ids, coded=read.coded | coded)
+    return read, found.notices(features)
 
 
 def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[Feature, ...]:
@@ -206,7 +208,9 @@ class _Survey:
 
     def _is_category(self, guess: Feature) -> bool:
         known = self.typed and guess.categories is not None
-        return known or guess.name in self.declared or self.place[guess.name] in self.words
+        known |= guess.name in self.declared
+        # words among numbers that somebody declared are refused with their rows
+        return known or (guess.name in self.read.guessed and self.place[guess.name] in self.words)
 
     def _first_word(self, name: str) -> tuple[str, str]:
         item, line, text = self.words[self.place[name]]
@@ -245,8 +249,6 @@ class _Survey:
             f'--kind "{name}=ignore" leaves it out'
             for name in self.hashed
         ]
-        coded = [f.name for f in features if f.is_dense and not f.kind and self.place[f.name] in self.codes]
-        others += [codes_notice(coded)] if coded else []
         if not categories:
             return tuple(others)
         notices = [*others, _sizes(categories)]

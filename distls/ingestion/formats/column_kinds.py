@@ -240,8 +240,6 @@ class FeatureMaker:
             [f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"] if parts else []
         )
         notices += [id_notice(name) for name in self.found.get("id", ())]
-        if self.codes:
-            notices.append(codes_notice(self.codes))
         if self.long:
             notices.append(
                 f"fractions in {_some(self.long)} have more digits than float64: different ones may become equal; "
@@ -270,8 +268,9 @@ class FeatureMaker:
 
 
 def _is_long(text: str) -> bool:
-    # whole numbers are looked at in all rows
-    return len(text) > sys.float_info.dig and "." in text and is_number(text) and is_rounded(Decimal(text))
+    # whole numbers are looked at in all rows; Python has no decimal numbers with exponents of any size
+    is_long = len(text) > sys.float_info.dig and "." in text and is_number(text) and float(text) != 0.0
+    return is_long and is_rounded(Decimal(text))
 
 
 def _is_day(text: str) -> bool:

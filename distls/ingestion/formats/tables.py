@@ -108,7 +108,8 @@ def choose_columns(
     table = _table_options(
         names, labels, weight, ordered(features), str(read.na or ""), options, samples.dialect
     )
-    return replace(table, id_column=ids), maker.notices()
+    guessed = frozenset(feature.name for feature in features if feature.name not in kinds)
+    return replace(table, id_column=ids, guessed=guessed, coded=frozenset(maker.codes)), maker.notices()
 
 
 def _with_roles(read: TableColumns, kinds: Mapping[str, tuple[str, str]]) -> TableColumns:

@@ -17,7 +17,7 @@ from distls.workers.ingestion.formats.table_survey import survey_columns
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import CODED, Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
-from distls.workers.ingestion.records.messages import ENCODED, WITHOUT_LABEL, quoted
+from distls.workers.ingestion.records.messages import ENCODED, lacks_label, quoted
 from distls.workers.ingestion.records.reader import SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.runtime.buffers import borrowed_buffers
@@ -74,7 +74,7 @@ def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
             reader.run(block)
             reader.progress.lines = int(reader.state[State.LINE])
         # rows that lack nothing but a label may be left out where they are staged
-        if all(map(WITHOUT_LABEL.search, reader.progress.refused)):
+        if all(lacks_label(reason) for _, reason in reader.progress.skipped_first):
             reader.progress.skipped_first.clear()
     here = np.argsort(there).tolist()
     found = reader.result()

@@ -242,6 +242,8 @@ def test_times_of_several_zones_are_named(tmp_path):
         "+00:00", "+01:00", "-03:00", "Asia/Tokyo", "EST",
     ]  # fmt: skip
     assert utc_offsets(["Thu Jan  4 09:00:00 EST 2018"]) == ["EST"]
+    assert utc_offsets(["1/31/2024 9:30 PM", "1/31/2024 9:30 AM", "1/31/2024 9:30AM"]) == []
+    assert utc_offsets(["1/31/2024 9:30 PM EST", "1/31/2024 9:30 AMT"]) == ["AMT", "EST"]
 
 
 def test_months_have_no_length() -> None:

@@ -23,7 +23,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.records.messages import MISSING_VALUE
+from distls.workers.ingestion.records.messages import MISSING_VALUE, NO_NUMBER
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 
@@ -265,7 +265,7 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
     )
     assert refusal("1,2,3\n") == '/b.csv: 3 columns, but /train was made from 6; there are "0", "1", "2"'
     assert refusal("age,job,size,group\nx,a,2,g0\n", BadInputError) == (
-        '/b.csv:2: column "age": "x": a value must be a decimal number'
+        '/b.csv:2: column "age": "x": a value must be a decimal number; --na-values names texts that stand for no value'
     )
     assert refusal("age,job,size\n1,a,2\n") == (
         '/b.csv: no column "group", the labels of /train; --label-column names another one, and predict '
@@ -478,7 +478,7 @@ def test_skipped_rows_tell_nothing_of_the_columns(tmp_path):
     assert data.meta.n_rows == 197
     assert (report.rows, report.skipped) == (197, 3)
     assert report.skipped_lines == (
-        f'{tmp_path}/a.csv:51: column "a": "x": a value must be a decimal number',
+        f'{tmp_path}/a.csv:51: column "a": "x": a value must be a decimal number{NO_NUMBER}',
         f'{tmp_path}/a.csv:121: "7,cook": 2 fields where there should be 3',
         f'{tmp_path}/a.csv:131: column "a": "": {MISSING_VALUE}',
     )

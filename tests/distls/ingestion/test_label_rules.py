@@ -123,26 +123,40 @@ def test_rows_in_memory_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "source", ["csv", "numbers", "mixed", "parquet", "frame", "jsonl", "text", "svm", "vw", "y", "array"]
+    "source",
+    [
+        *("csv", "numbers", "mixed", "parquet", "frame", "jsonl", "text", "svm", "vw", "y", "array"),
+        *("words.csv", "words.parquet", "nan.parquet", "words.jsonl", "prefixed", "nan.svm", "nan.vw"),
+    ],
 )
 def test_rows_without_a_label_are_left_out_where_that_is_asked(tmp_path, source):
-    words = source not in ("numbers", "svm", "vw", "array")
+    shape, _, source = source.rpartition(".")
+    words = source not in ("numbers", "svm", "vw", "array") and shape != "nan"
     labels = ["a", None, "b", "a", None, "b"] if words else ["1", None, "2", "1", None, "2"]
     frame = pd.DataFrame({"x": np.arange(6) / 2 + 1, "day": "2024-01-01", "y": labels})
     frame = frame if source == "mixed" else frame.drop(columns="day")
+    if shape and source in ("csv", "parquet", "jsonl"):  # documents
+        frame = frame[["y"]].astype(float) if shape == "nan" else frame[["y"]]
+        frame.insert(1, "text", "some words")
     path, options = tmp_path / f"a.{source}", {"label_column": "y", "format": "auto"}
     if source in ("csv", "numbers", "mixed"):
         frame.to_csv(path, index=False)
         options["format"] = "csv"
     elif source == "parquet":
         frame.to_parquet(path)
+        if shape == "nan":  # as such, not as a null
+            arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            parquet.write_table(arrow.table({name: frame[name].to_numpy() for name in frame}), path)
     elif source == "jsonl":
         frame.to_json(path, orient="records", lines=True)
         options["format"] = "jsonl"
-    elif source in ("text", "svm", "vw"):
-        form = {"text": "{0}\tsome words\n", "svm": "{0} 1:{1}\n", "vw": "{0} | x:{1}\n"}[source]
-        path.write_text("".join(form.format(y or "", x) for x, y in zip(frame.x, labels, strict=True)))
-        options = {"format": {"svm": "svmlight"}.get(source, source)}
+    elif source in ("text", "prefixed", "svm", "vw"):
+        form = {"text": "{0}\tsome words\n", "svm": "{0} 1:{1}\n", "vw": "{0} | x:{1}\n"}
+        form["prefixed"] = "__label__{0} some words\n"
+        lines = (form[source].format(y or shape, x) for x, y in zip(frame.x, labels, strict=True))
+        path.write_text("".join(lines).replace("__label__ ", ""))
+        options = {"format": {"svm": "svmlight", "prefixed": "text"}.get(source, source)}
+    options |= {"text_column": "text", "format": "text"} if "text" in frame else {}
     given = frame if source == "frame" else path
     if source in ("y", "array"):
         options = {"y": frame["y"] if source == "y" else np.array([1, np.nan, 2] * 2)}
@@ -153,6 +167,14 @@ def test_rows_without_a_label_are_left_out_where_that_is_asked(tmp_path, source)
     assert (report.dropped, report.skipped) == ({"unknown": 2}, 0)
     classes = ["a", "b"] if words else [1, 2]
     assert rows_of(tmp_path / "d") == [(0, classes[0]), (2, classes[1]), (3, classes[0]), (5, classes[1])]
+
+
+@pytest.mark.parametrize("name", ["has no label", 'a": the label is empty'])
+def test_names_of_columns_do_not_make_rows_unlabelled(tmp_path, name):
+    table = pd.DataFrame({name: ["1", "1e999", "3"], "y": ["0", "1", "1"]})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(BadInputError, match="float32"):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", drop="unknown")
 
 
 def test_labels_by_position_from_text_and_arrays_are_the_same(tmp_path):

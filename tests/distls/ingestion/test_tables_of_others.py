@@ -1,6 +1,8 @@
 """Tables as other programs write them, from reports to such programs: spellings, padding, gaps, other shapes."""
 
 import json
+import time
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError
 from distls.testing.formats import read_all
+from distls.workers.ingestion.formats.mixed_columns import is_rounded
 
 pytest.importorskip("pyarrow")
 
@@ -147,6 +150,54 @@ def test_numbers_with_leading_zeros_are_named(tmp_path):
     _, names, notices = columns_of(tmp_path / "a.csv", tmp_path / "b", kind="zip=category")
     assert "zip=00037" in names
     assert not any("begin with zeros" in notice for notice in notices)
+
+
+def codes_named(path, out, **options):
+    return [n for n in columns_of(path, out, **options)[2] if "begin with zeros" in n]
+
+
+def test_codes_of_undeclared_features_alone_are_named_once(tmp_path):
+    # more columns than a notice names, one of which has codes in later rows only, read by the kernel and by records
+    names = [f"c{k}" for k in range(7)]
+    rows = "".join(",".join([f"0{n}"] * 6 + [str(n)]) + f",{n},2024-01-01,{n % 2}\n" for n in range(10, 610))
+    rows += "".join(",".join([f"0{n}"] * 8) + f",2024-01-01,{n % 2}\n" for n in range(10, 42))
+    (tmp_path / "a.csv").write_text(f"{','.join(names)},w,day,y\n{rows}")
+    for ignored in ({}, {"ignore_columns": "day"}):
+        out = tmp_path / f"a{len(ignored)}"
+        assert len(codes_named(tmp_path / "a.csv", out, weight_column="w", **ignored)) == 1
+        assert (
+            codes_named(
+                tmp_path / "a.csv",
+                tmp_path / f"b{len(ignored)}",
+                weight_column="w",
+                kind=[f"{name}=number" for name in names],
+                **ignored,
+            )
+            == []
+        )
+
+
+def test_a_column_declared_to_be_of_numbers_stays_one(tmp_path):
+    for name, day in (("a", "1"), ("mixed", "2024-01-01")):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"a,b,d,y\n1,--none--,{day},0\n2,3,{day},1\n4,5,{day},0\n")
+        with pytest.raises(BadInputError, match=f'{name}.csv:2: column "b": "--none--": .* --na-values'):
+            columns_of(path, tmp_path / name, kind="b=number")
+        names = columns_of(path, tmp_path / name, kind="b=number", na_values="--none--", na="0")[1]
+        assert "b" in names
+
+
+def test_exponents_of_any_size_are_not_written_out(tmp_path):
+    begun = time.process_time()
+    assert [*map(is_rounded, map(Decimal, ("1e-99999999", "0e-99999999", "1e99999999")))] == [
+        True,
+        False,
+        True,
+    ]
+    assert time.process_time() - begun < 0.1  # of 100 MB each it took seconds
+    # of more digits than Python's decimal numbers have
+    (tmp_path / "a.csv").write_text("a,y\n" + f"1.00000000e-{'9' * 20},0\n1.5,1\n" * 2)
+    assert columns_of(tmp_path / "a.csv", tmp_path / "a")[1] == ["a"]
 
 
 ROWS = [(3, 5, 0), (1, 4, 1), (2, 6, 0), (4, 8, 1)]

@@ -36,7 +36,14 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.line_ids import LineIds, fields_of
-from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, NO_LABEL, number_rule, quoted
+from distls.workers.ingestion.records.messages import (
+    ENCODED,
+    MISSING_VALUE,
+    NO_LABEL,
+    NO_NUMBER,
+    number_rule,
+    quoted,
+)
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
@@ -229,7 +236,7 @@ class RowReader:
         token = self.dialect.plain(token.decode("latin-1")).encode("latin-1")
         if _is_plain(token):
             return f"the value does not fit into {'float64' if self.options.float64 else 'float32'}"
-        return number_rule(token, "a value")
+        return number_rule(token, "a value", NO_NUMBER)
 
 
 def _markers(dialect: Dialect) -> Markers:

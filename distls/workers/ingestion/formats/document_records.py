@@ -18,6 +18,7 @@ from distls.storage.dataset.row_origins import pack_ids
 from distls.workers.ingestion.formats.table_columns import COMMON, Dialect
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
+from distls.workers.ingestion.records.messages import UNLABELLED
 from distls.workers.ingestion.records.pack_records import pack_sparse
 from distls.workers.ingestion.records.record_batch import ReadOptions, RecordBatch
 
@@ -189,7 +190,9 @@ def _text_field(record: dict[str, Any], name: str) -> str:
 
 def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[str]:
     name = options.label_column
-    given = _field(record, name, "; documents without labels are for ingest --unlabelled, and predict")
+    given = _field(record, name, f"; documents {UNLABELLED}")
+    if isinstance(given, float) and math.isnan(given):  # as tables have what is missing
+        raise Refused(f'field "{name}" is NaN; documents {UNLABELLED}')
     # A list without --multilabel is a mistake, and not a label.
     if options.multilabel != isinstance(given, list):
         needed = "must be a list of labels" if options.multilabel else "is a list"

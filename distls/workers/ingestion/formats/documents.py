@@ -23,7 +23,7 @@ from distls.workers.ingestion.formats.document_records import (
     document_of,
 )
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.messages import ENCODED, quoted
+from distls.workers.ingestion.records.messages import ENCODED, UNLABELLED, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
@@ -129,12 +129,8 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
         return Document(document, [], 1.0)
     labels = _PREFIXED_LABEL.findall(text)
     if len(labels) != 1 and not options.multilabel:
-        rule = (
-            "several labels in a row are read with ingest --multilabel only"
-            if labels
-            else "expected __label__NAME"
-        )
-        raise Refused(rule)
+        several = "several labels in a row are read with ingest --multilabel only"
+        raise Refused(several if labels else f"expected __label__NAME; documents {UNLABELLED}")
     return Document(document, checked_labels(labels), 1.0)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
 from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Dialect, Feature, Words, is_number
 from distls.workers.ingestion.parsing.array_types import Doubles
-from distls.workers.ingestion.records.messages import number_rule, quoted
+from distls.workers.ingestion.records.messages import NO_NUMBER, number_rule, quoted
 from distls.workers.ingestion.records.row_block import Csr
 
 Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
@@ -43,7 +43,7 @@ _WEEKDAY = re.compile(
 _YEAR_BEHIND = re.compile(
     rf"(?P<month>[A-Za-z]{{3}}) +(?P<day>\d{{1,2}})(?P<time> \d{{1,2}}:\d\d:\d\d(?: {_ZONE})?) (?P<year>\d{{4}})"
 )
-_OFFSET = re.compile(rf":\d\d(?:\.\d+)?(?:\s*[AaPp]\.?[Mm]\.?)?\s*({_ZONE})(?:\s*[\[(].*)?\Z")
+_OFFSET = re.compile(rf":\d\d(?:\.\d+)?(?:\s*[AaPp]\.?[Mm]\.?)?\s*(?![AP]M\b)({_ZONE})(?:\s*[\[(].*)?\Z")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
 # 30:24, 1:02:33.5, and with days as Python and pandas write them: 1 day, 2:03:04 or 0 days 00:03:45
@@ -221,8 +221,11 @@ def unmarked(text: str, dialect: Dialect) -> str:
 
 def is_rounded(number: Decimal) -> bool:
     """Return whether float64 has another number for a decimal one, as it is written with the same places."""
+    value = float(number)
+    if value == 0.0 or math.isinf(value):  # such an exponent is not written out, which may take all memory
+        return bool(number)
     places = len(f"{number:f}".partition(".")[2].rstrip("0"))
-    return Decimal(f"{float(number):.{places}f}") != number
+    return Decimal(f"{value:.{places}f}") != number
 
 
 def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fault: Fault) -> Doubles:
@@ -237,8 +240,8 @@ def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fa
         elif text.lower() in _TRUTHS:
             values[row] = _TRUTHS[text.lower()]
         else:
-            token = plain.encode("utf-8", "surrogateescape")
-            fault(row, f"{quoted(text.encode('utf-8', 'surrogateescape'))}: {number_rule(token, 'a value')}")
+            rule = number_rule(plain.encode("utf-8", "surrogateescape"), "a value", NO_NUMBER)
+            fault(row, f"{quoted(text.encode('utf-8', 'surrogateescape'))}: {rule}")
     return values
 
 

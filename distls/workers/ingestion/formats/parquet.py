@@ -184,7 +184,8 @@ class _Block:
         if kind_of_column(self.arrow.types, column.type) != "text":
             return self._as_numbers(column)
         texts, dialect = self._text(name), in_decimals(self.options.dialect, decimal)
-        self._note_codes(name, texts)
+        if name in self.options.guessed:
+            self._note_codes(name, texts)
         if not marked and dialect.decimal == ".":
             with contextlib.suppress(self.arrow.ArrowInvalid):
                 return self._as_numbers(texts)

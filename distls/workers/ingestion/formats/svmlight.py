@@ -15,7 +15,7 @@ from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import whole_labels
 from distls.workers.ingestion.records.line_ids import LineIds, comment_of, first_of
-from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
+from distls.workers.ingestion.records.messages import UNLABELLED, label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
 
@@ -204,8 +204,7 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with ingest --multilabel only",
-        Code.NO_LABEL: "the row has no label (--weight-column label reads LABEL:WEIGHT); files without labels are for "
-        "ingest --unlabelled, and predict",
+        Code.NO_LABEL: "the row has no label (--weight-column label reads LABEL:WEIGHT); files " + UNLABELLED,
         Code.WEIGHT: "a sample weight must be a number that is finite and not negative",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.QID: "expected qid:NUMBER",

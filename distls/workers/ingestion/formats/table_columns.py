@@ -157,6 +157,8 @@ class TableOptions(ReadOptions):
     weight: str = ""  # likewise
     label_words: bool = False  # some labels are not numbers
     features: tuple[Feature, ...] = ()  # categories=() before the survey: values are to be collected
+    guessed: frozenset[str] = frozenset()  # columns of features whose kind nobody declared
+    coded: frozenset[str] = frozenset()  # those with numbers that begin with zeros, as far as is known
     na: str = ""  # value of missing fields; empty: they are refused
     dialect: Dialect = COMMON
     source: Literal["", "csv", "json"] = ""  # text that is read by records, whose fields may be anything

@@ -19,7 +19,7 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
 from distls.workers.ingestion.parsing.vw_token_kernels import VW_STATE_SIZE, Code, VwState, hash_name
 from distls.workers.ingestion.records.line_ids import LineIds, tag_of
-from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
+from distls.workers.ingestion.records.messages import UNLABELLED, label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import ReadOptions, RecordBatch
 
@@ -144,8 +144,7 @@ def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str
         Code.HEAD: "only label, importance, base and tag may stand before the first |",
         Code.SEVERAL_LABELS: "several labels in a row are read with ingest --multilabel only",
         Code.REPEATED_LABEL: "a label is given twice",
-        Code.NO_LABEL: "the row has no label (what touches the | is a tag); "
-        "files without labels are for ingest --unlabelled, and predict",
+        Code.NO_LABEL: f"the row has no label (what touches the | is a tag); files {UNLABELLED}",
         Code.UNWANTED_LABEL: "a label, in a file that was declared to have none",
         Code.WEIGHT: "an importance must be a number from 0 on that fits into float32",
         Code.NAMESPACE: "a scale needs a namespace before it",

@@ -29,7 +29,7 @@ from distls.workers.ingestion.parsing.text_blocks import (
     damage_described,
     line_too_long,
 )
-from distls.workers.ingestion.records.messages import ENCODED
+from distls.workers.ingestion.records.messages import ENCODED, LABELS_ELSEWHERE
 from distls.workers.ingestion.records.reader import Reader, ReadRun
 from distls.workers.ingestion.records.record_batch import RecordBatch
 
@@ -248,9 +248,7 @@ def _checked(document: Document | Refused, options: DocumentReadOptions) -> Docu
         raise document
     labels = checked_labels(document.labels) if options.labelled else []
     if options.labelled and not labels and not options.multilabel:
-        raise Refused(
-            "the document has no label; --labels FILE may have it, ingest --unlabelled and predict need none"
-        )
+        raise Refused(f"the document has no label; {LABELS_ELSEWHERE}")
     return document._replace(labels=labels)
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.ingestion.records.messages import EMPTY_LABEL
 
 _SIXTEEN = re.compile(r"[+-]?[1-9][0-9]{15}")
 _EXACT = 2**53  # float64 has all whole numbers up to here
@@ -73,7 +74,7 @@ def _hash(word: str) -> float:
 def label_fault(label: str) -> str:
     """Return why a text cannot be a label, empty if it can."""
     if not label:
-        return "the label is empty"
+        return EMPTY_LABEL
     return "" if is_encodable(label) else "the label has a lone surrogate, which is no character"
 
 

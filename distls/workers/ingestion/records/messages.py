@@ -15,10 +15,14 @@ MISSING_VALUE = (
 )
 
 NO_LABEL = "the row has no label; --drop unknown leaves such rows out"
-WITHOUT_LABEL = re.compile("has no label|label is empty")  # in refusals of any format
+EMPTY_LABEL = "the label is empty"
+UNLABELLED = "without labels are for ingest --unlabelled, and predict"
+LABELS_ELSEWHERE = "--labels FILE may have it, ingest --unlabelled and predict need none"
+NO_NUMBER = "; --na-values names texts that stand for no value"
 
 _QUOTED_BYTES = 60
 _REASON = re.compile(r'(column ".*?": )?(?:".*":? )?(.*)', re.DOTALL)
+_NAN = re.compile(rb"[+-]?nan(:.*)?", re.IGNORECASE)  # maybe with a weight
 _PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
 
@@ -35,12 +39,18 @@ def kind_of(reason: str) -> str:
     return "".join(filter(None, found.groups())).partition(";")[0] if found else reason
 
 
-def number_rule(text: bytes, what: str) -> str:
-    """Return why `text` is not a usable number."""
+def lacks_label(reason: str) -> bool:
+    """Return whether a refusal of any format is of a row without a label."""
+    # at its end, where no name or text of the file can be
+    return reason.endswith((NO_LABEL, EMPTY_LABEL, UNLABELLED, LABELS_ELSEWHERE))
+
+
+def number_rule(text: bytes, what: str, remedy: str = "") -> str:
+    """Return why `text` is not a usable number; `remedy` is for what is none at all."""
     try:
         value = float(text)
     except ValueError:
-        return f"{what} must be a decimal number"
+        return f"{what} must be a decimal number{remedy}"
     if math.isfinite(value):
         # float() takes underscores and words that kernels do not.
         return f"{what} must be written as a plain decimal number"
@@ -49,6 +59,8 @@ def number_rule(text: bytes, what: str) -> str:
 
 def label_rule(token: bytes) -> str:
     """Return why `token` is not a list of labels."""
+    if _NAN.fullmatch(token):
+        return NO_LABEL
     bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
     return number_rule(bad, "a label")
 

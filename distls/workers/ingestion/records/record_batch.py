@@ -11,7 +11,7 @@ from distls.storage.dataset.row_origins import RowIds
 from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
 from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
-from distls.workers.ingestion.records.messages import WITHOUT_LABEL, kind_of
+from distls.workers.ingestion.records.messages import kind_of, lacks_label
 
 REPORTED_LINES = 10
 _MOST_KINDS = 10
@@ -79,10 +79,10 @@ class Progress:
         self.skipped += 1
         # Kept until a chunk is staged, since row numbers count refused rows too.
         self.skipped_since.append(line)
-        kind = kind_of(reason)
-        if self.unlabelled is not None and WITHOUT_LABEL.search(kind):
+        if self.unlabelled is not None and lacks_label(reason):
             self.unlabelled += 1
             return
+        kind = kind_of(reason)
         if kind in self.refused or len(self.refused) < _MOST_KINDS:
             self.refused.setdefault(kind, [0, line])[0] += 1
         # A few are enough to see what is wrong.

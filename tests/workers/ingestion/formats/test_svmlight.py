@@ -278,7 +278,7 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
         ("1 5:1 3:1", '"3:1": index 3 comes after index 5; indices must increase within a row'),
         ("1 5:1 5:2", '"5:2": index 5 is given twice; indices must increase within a row'),
         ("abc 1:1", '"abc": a label must be a decimal number'),
-        ("nan 1:1", '"nan": a label must be finite'),
+        ("nan 1:1", '"nan": the row has no label; --drop unknown leaves such rows out'),
         ("1e999 1:1", '"1e999": a label must be finite'),
         (
             "1:1 2:1",
