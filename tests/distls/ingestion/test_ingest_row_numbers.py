@@ -149,7 +149,7 @@ def test_arrays_in_memory(tmp_path: Path) -> None:
 def test_text_has_one_place_of_ids(tmp_path: Path, kind: str, place: str) -> None:
     path = tmp_path / f"f.{kind}"
     path.write_text("1 |f 1:1\n0 |f 2:1\n" if kind == "vw" else "1 1:1\n0 2:1\n")
-    message = f"id_column: the ids of rows in {path} are in its {place}s: --id-column {place}"
+    message = f'id_column: the ids of rows in {path} are in its {place}s: --id-column "{place}"'
     with pytest.raises(ParameterError, match=f"^{message}$"):
         distls.ingest(path, tmp_path / "d", id_column="key")
 
