@@ -187,7 +187,9 @@ class Stochastic(Solver[StochasticState]):
         width, k = data.one_row or self.problem.shape[0], self.problem.shape[1]
         if self._block:
             state, width = state.with_design(self._block.probe()), self._block.width
-        task = replace(self._task(TrainTask, state, update), data=data)
+        # rows of trials are judged as those of a sample
+        sample = self.sample or (SampleRef(1, self.problem.seed) if self.steps.candidates else None)
+        task = replace(self._task(TrainTask, state, update), data=data, sample=sample)
         mean = replace(self._task(MeanTask, state, update), data=data)
         lane, zero = Lane(0, (block,)), update.zeros((width, k), self.problem.dtype)
         start = LaneStart(lane, 0.0, 0.0)
