@@ -39,7 +39,7 @@ from distls.solvers.coordinate_descent.near_search import (
 )
 from distls.solvers.coordinate_descent.row_blocks import RowBlocks
 from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
-from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, evaluation_tasks
+from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, evaluation_tasks, prepare
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
@@ -104,6 +104,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             folder=self._folder,
         )
         self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
+        self._has_swept = False
 
     def _dealt(self, least: int) -> list[tuple[int, ...]]:
         """Return the column shards of each lane: as asked, else of so many or as many as threads are meant."""
@@ -209,8 +210,9 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if self._blocks is not None:
             return self._blocks.tasks(data, block)
         setting = replace(self._setting, data=data, folder=IN_MEMORY)
-        if self.proves:
-            return working_set_tasks(setting)
+        return working_set_tasks(setting) if self.proves else self._sweep_tasks(setting, block)
+
+    def _sweep_tasks(self, setting: RoundSetting, block: int = 0) -> list[Call]:
         shard = block * len(self._shards) // len(self.problem.dataset)
         task = setting.sweeps(SweepTask, setting.row_scores(RowScores, 0), BcdState())
         return [
@@ -219,6 +221,13 @@ class BlockCoordinateDescent(Solver[BcdState]):
             *(working_set_tasks(setting) if self.params["active_sweeps"] else []),
             *evaluation_tasks(self.problem, self.data),
         ]
+
+    def _prepare_sweeps(self, executor: Executor) -> None:
+        """Have the kernels of sweeps compiled too, for which workers have no room: columns do not fit into sets."""
+        if not self._has_swept:
+            setting = replace(self._setting, data=self.data.like(), folder=IN_MEMORY)
+            prepare(executor, self.problem, (*self.kernels, "sweeps"), self._sweep_tasks(setting))
+        self._has_swept = True
 
     def init(self) -> BcdState:
         """Return zero weights, or those of the initial model."""
@@ -246,6 +255,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
             found = self._descend(state, executor)
             if found is not None:
                 return found
+        if self.proves:
+            self._prepare_sweeps(executor)
         # Scores can be lost with a worker's disk; a round is a pure function of the state, so it is simply repeated.
         try:
             following, report = Round(self._setting, state, executor).run()
