@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from distls.facts import said
 from distls.methods.method import Parameter, unknown_parameter
 from distls.methods.method_registry import method_named
 from distls.methods.parameters import boolean, integer, number
@@ -89,7 +90,7 @@ def _constructor(name: str, defaults: dict[str, Any]) -> Any:
     def __init__(self: Any, *args: Any, **given: Any) -> None:
         for parameter in given:
             if parameter not in defaults:
-                raise TypeError(unknown_parameter(parameter, name, list(defaults)))
+                raise TypeError(said(unknown_parameter(parameter, name, list(defaults))))
         vars(self).update({**defaults, **signature.bind(*args, **given).arguments})
 
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
