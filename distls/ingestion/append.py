@@ -15,7 +15,7 @@ from distls.execution import executor_of
 from distls.ingestion.ingest import ingest
 from distls.ingestion.ingest_report import IngestReport
 from distls.long_calls import long_call
-from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
+from distls.storage.dataset.dataset import STAGING, Dataset, open_dataset
 from distls.storage.dataset.extension import digest_of_rows, extend
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, sweep
@@ -98,8 +98,9 @@ def append(
         sweep(root.parent, root.name)  # the other folder of a call that was killed
         known, added = open_dataset(root), root / _ADDED
         had_columns = known.columns is not None
-        if is_dataset(added):
-            remove_tree(added)  # of a call that was killed at its end; nobody knows of which sources
+        if added.exists() and not (added / STAGING).exists():
+            # of a call that was killed at its end, half removed or whole; nobody knows of which sources
+            remove_tree(added)
         options: dict[str, Any] = {
             **_as_stored(known), "partition_size": partition_size, "seed": seed, "on_error": on_error,
             "unknown_features": unknown_features, **named,

@@ -328,7 +328,8 @@ def test_columns_of_other_scales_are_warned_of(made: Any, recwarn: pytest.Warnin
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("max_iter", "passes="), ("n_jobs", "Dask client"), ("alhpa", "did you mean 'alpha'")]
+    ("name", "hint"),
+    [("max_iter", "--passes N"), ("n_jobs", "Dask client"), ("alhpa", "did you mean 'alpha'")],
 )
 def test_parameters_of_others_are_answered_with_ours(name: str, hint: str) -> None:
     with pytest.raises(TypeError, match=f"StochasticClassifier has no parameter '{name}'; .*{hint}"):
