@@ -53,7 +53,7 @@ def test_a_disk_that_fails_is_one_line_that_says_what_to_do(
 def test_what_a_killed_call_had_half_removed_is_removed(tmp_path: Path) -> None:
     distls.ingest(X[:50], tmp_path / "d", y=Y[:50])
     distls.ingest(X[50:], tmp_path / "d/.append", y=Y[50:])
-    (tmp_path / "d/.append/dataset.json").unlink()
+    (tmp_path / "d/.append/zarr.json").unlink()
     distls.append(tmp_path / "d", X[50:], y=Y[50:])
     assert not (tmp_path / "d/.append").exists()
     assert distls.open_dataset(tmp_path / "d").meta.n_rows == 90
