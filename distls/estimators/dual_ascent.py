@@ -77,10 +77,8 @@ class _DualAscent(DatasetEstimator):
             sample = np.concatenate([part.sample_weight for part in parts])
         codes = y if n_classes else np.zeros(len(y), np.int32)
         weights = row_weights(codes, sample, given.get("class_weight"))
-        columns, problem = (
-            self.n_features_in_,
-            self._solved_here(X, y, weights, given, self._loss_of(), n_classes),
-        )
+        columns = self.n_features_in_  # those of the frame, not of its features
+        problem = self._solved_here(X, y, weights, given, self._loss_of(), n_classes)
         if problem is None:
             return False
         self.n_features_in_ = columns

@@ -136,7 +136,6 @@ BALL = Parameter(
     None,
     boolean,
     "put the weights back onto the ball of radius 1/sqrt(alpha) after each step, as Pegasos may; of hinges and "
-    "the perceptron, "
-    "and of ovr-pegasos each class onto one of its own; a step then reads all weights; default: no",
+    "the perceptron, and of ovr-pegasos each class onto one of its own; a step then reads all weights; default: no",
     optional=True,
 )

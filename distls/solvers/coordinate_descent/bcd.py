@@ -104,7 +104,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             folder=self._folder,
         )
         self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
-        self._has_swept = False
+        self._has_sweep_kernels = False
 
     def _dealt(self, least: int) -> list[tuple[int, ...]]:
         """Return the column shards of each lane: as asked, else of so many or as many as threads are meant."""
@@ -224,10 +224,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def _prepare_sweeps(self, executor: Executor) -> None:
         """Have the kernels of sweeps compiled too, for which workers have no room: columns do not fit into sets."""
-        if not self._has_swept:
+        if not self._has_sweep_kernels:
             setting = replace(self._setting, data=self.data.like(), folder=IN_MEMORY)
             prepare(executor, self.problem, (*self.kernels, "sweeps"), self._sweep_tasks(setting))
-        self._has_swept = True
+        self._has_sweep_kernels = True
 
     def init(self) -> BcdState:
         """Return zero weights, or those of the initial model."""
