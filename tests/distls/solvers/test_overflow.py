@@ -12,6 +12,7 @@ from helpers import SECONDS
 import distls
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import DistlsError
 
 
 def _ingest(path: Path, x: np.ndarray, y: np.ndarray, target: str) -> Dataset:
@@ -37,10 +38,18 @@ def large_targets(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.mark.fast_cases("cls|stagewise")
 @pytest.mark.parametrize("method", ["mcid", "olbfgs", "sdca", "fista", "cls", "stagewise"])
 def test_rows_that_overflow(large_rows: Dataset, method: str) -> None:
+    given = {"eta0": 0.1} if method == "olbfgs" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        result = distls.fit(method, large_rows, params={"dtype": "float32"}, passes=3)
+        result = distls.fit(method, large_rows, params={"dtype": "float32", **given}, passes=3)
     assert (result.status, result.model) == (Status.DIVERGED, None)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_no_gain_of_the_trial_is_finite(large_rows: Dataset) -> None:
+    with pytest.raises(DistlsError, match=r"none of eta0=0\.1; .* keeps the weights finite"):
+        distls.fit("olbfgs", large_rows, params={"dtype": "float32"}, passes=3)
 
 
 @pytest.mark.slow_cases("sdca$")
