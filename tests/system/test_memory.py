@@ -57,6 +57,12 @@ class Watched:
             time.sleep(0.05)
 
 
+def check_peaks(workers: dict[int, int], plan: dict[str, Any]) -> None:
+    """No worker takes more than planned, and one at least half of it: a busy machine may leave the other waiting."""
+    peaks = [peak / plan["worker_bytes"] for peak in workers.values()]
+    assert 0.5 <= max(peaks) <= 1.0, f"{peaks} of {plan['worker_parts']}"
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300,000 documents: 160 MiB decoded."""
@@ -82,10 +88,8 @@ def test_peaks_stay_below_the_limit_and_near_the_plan(
     fitted = Watched("fit", "mcid", large, tmp_path / "run", *OPTIONS, "--quiet")
     assert (fitted.code, fitted.error) == (0, "")
     assert len(fitted.workers) == 2, "no worker was ended for its memory"
-    for peak in fitted.workers.values():
-        assert peak < limit
-        # a lower bound that only a plan far too large misses: the caches fill as the lanes happen to go
-        assert 0.5 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+    assert max(fitted.workers.values()) < limit
+    check_peaks(fitted.workers, plan)
     assert 0 < fitted.driver < plan["driver_bytes"], f"{fitted.driver / 2**20:.0f} MiB"
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     reported = sorted(events[-1]["worker_peaks"].values())
@@ -131,8 +135,7 @@ def test_descent_over_shards_stays_below_the_plan(large: Path, tmp_path: Path) -
     fitted = Watched("fit", "bcd", train, tmp_path / "run", *asked, *limit, "--quiet")
     assert (fitted.code, fitted.error) == (0, "")
     assert len(fitted.workers) == 2, "no worker was ended for its memory"
-    for peak in fitted.workers.values():
-        assert 0.5 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+    check_peaks(fitted.workers, plan)
 
 
 @pytest.mark.slow
@@ -154,8 +157,7 @@ def test_descent_by_rows_stays_below_the_plan(large: Path, tmp_path: Path) -> No
     fitted = Watched("fit", "bcd", large, tmp_path / "run", *asked, "--quiet")
     assert (fitted.code, fitted.error) == (0, "")
     assert len(fitted.workers) == 2, "no worker was ended for its memory"
-    for peak in fitted.workers.values():
-        assert 0.5 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+    check_peaks(fitted.workers, plan)
     event = json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1])
     assert event["certificate"]["relative"] <= 5e-4
     assert len(event["worker_seconds"]) == 2, "both workers train"

@@ -102,7 +102,7 @@ def test_whoever_asks_twice_gets_one_answer(
     code, out, error = started.end()
     assert (code, out, error.count("\n")) == (3, "", 1), error
     assert f"`distls resume {run}` continues" in error
-    assert len(_checkpoints(run)) == 1
+    assert 1 <= len(_checkpoints(run)) <= 2  # one more on a machine that takes 30 s
     code, out, error = command("resume", run, "--executor", "serial", "--quiet").end()
     assert (code, error) == (0, "")
     assert _digest(run) == undisturbed
