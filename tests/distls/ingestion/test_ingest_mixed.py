@@ -304,3 +304,22 @@ def test_declared_kinds_win(tmp_path):
     assert "user_id" in found
     assert not any(name.startswith("note") for name in found)
     assert any(name.startswith("when=2020") for name in found)
+
+
+def test_info_has_all_columns_as_one_table(tmp_path):
+    table = frame().assign(answer=[f"and then {k} words of it all" for k in range(N)], z=np.linspace(0, 1, N))
+    table = table.assign(w=np.arange(N) % 3 + 1.0)
+    kinds = ("note=text", "answer=text")
+    options = {"label_column": "y,z", "weight_column": "w", "kind": kinds, "transform": "auto"}
+    ingest(csv_of(table, tmp_path), tmp_path / "d", **options, impute="median+indicator")
+    dates, words = "date of 5 features; missing: median+indicator; standardize", "log1p, idf, l2norm"
+    assert distls.info(tmp_path / "d")["table"] == {
+        "y": "label", "z": "label", "w": "weight", "user_id": "id",
+        "x": "number; missing: median+indicator; standardize", "when": dates,
+        "city": "category of 3 features; missing: category", "tags": "set of 3 features",
+        "note": f"text of 262,144 features; {words}", "answer": f"text of 262,144 features; {words}",
+    }  # fmt: skip
+    # a run and its model say the same
+    distls.fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 0.1})
+    tables = [distls.info(tmp_path / name)["table"] for name in ("d", "run", "run/model")]
+    assert tables[1:] == tables[:1] * 2
