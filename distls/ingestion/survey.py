@@ -20,6 +20,7 @@ from distls.workers.ingestion.formats.table_columns import (
     text_ranges,
     whole_twins,
 )
+from distls.workers.ingestion.records.labels import alike
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
 MOST_GUESSED = 1000
@@ -252,6 +253,12 @@ class _Survey:
         if not categories:
             return tuple(others)
         notices = [*others, _sizes(categories)]
+        pairs = ((feature.name, alike(feature.categories or ())) for feature in categories)
+        notices += [
+            f'column "{name}": values that differ in case, blanks or the form of Unicode only are different categories: {pair}'
+            for name, pair in pairs
+            if pair
+        ]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
         guessed = (f for f in categories if f.name not in self.declared and not self.typed)

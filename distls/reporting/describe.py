@@ -137,7 +137,8 @@ def _steps(transforms: Sequence[Mapping[str, Any]], part: str) -> list[str]:
         step["name"]
         for step in transforms
         # what is missing is said of each column; rare features are dropped from all
-        if step["name"] not in ("impute", "min_count") and (part in step or not {"ranges", "dense"} & set(step))
+        if step["name"] not in ("impute", "min_count")
+        and (part in step or not {"ranges", "dense"} & set(step))
     ]
     return [", ".join(named)] if named else []
 

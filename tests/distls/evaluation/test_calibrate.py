@@ -312,8 +312,7 @@ def test_other_mistakes_are_refused(two: Case, four: Case, tmp_path: Path) -> No
         ),
         (
             (two.model, four.data),
-            "that are not among the 2 of the model; read from files, --drop unknown leaves their rows out, and "
-            "--label-map renames them",
+            "not among the 2 of the model; read from files, --drop unknown leaves their rows out",
         ),
         ((tmp_path / "none", two.data), "none: no such run or model"),
     ):
