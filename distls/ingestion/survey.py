@@ -255,7 +255,8 @@ class _Survey:
         notices = [*others, _sizes(categories)]
         pairs = ((feature.name, alike(feature.categories or ())) for feature in categories)
         notices += [
-            f'column "{name}": values that differ in case, blanks or the form of Unicode only are different categories: {pair}'
+            f'column "{name}": values that differ in case, blanks or the form of Unicode only are different '
+            f"categories: {pair}"
             for name, pair in pairs
             if pair
         ]

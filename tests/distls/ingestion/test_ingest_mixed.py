@@ -323,3 +323,33 @@ def test_info_has_all_columns_as_one_table(tmp_path):
     distls.fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 0.1})
     tables = [distls.info(tmp_path / name)["table"] for name in ("d", "run", "run/model")]
     assert tables[1:] == tables[:1] * 2
+
+
+@pytest.mark.parametrize(
+    "pair", [("Paris", "paris"), ("N A 1", "N  A 1"), ("caf\u00e9", "cafe\u0301"), ("x", "\ufeffx")]
+)
+def test_categories_that_look_alike_are_named(tmp_path, pair):
+    """Spellings of one value, the decomposed letters of a Mac, and the mark where files were joined."""
+    table = pd.DataFrame(
+        {"a": np.arange(12), "c": [(*pair, "other")[k % 3] for k in range(12)], "y": [0, 1] * 6}
+    )
+    report, found, _ = read(csv_of(table, tmp_path), tmp_path / "d", kind="a=number")
+    assert len(found) == 4
+    (named,) = [notice for notice in report.notices if "are different categories" in notice]
+    first, second = sorted(pair)
+    assert named.startswith('column "c": ')
+    assert named.endswith(f': "{first}" and "{second}"')
+
+
+@pytest.mark.parametrize(
+    "written", [lambda v: f"{v:g}".replace("-", "\u2212"), lambda v: f"{v:.3E}".replace("E", "D")]
+)
+def test_signs_of_spreadsheets_and_exponents_of_fortran_are_numbers(tmp_path, written):
+    values, y = np.arange(-6.0, 6.0) * 1.25, [0, 1] * 6
+    table = pd.DataFrame({"a": [written(v) for v in values], "y": y})
+    report, found, _ = read(csv_of(table, tmp_path), tmp_path / "d")
+    assert {name: column.tolist() for name, column in found.items()} == {"a": values.tolist()}
+    assert any('"a" is numbers with marks' in notice for notice in report.notices)
+    # codes are none
+    codes = pd.DataFrame({"a": [f"{k}D{k % 3}" for k in range(12)], "y": y})
+    assert [*read(csv_of(codes, tmp_path), tmp_path / "b")[1]][0] == "a=0D0"
