@@ -108,12 +108,15 @@ class _Survey:
     def _check_one_header(self) -> None:
         """Refuse a line that names the columns once more, as where files were put together."""
         again = [
-            place
+            (place, text)
             for column, (*place, text) in self.words.items()
-            if text == self.read.columns[column] and self.read.dialect.header and place[1] > 1
+            if text.removeprefix("\ufeff") == self.read.columns[column]
+            and self.read.dialect.header
+            and place[1] > 1
         ]
-        # a single value, or one of the first row, may be that of a category
-        if twice := next((place for place in again if again.count(place) > 1), None):
+        places = [place for place, _ in again]
+        # a single value, or one of the first row, may be that of a category, but not behind another file's mark
+        if twice := next((p for p, text in again if places.count(p) > 1 or text[:1] == "\ufeff"), None):
             raise BadInputError(
                 f"{self.where(self.lines, *twice)}: the line has the names of columns once more; remove it"
             )

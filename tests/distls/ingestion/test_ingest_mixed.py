@@ -352,4 +352,11 @@ def test_signs_of_spreadsheets_and_exponents_of_fortran_are_numbers(tmp_path, wr
     assert any('"a" is numbers with marks' in notice for notice in report.notices)
     # codes are none
     codes = pd.DataFrame({"a": [f"{k}D{k % 3}" for k in range(12)], "y": y})
-    assert [*read(csv_of(codes, tmp_path), tmp_path / "b")[1]][0] == "a=0D0"
+    assert next(iter(read(csv_of(codes, tmp_path), tmp_path / "b")[1])) == "a=0D0"
+
+
+def test_the_header_of_a_joined_file_is_no_row(tmp_path):
+    rows = "".join(f"{k},{'uv'[k % 2]},{k % 2}\n" for k in range(12))
+    (tmp_path / "a.csv").write_text(f"\ufeffa,c,y\n{rows}" * 2, encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"a\.csv:14: the line has the names of columns once more"):
+        read(tmp_path / "a.csv", tmp_path / "d")
