@@ -14,6 +14,7 @@ _BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
 PARTS = {
     "start_seconds": "start",
     "ingest_seconds": "ingest",
+    "cv_seconds": "cross-validation",
     "startup_seconds": "compile",
     "read_seconds": "read",
     "train_seconds": "train",

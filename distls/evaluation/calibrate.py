@@ -230,7 +230,8 @@ def calibrate_model(
     chosen = check_calibrable(model.target, model.n_outputs, kind, name)
     check_model_scores(data, model, name)
     check_targets(data, model.target, model.n_outputs, name)
-    codes = class_codes(data, model.classes, name, "error")
+    remedy = "; read from files, --drop unknown leaves their rows out"
+    codes = class_codes(data, model.classes, name, "error", remedy)
     counts = check_held_out(data, codes, model.classes, model.dataset_fingerprint, chosen, name)
     if chosen in LABEL_CALIBRATIONS:
         made = _calibrated(model, data, chosen, fitted_cuts(executor, data, model, codes, chosen))

@@ -16,7 +16,13 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.mixed_columns import MARKED
 from distls.workers.ingestion.formats.table_columns import text_ranges
 from distls.workers.ingestion.parsing.rounding_kernels import Rounded, merge_rounded
-from distls.workers.ingestion.records.labels import check_one_name, class_values, label_value, number_label
+from distls.workers.ingestion.records.labels import (
+    alike,
+    check_one_name,
+    class_values,
+    label_value,
+    number_label,
+)
 from distls.workers.ingestion.transforms import source_width
 
 _MISSED = 5.0  # values that must be expected to be missing before their presence says anything
@@ -287,8 +293,10 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
                 f'--na-values "{word[0]}" if it stands for no label'
             )
         named = _named(seen, words)
-        if alike := _alike(named):
-            notices.append(f"labels that differ in case or blanks only are different classes: {alike}")
+        if pair := alike(named):
+            notices.append(
+                f"labels that differ in case, blanks or the form of Unicode only are different classes: {pair}"
+            )
         marked = [word for word in words.values() if MARKED.fullmatch(word)]
         if 2 * len(marked) > len(named):
             notices.append(
@@ -315,15 +323,6 @@ def _named(values: list[float], words: dict[float, str], as_words: bool = False)
     if not words and not as_words:
         return tuple(numbers)
     return tuple(sorted(words.get(value) or str(n) for value, n in zip(values, numbers, strict=True)))
-
-
-def _alike(classes: Sequence[Label]) -> str:
-    """Return the first labels that differ in case or blanks only, for a message."""
-    first: dict[str, Label] = {}
-    for label in classes:
-        if first.setdefault(key := " ".join(str(label).casefold().split()), label) != label:
-            return f'"{first[key]}" and "{label}"'
-    return ""
 
 
 def _has_words(classes: Sequence[Label]) -> bool:

@@ -20,6 +20,7 @@ from distls.workers.ingestion.formats.table_columns import (
     text_ranges,
     whole_twins,
 )
+from distls.workers.ingestion.records.labels import alike
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
 MOST_GUESSED = 1000
@@ -107,12 +108,15 @@ class _Survey:
     def _check_one_header(self) -> None:
         """Refuse a line that names the columns once more, as where files were put together."""
         again = [
-            place
+            (place, text)
             for column, (*place, text) in self.words.items()
-            if text == self.read.columns[column] and self.read.dialect.header and place[1] > 1
+            if text.removeprefix("\ufeff") == self.read.columns[column]
+            and self.read.dialect.header
+            and place[1] > 1
         ]
-        # a single value, or one of the first row, may be that of a category
-        if twice := next((place for place in again if again.count(place) > 1), None):
+        places = [place for place, _ in again]
+        # a single value, or one of the first row, may be that of a category, but not behind another file's mark
+        if twice := next((p for p, text in again if places.count(p) > 1 or text[:1] == "\ufeff"), None):
             raise BadInputError(
                 f"{self.where(self.lines, *twice)}: the line has the names of columns once more; remove it"
             )
@@ -252,6 +256,13 @@ class _Survey:
         if not categories:
             return tuple(others)
         notices = [*others, _sizes(categories)]
+        pairs = ((feature.name, alike(feature.categories or ())) for feature in categories)
+        notices += [
+            f'column "{name}": values that differ in case, blanks or the form of Unicode only are different '
+            f"categories: {pair}"
+            for name, pair in pairs
+            if pair
+        ]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
         guessed = (f for f in categories if f.name not in self.declared and not self.typed)

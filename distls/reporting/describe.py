@@ -76,7 +76,7 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
         **_exchangeability(dataset),
         **_columns(dataset),
         **_names(dataset),
-        **_table_columns(meta["source"]),
+        **_table_columns(meta["source"], meta["transforms"]),
         **{name: value for name, value in meta.items() if name not in first},
     }
 
@@ -104,19 +104,22 @@ def _columns(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _table_columns(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what each column of a table is, if some are neither numbers nor categories or have missing values."""
+def _table_columns(source: Mapping[str, Any], transforms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what each column of a table is, and how it is transformed, unless there is nothing but numbers."""
     recipe = source.get("recipe", {})
     features = recipe.get("features", ()) if isinstance(recipe, Mapping) else ()
-    if not any("kind" in feature or "impute" in feature for feature in features):
+    if not any({"kind", "impute", "categories"} & set(feature) for feature in features):
         return {}
-    # the other columns have no features, but a role
-    columns = {feature["name"]: _kind(feature) for feature in features}
-    columns |= {
-        recipe[role]: role.removesuffix("_column")
-        for role in ("label", "weight", "id_column")
-        if recipe.get(role)
-    }
+    # these columns have no features, but a role
+    roles = [("label", name) for name in recipe.get("labels") or [recipe.get("label")]]
+    roles += [(role.removesuffix("_column"), recipe.get(role)) for role in ("weight", "id_column")]
+    columns, leading = {name: role for role, name in roles if name}, True
+    for feature in features:
+        # numbers before all other columns, as `dense_width` counts them
+        number = feature.get("kind", "") in ("", "date", "marked")
+        leading = leading and number and not {"categories", "indices"} & set(feature)
+        part = "ranges" if feature.get("kind") == "text" else "dense" if leading else ""
+        columns[feature["name"]] = "; ".join([_kind(feature), *_steps(transforms, part)])
     return {"table": columns}
 
 
@@ -126,6 +129,18 @@ def _kind(feature: Mapping[str, Any]) -> str:
     size = len(values) if values is not None else max(feature.get("width", 0), 1)
     counted = f"{kind} of {size:,} features" if size > 1 else kind
     return f"{counted}; missing: {feature['impute']}" if feature.get("impute") else counted
+
+
+def _steps(transforms: Sequence[Mapping[str, Any]], part: str) -> list[str]:
+    """Return the transforms of one part of the columns, or of all."""
+    named = [
+        step["name"]
+        for step in transforms
+        # what is missing is said of each column; rare features are dropped from all
+        if step["name"] not in ("impute", "min_count")
+        and (part in step or not {"ranges", "dense"} & set(step))
+    ]
+    return [", ".join(named)] if named else []
 
 
 def _names(dataset: Dataset) -> dict[str, Any]:
@@ -167,7 +182,7 @@ def _describe_model(model: LinearModel, most_classes: int | None) -> dict[str, A
         "dtype": model.weights.dtype.name,
         "transforms": model.transforms,
         "source": model.source,
-        **_table_columns(model.source),
+        **_table_columns(model.source, model.transforms),
         "dataset_fingerprint": model.dataset_fingerprint,
         "weights_sha256": model.sha256,
         **_calibration(model),
@@ -184,12 +199,13 @@ def _published(run: Run, most_classes: int | None) -> dict[str, Any]:
     if not (run.path / "model").is_dir():
         return {}
     model = load_model(run.path)
-    method = METHODS.get(model.method)
+    method, table = METHODS.get(model.method), _table_columns(model.source, model.transforms)
+    shown = {**table, **_calibration(model), **_top_features(model, most_classes)}
     if method is None or not method.proves:
-        return {**_calibration(model), **_top_features(model, most_classes)}
+        return shown
     point = published_duals(str(run.path), model.dataset_fingerprint)
     kept = None if point is None else {"folder": point.folder, "files": len(point.files)}
-    return {**_calibration(model), **_top_features(model, most_classes), "duals": kept}
+    return {**shown, "duals": kept}
 
 
 def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any]:

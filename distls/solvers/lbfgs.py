@@ -35,7 +35,7 @@ _MOST_STEPS = 20  # of Newton's method, of which sparse rows rarely take ten
 _MOST_WEIGHTS = 1_000_000  # of sparse rows, some tens of which L-BFGS remembers
 # Where a fit of a path ends: strengths are told apart long before the optimum.
 # The decrease of a step, of L-BFGS as SciPy has it, of Newton's method as a part of all from zero weights on.
-_TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-4, 1e-6, 1e-3
+_TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-4, 1e-6, 3e-4
 _FLAT = 0.02  # curvature in the intercept, at least, of losses that are not saturated
 # Of the tolerance: what the estimate of the gap is brought to, one after the other.
 _GOALS = (0.5, 0.05, 0.005)
@@ -141,9 +141,17 @@ class _Rows:
         scaled = self.x * np.sqrt(self.share)[:, None]
         return np.asarray(scaled.T @ scaled)
 
+    @cached_property
+    def squares(self) -> Any:
+        """The squares of sparse values, shape (n_features, n_rows)."""
+        return self.x.multiply(self.x).T.tocsr()
+
 
 class _Search:
-    """Weights on their way to the optimum, in the coordinates ``V = L^T W`` with L L^T the factored matrix, if any."""
+    """Weights on their way to the optimum, in the coordinates ``V = L^T W``.
+
+    L L^T is the factored matrix, of sparse rows the diagonal of the Hessian at the start.
+    """
 
     def __init__(self, problem: RowsInMemory, rows: _Rows, start: tuple[Array, Array] | None = None) -> None:
         self._problem, self._rows, self._reads = problem, rows, 0
@@ -156,10 +164,23 @@ class _Search:
         # The inverse is formed once; afterwards each evaluation has matrix products alone.
         self._whiten = None if factor is None else solve_triangular(factor, np.eye(len(factor)), lower=True)
         self._at = np.zeros((problem.x.shape[1] + problem.fit_intercept) * problem.n_outputs)
+        self._scale: Any = 1.0 if rows.dense else self._scales(start)
         if start is not None:
             w, b = start
             moved = [w if factor is None else factor.T @ w, (b + rows.mean @ w)[None]]
-            self._at = np.concatenate(moved[: 1 + problem.fit_intercept]).ravel()
+            self._at = (np.concatenate(moved[: 1 + problem.fit_intercept]) / self._scale).ravel()
+
+    def _scales(self, start: tuple[Array, Array] | None) -> Array:
+        """Return what sparse columns and the intercept are multiplied by: their curvature is near one then."""
+        problem, rows = self._problem, self._rows
+        scores = np.zeros((len(rows.share), problem.n_outputs))
+        slopes = _slopes(problem, scores if start is None else rows.x @ start[0] + start[1])[0]
+        units = np.eye(problem.n_outputs)
+        bent = [problem.loss.curvature_product(slopes, np.tile(e, (len(slopes), 1))) @ e for e in units]
+        weighed = rows.share[:, None] * np.column_stack(bent)
+        parts = [rows.squares @ weighed, *[weighed.sum(axis=0)[None]] * problem.fit_intercept]
+        # alpha in the intercept too, which has no curvature where all losses are zero
+        return np.asarray(1.0 / np.sqrt(np.concatenate(parts) + problem.alpha))
 
     def descend(self, rtol: float, ftol: float = 0.0) -> bool:
         """Go on until the gap seems to be at most `rtol` times the objective; return whether it does.
@@ -188,7 +209,7 @@ class _Search:
     def _evaluate(self, at: Array) -> tuple[float, Array]:
         """Return the objective and its gradient, in the coordinates of the search."""
         problem, rows, n = self._problem, self._rows, self._problem.x.shape[1]
-        v = at.reshape(-1, problem.n_outputs)
+        v = at.reshape(-1, problem.n_outputs) * self._scale
         self._w = v[:n] if self._whiten is None else self._whiten.T @ v[:n]
         # The intercept is not whitened: it is orthogonal to the centred columns.
         self._b = v[n] if problem.fit_intercept else np.zeros(problem.n_outputs)
@@ -202,16 +223,17 @@ class _Search:
         # Chain rule for W = L^-T V.
         moved = self._gradient if self._whiten is None else self._whiten @ self._gradient
         parts = [moved, self._tilt[None]] if problem.fit_intercept else [moved]
-        return self._value, np.concatenate(parts).ravel()
+        return self._value, (np.concatenate(parts) * self._scale).ravel()
 
     def _product(self, at: Array, direction: Array) -> Array:
         """Return the Hessian of the last evaluation, which was at this point, times a direction."""
         problem, x = self._problem, self._rows.x
-        v = direction.reshape(-1, problem.n_outputs)
+        v = direction.reshape(-1, problem.n_outputs) * self._scale
         moved = x @ v[: x.shape[1]] + (v[-1] if problem.fit_intercept else 0.0)
         bent = self._rows.share[:, None] * problem.loss.curvature_product(self._slopes, moved)
         parts = [x.T @ bent + problem.alpha * v[: x.shape[1]]]
-        return np.concatenate([*parts, *[bent.sum(axis=0)[None]] * problem.fit_intercept]).ravel()
+        parts += [bent.sum(axis=0)[None]] * problem.fit_intercept
+        return (np.concatenate(parts) * self._scale).ravel()
 
     def _seems_met(self) -> bool:
         """Estimate the gap: that of the gradients, which is exact where the intercept's is zero."""

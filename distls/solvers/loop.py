@@ -90,6 +90,7 @@ class Progress:
     seconds: float = 0.0
     start_seconds: float = 0.0
     ingest_seconds: float = 0.0
+    cv_seconds: float = 0.0
     startup_seconds: float = 0.0
     read_seconds: float = 0.0
     train_seconds: float = 0.0

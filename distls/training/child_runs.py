@@ -96,6 +96,10 @@ class Children:
             self._stopped = result
         self._summaries.append(_child_summary(request.settings[0].params, result))
 
+    def compared(self, seconds: float) -> None:
+        """Note how long strengths were compared without a child for each."""
+        self._spent["cv_seconds"] += seconds
+
     def refit(self, request: FitRequest, params: Params) -> FitResult:
         """Train the chosen setting on more rows, as the last child; `params` are those of its first fit."""
         result = self.train(request, "all rows")

@@ -6,6 +6,7 @@ Each is a child run. Where a method's fits can share reads they do; else those o
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -114,7 +115,9 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     children = Children(run, request, options, count, at_most=prune)
     start, errors = None, None
     if here:
+        begun = time.perf_counter()
         errors, start = compared_here(run, request, race, paths, views)
+        children.compared(time.perf_counter() - begun)
     else:
         fits = _fitted(children, request.without("select", "eval_data", trial=prune), race, views)
         if children.interrupted:

@@ -310,7 +310,10 @@ def test_other_mistakes_are_refused(two: Case, four: Case, tmp_path: Path) -> No
             (replace(two.model, dataset_fingerprint=two.data.fingerprint), two.data),
             "was trained on, where it is too",
         ),
-        ((two.model, four.data), "that are not among the 2 of the model"),
+        (
+            (two.model, four.data),
+            "not among the 2 of the model; read from files, --drop unknown leaves their rows out",
+        ),
         ((tmp_path / "none", two.data), "none: no such run or model"),
     ):
         with pytest.raises(DistlsError) as caught:

@@ -304,3 +304,59 @@ def test_declared_kinds_win(tmp_path):
     assert "user_id" in found
     assert not any(name.startswith("note") for name in found)
     assert any(name.startswith("when=2020") for name in found)
+
+
+def test_info_has_all_columns_as_one_table(tmp_path):
+    table = frame().assign(answer=[f"and then {k} words of it all" for k in range(N)], z=np.linspace(0, 1, N))
+    table = table.assign(w=np.arange(N) % 3 + 1.0)
+    kinds = ("note=text", "answer=text")
+    options = {"label_column": "y,z", "weight_column": "w", "kind": kinds, "transform": "auto"}
+    ingest(csv_of(table, tmp_path), tmp_path / "d", **options, impute="median+indicator")
+    dates, words = "date of 5 features; missing: median+indicator; standardize", "log1p, idf, l2norm"
+    assert distls.info(tmp_path / "d")["table"] == {
+        "y": "label", "z": "label", "w": "weight", "user_id": "id",
+        "x": "number; missing: median+indicator; standardize", "when": dates,
+        "city": "category of 3 features; missing: category", "tags": "set of 3 features",
+        "note": f"text of 262,144 features; {words}", "answer": f"text of 262,144 features; {words}",
+    }  # fmt: skip
+    # a run and its model say the same
+    distls.fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 0.1})
+    tables = [distls.info(tmp_path / name)["table"] for name in ("d", "run", "run/model")]
+    assert tables[1:] == tables[:1] * 2
+
+
+@pytest.mark.parametrize(
+    "pair", [("Paris", "paris"), ("N A 1", "N  A 1"), ("caf\u00e9", "cafe\u0301"), ("x", "\ufeffx")]
+)
+def test_categories_that_look_alike_are_named(tmp_path, pair):
+    """Spellings of one value, the decomposed letters of a Mac, and the mark where files were joined."""
+    table = pd.DataFrame(
+        {"a": np.arange(12), "c": [(*pair, "other")[k % 3] for k in range(12)], "y": [0, 1] * 6}
+    )
+    report, found, _ = read(csv_of(table, tmp_path), tmp_path / "d", kind="a=number")
+    assert len(found) == 4
+    (named,) = [notice for notice in report.notices if "are different categories" in notice]
+    first, second = sorted(pair)
+    assert named.startswith('column "c": ')
+    assert named.endswith(f': "{first}" and "{second}"')
+
+
+@pytest.mark.parametrize(
+    "written", [lambda v: f"{v:g}".replace("-", "\u2212"), lambda v: f"{v:.3E}".replace("E", "D")]
+)
+def test_signs_of_spreadsheets_and_exponents_of_fortran_are_numbers(tmp_path, written):
+    values, y = np.arange(-6.0, 6.0) * 1.25, [0, 1] * 6
+    table = pd.DataFrame({"a": [written(v) for v in values], "y": y})
+    report, found, _ = read(csv_of(table, tmp_path), tmp_path / "d")
+    assert {name: column.tolist() for name, column in found.items()} == {"a": values.tolist()}
+    assert any('"a" is numbers with marks' in notice for notice in report.notices)
+    # codes are none
+    codes = pd.DataFrame({"a": [f"{k}D{k % 3}" for k in range(12)], "y": y})
+    assert next(iter(read(csv_of(codes, tmp_path), tmp_path / "b")[1])) == "a=0D0"
+
+
+def test_the_header_of_a_joined_file_is_no_row(tmp_path):
+    rows = "".join(f"{k},{'uv'[k % 2]},{k % 2}\n" for k in range(12))
+    (tmp_path / "a.csv").write_text(f"\ufeffa,c,y\n{rows}" * 2, encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"a\.csv:14: the line has the names of columns once more"):
+        read(tmp_path / "a.csv", tmp_path / "d")

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from target_helpers import write_targets
 
+from distls.clock import parts_of
+from distls.solvers.lbfgs import RowsInMemory, _Search, path_weights
 from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
+from distls.workers.losses.loss_registry import loss_named
 
 ALPHAS, FOLDS = (1.0, 1e-1, 1e-2, 1e-3), 3
 PATH = {
@@ -77,6 +81,9 @@ def test_the_model_is_the_optimum_of_the_chosen_strength(found: tuple[str, Datas
     assert sorted(path.name for path in (run / "children").iterdir()) == ["000"]
     assert not (run / "search").exists()
     assert status["selected"].get("init") is None
+    # the folds' fits are named for what they are, not as what was left of the seconds
+    assert 0.0 < status["cv_seconds"] < status["seconds"]
+    assert "cross-validation" in parts_of(status)
 
 
 def test_a_search_that_was_stopped_is_made_again(
@@ -105,3 +112,22 @@ def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp
         result = fit("newton", data, params={**PATH, "loss": "squared", "alphas": "1:1e-6"})
     assert result.selected["alpha"] == 1e-6
     assert [point["cv_loss"] for point in result.record["details"]["path"]][1] < 1e-3
+
+
+def test_scales_of_sparse_columns_cost_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    # numbers in thousands beside thousandths: without scaled coordinates four times as many
+    x, y = labelled_rows(200, 12, 2)
+    wide = sparse.csr_matrix(x.multiply(10.0 ** np.arange(-3, 3).repeat(2)[None]))
+    given = RowsInMemory(wide, y, np.ones(len(y)), loss_named("binary_log"), 1, 1.0, True)
+    products, counted = _Search._product, []
+
+    def count(self: _Search, *of: Any) -> Any:
+        counted.append(1)
+        return products(self, *of)
+
+    monkeypatch.setattr(_Search, "_product", count)
+    *_, (weights, intercept) = path_weights(given, (1e-2, 1e-4, 1e-6), 1e-9)
+    assert len(counted) < 200
+    scores = wide @ weights + intercept
+    slopes = given.loss.gradient(scores, y) / len(y)
+    np.testing.assert_allclose(wide.T @ slopes + 1e-6 * weights, 0.0, atol=1e-6)

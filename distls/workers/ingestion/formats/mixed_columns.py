@@ -52,12 +52,15 @@ _DURATION = re.compile(
 )
 # without a T an M is of months, which have no length
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
-# A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative.
+# A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative; one with a typographic
+# minus, as spreadsheets write it; 1.5D+02 of Fortran.
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*)"
 MARKED = re.compile(
-    rf"(?=.*(?:[,%$€£¥'()]|\d[ \u00a0\u2009\u202f]\d))[-+(]?\s*[$€£¥]?\s*[-+]?{_DIGITS}\s*[%$€£¥]?\s*\)?"
+    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*[dD][-+]?\d))"
+    rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:[dD][-+]?\d+)?\s*[%$€£¥]?\s*\)?"
 )
 _MARKS = re.compile(r"[\s%$€£¥'()]")
+_DOUBLE = re.compile(r"(\.\d*)[dD](?=[-+]?\d)")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?|[^,]*")
 _ADJOINING = re.compile(r"""['"]\s+['"]""")
 _DATE_RULE = (
@@ -212,7 +215,7 @@ def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) ->
 
 def unmarked(text: str, dialect: Dialect) -> str:
     """Return a number without marks of thousands, percent and currency; an account's negative one with a sign."""
-    bare = _MARKS.sub("", text)
+    bare = _DOUBLE.sub(r"\1e", _MARKS.sub("", text).replace("\u2212", "-"))
     # with a decimal comma, points are between thousands, which `plain` knows
     if dialect.decimal == "." and _GROUPED.fullmatch(bare):
         bare = bare.replace(",", "")

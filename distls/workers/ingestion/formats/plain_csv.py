@@ -74,14 +74,14 @@ class _PlainText:
         self._quoted = re.compile(rb'(?:(?<=[\n%b])|\A)"[^"]*+(?:""[^"]*+)*+"(?=[\r\n%b]|\Z)' % (mark, mark))
         # blanks before a field are no part of it, even of a document, which has those between its quotes
         documents = any(feature.kind == "text" for feature in options.features)
-        self._padded = re.compile(rb"(?:[\n%b]|\A) " % mark) if documents else None
+        self._starts = [b"\n", options.dialect.separator.encode()] if documents else []
 
     def has(self, text: bytes) -> bool:
         """Return whether text is plain."""
         bare = self._quoted.sub(b"", text) if b'"' in text else text
         breaks = text.count(b"\r") != text.count(b"\r\n") or bare.count(b"\n") != text.count(b"\n")
         blank = b"\n\n" in text or b"\n\r\n" in text or text[:1] in (b"\r", b"\n")
-        padded = self._padded is not None and self._padded.search(bare) is not None
+        padded = any(start + b" " in bare or bare[:1] == b" " for start in self._starts)
         return not (blank or breaks or padded or b'"' in bare or b"\0" in text)
 
 

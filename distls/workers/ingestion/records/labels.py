@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,17 @@ from distls.workers.ingestion.records.messages import EMPTY_LABEL
 _SIXTEEN = re.compile(r"[+-]?[1-9][0-9]{15}")
 _EXACT = 2**53  # float64 has all whole numbers up to here
 _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def alike(values: Iterable[Any]) -> str:
+    """Return the first values that differ in case, blanks or the form of Unicode only, for a message."""
+    first: dict[str, Any] = {}
+    for value in values:
+        # a byte order mark where files were joined is not seen either
+        seen = unicodedata.normalize("NFKC", str(value)).replace("\ufeff", "").casefold()
+        if first.setdefault(key := " ".join(seen.split()), value) != value:
+            return f'"{first[key]}" and "{value}"'
+    return ""
 
 
 def label_value(label: Label) -> float:
