@@ -313,6 +313,7 @@ STOCHASTIC_METHODS = (
         targets=("class", "multilabel"),
         alpha_by_rows=("class",),
         published=_QN_BOX,
+        version=2,  # few rows choose t0 otherwise
     ),
     _stochastic(
         name="sgdqn",
@@ -333,7 +334,7 @@ STOCHASTIC_METHODS = (
         targets=("class", "multilabel"),
         alpha_by_rows=("class",),
         published={**_QN_BOX, "diagonal": "paper"},
-        version=2,  # capped by default
+        version=3,  # capped by default; few rows choose t0 otherwise
     ),
     _stochastic(
         name="csgd",
@@ -393,6 +394,7 @@ STOCHASTIC_METHODS = (
         },
         continuous=_SQUARED,
         alpha_by_rows=("class",),
+        version=2,  # other gains are tried
     ),
 )
 
