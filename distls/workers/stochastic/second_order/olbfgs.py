@@ -15,7 +15,7 @@ skipped. Cost of a row: O(rank d k); memory: 16 rank d k bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, target_gradient
 from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, scores_of
-from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
+from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice, boldness
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
 Array = NDArray[np.float64]
@@ -249,6 +249,8 @@ def olbfgs_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, w
     # gains are without a unit once the damping has that of the rows
     gains = [params["eta0"]] if params["eta0"] else [_GAIN / 4.0**power for power in range(-1, 5)]
     updates = [OlbfgsUpdate(**stats.objective(), **steps, eta0=gain) for gain in gains]
-    candidates = [Candidate({"eta0": own.eta0}, own, own) for own in updates]
+    # a gain that suits many like rows has the pairs of few, unlike ones lengthen each other without end
+    bold = boldness(stats.n_rows)
+    candidates = [Candidate({"eta0": own.eta0}, replace(own, eta0=bold * own.eta0), own) for own in updates]
     # the paper's gain where nothing is tried
     return StepChoice(updates[len(updates) > 1], tuple(candidates) if len(updates) > 1 else ())
