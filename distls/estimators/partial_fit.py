@@ -44,8 +44,13 @@ class StreamingEstimator(DatasetEstimator):
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float32, ensure_non_negative=True)
         part = Partition(_stored_rows(X), targets, weight)
-        self._check_streamable(params)
         stream: Stream | None = getattr(self, "_stream", None)
+        if vars(self).get("alpha", 0.0) is None:
+            # rows decide it in `fit`, whose objective goes on; a stream alone does not know how many will come
+            fitted: FittedModel | None = getattr(self, "_model", None)
+            before = stream.params if stream else fitted.params if fitted else params
+            params = {**params, "alpha": before["alpha"]}
+        self._check_streamable(params)
         if stream is None:
             stream = self._begin(part, params, classes)
         changed = [name for name, value in params.items() if stream.params[name] != value]

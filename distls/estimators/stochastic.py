@@ -104,7 +104,7 @@ class StochasticClassifier(StreamingClassifier):
     """
 
 
-@estimator("sgdqn", "loss", without=_FEATURES, loss="squared_hinge")
+@estimator("sgdqn", "loss", without=_FEATURES, loss="squared_hinge", alpha=None)
 class SGDQNClassifier(StreamingClassifier):
     """Linear SVM or one-versus-rest logistic regression by SGD-QN: stochastic gradients in a diagonal metric.
 

@@ -92,6 +92,7 @@ DUAL_ASCENT_METHODS = (
         alpha_by_rows=("class", "multilabel", "continuous"),
         keeps_rows=True,
         path=True,
+        version=2,  # squares are added in another order
     ),
     Method(
         name="ovr-sdca",
@@ -152,5 +153,6 @@ DUAL_ASCENT_METHODS = (
         keeps_rows=True,
         by_classes=True,
         alpha_by_rows=("class", "multilabel"),
+        version=2,  # squares are added in another order
     ),
 )

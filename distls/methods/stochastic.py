@@ -8,6 +8,7 @@ from distls.methods import default_losses
 from distls.methods.coordinate_descent import SPARSE_PENALTY
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
+    BY_ROWS,
     INIT,
     NO_PAPER_INTERCEPT,
     ONE_BLOCK,
@@ -21,7 +22,6 @@ from distls.methods.requirements import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
     BALL,
     DIVIDING_ALPHA,
-    DIVIDING_ALPHA_BY_ROWS,
     DRAWS,
     LANES_AND_ROWS,
     ONE_LANE,
@@ -59,7 +59,7 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
     """Return the parameters of MCID and its comparators."""
     return (
         loss,
-        *DIVIDING_ALPHA_BY_ROWS,  # the step is 1/(alpha t)
+        *DIVIDING_ALPHA,  # the step is 1/(alpha t)
         Parameter("batch_size", 1, integer(1), "rows per step, the paper's r"),
         Parameter(
             "steps",
@@ -201,15 +201,20 @@ _OLBFGS = (
         loss_with(**_SMOOTH, separable_first=True),
         "a smooth loss: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
     ),
-    *strengths(1e-5, number(0.0), "L2 strength, 0 or more"),
+    *strengths(1e-5, number(0.0), f"L2 strength, 0 or more{BY_ROWS}"),
     Parameter(
         "eta0",
         None,
         number(above=0.0),
-        "step sizes are eta0 tau/(tau + t); default: 0.1 or up to four quarterings of it, chosen by trial as in fobos",
+        "step sizes are eta0 tau/(tau + t); default: 0.4 or up to five quarterings of it, chosen by trial as in fobos",
     ),
     Parameter("tau", None, number(above=0.0), "rows that halve the step; default: all, from 1,000 to 10,000"),
-    Parameter("damping", 0.1, number(0.0), "multiple of the step that is added to the gradient difference"),
+    Parameter(
+        "damping",
+        None,
+        number(0.0),
+        "multiple of the step that is added to the gradient difference; default: 0.1 mean |x|^2",
+    ),
     Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,
     *ONE_LANE,
@@ -306,7 +311,9 @@ STOCHASTIC_METHODS = (
         parameters=_scheduled(),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
+        alpha_by_rows=("class",),
         published=_QN_BOX,
+        version=2,  # few rows choose t0 otherwise
     ),
     _stochastic(
         name="sgdqn",
@@ -325,8 +332,9 @@ STOCHASTIC_METHODS = (
         ),
         steps="distls.workers.stochastic.second_order.sgdqn:sgdqn_steps",
         targets=("class", "multilabel"),
+        alpha_by_rows=("class",),
         published={**_QN_BOX, "diagonal": "paper"},
-        version=2,  # capped by default
+        version=3,  # capped by default; few rows choose t0 otherwise
     ),
     _stochastic(
         name="csgd",
@@ -380,8 +388,13 @@ STOCHASTIC_METHODS = (
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
-        published={"lanes": 1, "shuffle": False, "rank": 10, "eta0": 0.1, "tau": 1e4, "fit_intercept": False},
+        published={
+            **{"lanes": 1, "shuffle": False, "rank": 10, "eta0": 0.1, "tau": 1e4, "damping": 0.1},
+            "fit_intercept": False,
+        },
         continuous=_SQUARED,
+        alpha_by_rows=("class",),
+        version=2,  # other gains are tried
     ),
 )
 

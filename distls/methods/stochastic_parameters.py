@@ -128,9 +128,8 @@ _DIVIDES = (
     "L2 strength, greater than 0, as steps are divided by it: the paper's lambda, "
     "of two classes see docs/papers.md"
 )
-DIVIDING_ALPHA = strengths(1e-5, number(above=0.0), _DIVIDES)
 # Steps 1/(alpha t) of few rows would end far beyond the optimum.
-DIVIDING_ALPHA_BY_ROWS = strengths(1e-5, number(above=0.0), f"{_DIVIDES}{BY_ROWS}")
+DIVIDING_ALPHA = strengths(1e-5, number(above=0.0), f"{_DIVIDES}{BY_ROWS}")
 BALL = Parameter(
     "ball",
     None,

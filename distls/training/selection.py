@@ -369,10 +369,9 @@ def _told(result: FitResult, race: Race, folds: int, errors: list[float] | None)
     ]
     best = next(line for line, (place, _) in zip(path, found, strict=True) if place == race.best)
     others = "".join(f"{name}={best[name]} " for name in names if name != "alpha")
-    note = (
-        f"{others}alpha={best['alpha']:.6g} has the lowest mean {what} of {len(path)} in {folds}-fold "
-        f"cross-validation, {best[f'cv_{what}']:.6g}"
-    )
+    how = f"in {folds}-fold cross-validation" if folds > 1 else "on the rows of one fold, which were left out"
+    value = best[f"cv_{what}"]
+    note = f"{others}alpha={best['alpha']:.6g} has the lowest mean {what} of {len(path)} {how}, {value:.6g}"
     return _noted(result, note, {"details": {**(result.record.get("details") or {}), "path": path}})
 
 

@@ -26,7 +26,7 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 # Names of columns and fields with documents, and with labels, in the order in which they are tried.
 TEXT_NAMES = ("text", "document", "sentence", "content", "body")
-LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
+LABEL_NAMES = ("label", "class", "category", "intent", "target", "y", "labels")
 _SHOWN = 20  # column names listed in a message
 TABLE_REFUSES = {
     name: f"{name} is not for tables: the label is a column of theirs, the features are the others"

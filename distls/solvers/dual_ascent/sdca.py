@@ -129,11 +129,6 @@ class Sdca(Solver[SdcaState]):
             budget=memory,
         )
 
-    def prepare(self, executor: Executor) -> None:
-        """See `Solver.prepare`; the driver sums squares of images."""
-        square_sum(np.zeros((1, 1)))
-        super().prepare(executor)
-
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`; duals are zero, and new ones are not stored."""
         k, lane, state = self._form.n_outputs, Lane(0, (block,)), self.init()

@@ -180,7 +180,8 @@ class Stochastic(Solver[StochasticState]):
     @property
     def kernels(self) -> tuple[Any, ...]:
         lanes = len(self.lanes) > 1  # whose weights are merged
-        return *super().kernels, type(self.steps.default).__name__, self._memory.models, lanes
+        decays = self.problem.alpha > 0.0
+        return *super().kernels, type(self.steps.default).__name__, self._memory.models, lanes, decays
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         update, state, models = self.steps.default, StochasticState(), self._memory.models

@@ -224,13 +224,3 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
         else:
             _add_to_weights(indices, data, start, stop, step, d, moved, settings.l1, u, w)
     _add_totals(totals, loss_sum, before_sum, after_sum, errors, rows_moved, gap_sum)
-
-
-@kernel
-def sum_squares(values):
-    """Return the sum of squares of an array of one dimension, added in float64."""
-    # A plain loop in one order: BLAS would add by its number of threads.
-    total = 0.0
-    for i in range(len(values)):
-        total += np.float64(values[i]) * np.float64(values[i])
-    return total

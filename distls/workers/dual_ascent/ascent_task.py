@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Partition, n_rows_of
-from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows, sum_squares
+from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows
 from distls.workers.duals.stored_duals import DualPoint, numeric_targets, write_duals
 from distls.workers.rounds.block_stream import DatasetRef, held
 from distls.workers.rounds.ledger import Ledger, add_sums
@@ -30,6 +30,7 @@ _CHUNK_ROWS = 512
 _RUN_ROWS = 16
 # Beyond so many outputs, visits take most of a round.
 _MANY_OUTPUTS = 8
+_SQUARED_TOGETHER = 2**16
 _CONJUGATES = [Totals().before, Totals().after]
 
 
@@ -140,8 +141,12 @@ class AscentTask(Task):
 
 
 def square_sum(values: NDArray[Any]) -> float:
-    """Return the sum of squares: BLAS would add as its number of threads has it."""
-    return float(sum_squares(values.reshape(-1)))
+    """Return the sum of squares: BLAS would add as its number of threads has it, a kernel for each type be compiled."""
+    flat = values.reshape(-1)
+    # a few at a time, as their squares are copies
+    parts = (flat[at : at + _SQUARED_TOGETHER] for at in range(0, len(flat), _SQUARED_TOGETHER))
+    with np.errstate(over="ignore", invalid="ignore"):  # weights that diverge
+        return float(sum(np.square(part, dtype=np.float64).sum() for part in parts))
 
 
 @dataclass(frozen=True, eq=False)

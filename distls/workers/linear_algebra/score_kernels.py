@@ -151,7 +151,7 @@ def check_widths(w, b):
         raise ValueError("the weights and the intercept have different numbers of classes")
 
 
-@kernel
+@helper
 def row_weight(weight, i):
     """Return s_i; an empty array stands for ones."""
     return weight[i] if len(weight) else 1.0

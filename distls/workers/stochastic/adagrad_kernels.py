@@ -233,16 +233,15 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
 
 @kernel
 def settle(w, squares, decay, time, settings):
-    """Apply the pending decay of all features up to `time`: w becomes W, the factors one."""
-    if settings.alpha > 0.0:
-        for j in range(len(w)):
-            step = 0.0
-            # Without a squared gradient so far there is no step size, and so no decay.
-            if squares[j] > 0.0:
-                rate = settings.alpha * settings.eta0 / (math.sqrt(squares[j]) + TINY)
-                step = (time - decay.since[j]) * rate
-            factor = w.dtype.type(decay.factors[j] * math.exp(-step))
-            for c in range(w.shape[1]):
-                w[j, c] *= factor
-            decay.factors[j] = 1.0
-            decay.since[j] = time
+    """Apply the pending decay of all features up to `time`: w becomes W, the factors one; alpha is above zero."""
+    for j in range(len(w)):
+        step = 0.0
+        # Without a squared gradient so far there is no step size, and so no decay.
+        if squares[j] > 0.0:
+            rate = settings.alpha * settings.eta0 / (math.sqrt(squares[j]) + TINY)
+            step = (time - decay.since[j]) * rate
+        factor = w.dtype.type(decay.factors[j] * math.exp(-step))
+        for c in range(w.shape[1]):
+            w[j, c] *= factor
+        decay.factors[j] = 1.0
+        decay.since[j] = time

@@ -227,7 +227,8 @@ class _AdagradLearner(KernelLearner):
         """Return weights, intercept and accumulators, all decay applied."""
         # Pending decay is applied before averaging: factors and times belong to one lane, and have no mean.
         weights, _, squares, _, decay, _ = self.state
-        settle(weights, squares, decay, self.time, self.settings)
+        if self.settings.alpha:
+            settle(weights, squares, decay, self.time, self.settings)
         return super().arrays()
 
 

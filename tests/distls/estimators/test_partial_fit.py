@@ -167,6 +167,16 @@ def test_after_fit_it_goes_on_from_its_weights_like_a_warm_start(tmp_path: Path,
         _ = made.t_
 
 
+def test_after_fit_alpha_is_that_which_the_rows_decided(rows: Pair) -> None:
+    x, y = rows
+    made = MCIDClassifier(lanes=1).fit(x, y)
+    decided = made.model_.params["alpha"]
+    assert decided > 1e-5
+    for _ in range(2):
+        assert made.partial_fit(x[:8], y[:8]).model_.params["alpha"] == decided
+    assert MCIDClassifier().partial_fit(x, y, classes=np.unique(y)).model_.params["alpha"] == 1e-5
+
+
 def test_what_fit_knew_of_the_data_is_kept(tmp_path: Path, rows: Pair) -> None:
     x, y = rows
     made = MCIDClassifier(passes=1).fit(write_dataset(tmp_path / "d", x, y, classes=NAMES.tolist()))

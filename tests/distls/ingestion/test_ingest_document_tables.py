@@ -126,7 +126,7 @@ TABLE_REFUSALS = [
     ("label,text\na,\udcff\nb,y\n", {},
      '{a}:2: column "text": "\\xff" is not UTF-8; --encoding names its encoding, such as cp1252 or latin-1'),
     ("what,text\na,x\nb,y\n", {},
-     '{a}: no column named label, class, category, intent, target, y; it has "what", "text": '
+     '{a}: no column named label, class, category, intent, target, y, labels; it has "what", "text": '
      "name one with --label-column or ingest --unlabelled"),
 ]  # fmt: skip
 

@@ -116,6 +116,12 @@ def test_continuous_targets_weights_and_several_labels(tmp_path):
     assert (tags.indptr.tolist(), tags.indices.tolist()) == ([0, 2, 2], [0, 1])
 
 
+def test_sets_of_labels_are_found_under_their_usual_name(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "x y", "labels": ["b", "a"]}\n{"text": "z", "labels": []}\n')
+    ingest(tmp_path / "a.jsonl", tmp_path / "d", multilabel=True)
+    assert open_dataset(tmp_path / "d").meta.classes == ["a", "b"]
+
+
 # -- like ------------------------------------------------------------------------------------------------
 
 
@@ -207,14 +213,14 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
     ("text", "options", "error", "message"),
     [
         ('{"a": 1, "b": "x"}', {}, BadInputError,
-         '{a}: no field named label, class, category, intent, target, y; the first record has "a", "b": '
+         '{a}: no field named label, class, category, intent, target, y, labels; the first record has "a", "b": '
          "name one with --label-column or ingest --unlabelled"),
         ('{"label": 1, "b": "x"}', {}, BadInputError,
          '{a}: no field named text, document, sentence, content, body; the first record has "label", "b": '
          "name one with --text-column"),
         ('{"label": ', {}, BadInputError,
-         "{a}: no field named label, class, category, intent, target, y; the first record has none that can be read "
-         "on its line: name one with --label-column or ingest --unlabelled"),
+         "{a}: no field named label, class, category, intent, target, y, labels; the first record has none that can be "
+         "read on its line: name one with --label-column or ingest --unlabelled"),
         ("a\tb", {"format": "text", "label_column": "c"}, ParameterError,
          "label_column is for JSON lines; the lines of {a} are LABEL<TAB>DOCUMENT, or documents with unlabelled"),
         ("a\tb", {"format": "text", "zero_based": "yes"}, ParameterError,

@@ -215,7 +215,8 @@ def made_rows():
         *[pytest.param(made_rows, name, marks=pytest.mark.slow) for name in ("ovr-sdca", "newton", "gls", "mcid",
                                                                              "olbfgs")],
         *[pytest.param(lambda: load_digits(return_X_y=True), name, marks=pytest.mark.slow)
-          for name in ("sdca", "ovr-sdca", "ovr-pegasos", "ovr-logistic", "adaline", "olbfgs")],
+          for name in ("sdca", "ovr-sdca", "ovr-pegasos", "ovr-logistic", "adaline", "olbfgs", "sgdqn")],
+        (lambda: load_digits(return_X_y=True), "svmsgd2"),
     ],
 )  # fmt: skip
 def test_few_rows_are_told_apart_with_nothing_chosen(tmp_path, load, method):

@@ -42,7 +42,7 @@ Array = NDArray[np.float64]
 T, STORED, NEXT, CLOCK_SIZE = 0, 1, 2, 3
 
 _SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
-_GAIN, _TAU, _LEAST_TAU = 0.1, 1e4, 1e3  # the first two of the paper
+_GAIN, _TAU, _LEAST_TAU, _DAMPING = 0.1, 1e4, 1e3, 0.1  # the paper's, but for the least tau
 _LEAST = 1e-280  # s.y that a pair must exceed, so that 1 / s.y is finite
 
 
@@ -243,10 +243,14 @@ def olbfgs_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, w
     """Return the steps of online L-BFGS, of the given gain or of gains to be tried."""
     # so that steps decay within the passes over few rows too
     tau = params["tau"] or min(max(float(stats.n_rows), _LEAST_TAU), _TAU)
-    steps = {"tau": tau, **{name: params[name] for name in ("damping", "rank")}}
-    # a gain that suits many like rows has the pairs of few, unlike ones lengthen each other without end
-    gains = [params["eta0"]] if params["eta0"] else [_GAIN / 4.0**power for power in range(5)]
+    # lambda is added to second derivatives, which grow with the squares of values: the paper's rows have length one
+    damping = _DAMPING * stats.mean_square_norm if params["damping"] is None else params["damping"]
+    steps = {"tau": tau, "damping": damping, "rank": params["rank"]}
+    # gains are without a unit once the damping has that of the rows
+    gains = [params["eta0"]] if params["eta0"] else [_GAIN / 4.0**power for power in range(-1, 5)]
     updates = [OlbfgsUpdate(**stats.objective(), **steps, eta0=gain) for gain in gains]
+    # a gain that suits many like rows has the pairs of few, unlike ones lengthen each other without end
     bold = boldness(stats.n_rows)
     candidates = [Candidate({"eta0": own.eta0}, replace(own, eta0=bold * own.eta0), own) for own in updates]
-    return StepChoice(updates[0], tuple(candidates) if len(updates) > 1 else ())
+    # the paper's gain where nothing is tried
+    return StepChoice(updates[len(updates) > 1], tuple(candidates) if len(updates) > 1 else ())

@@ -13,7 +13,7 @@ import numpy as np
 
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.stochastic.second_order.sgdqn_kernels import METRICS, SgdqnSettings, sgdqn_block
-from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
+from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice, boldness
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
 # Of CAPPED, in passes: C / alpha is the number of rows by which a feature's steps are behind those of SVMSGD2.
@@ -80,15 +80,23 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     # the accumulated curvature makes later steps safe: t0 only has to bound the first ones
     bounding = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
     starts = bounding if METRICS[metric] == METRICS["gauss-newton"] else plain
+    # of few rows plain steps hardly get shorter, and must suit the others too
+    bold = 1.0 if params.get("trial") == "same-rows" else boldness(stats.n_rows)
     candidates = [
-        Candidate({"t0": t0}, replace(update, t0=t0), replace(update, t0=shared))
+        Candidate(
+            {"t0": t0},
+            replace(update, t0=t0 / (bold if starts is plain else 1.0)),
+            replace(update, t0=shared),
+        )
         for t0, shared in starts.items()
     ]
     # In fewer rows plain steps hardly get shorter, which pays where weights have far to go: classes told apart.
     if metric == "capped" and not params["diagonal"] and stats.n_rows < least:
         none = replace(update, metric="none")
         candidates += [
-            Candidate({"t0": t0, "diagonal": "none"}, replace(none, t0=t0), replace(none, t0=shared), _TIE)
+            Candidate(
+                {"t0": t0, "diagonal": "none"}, replace(none, t0=t0 / bold), replace(none, t0=shared), _TIE
+            )
             for t0, shared in plain.items()
         ]
     # streams, which try nothing and end nobody knows when, have no cap

@@ -437,3 +437,15 @@ def test_generated_features_are_those_of_a_block(tmp_path, method, given):
     if "center" in METHODS[method].published:
         with pytest.raises(ParameterError, match="center=running"):
             fit(method, made, params={**own, **features, "center": "global"}, passes=1)
+
+
+@pytest.mark.parametrize("scale", [pytest.param(1.0 / 8.0, marks=pytest.mark.slow), 8.0])
+def test_olbfgs_answers_the_same_whatever_the_unit_of_the_rows(tmp_path: Path, scale: float) -> None:
+    """Its damping has the unit of second derivatives, and its gain has none."""
+    x, y = labelled_rows(300, 6, 3)
+    found = []
+    for name, factor in (("plain", 1.0), ("scaled", scale)):
+        write_dataset(tmp_path / name, factor * x, y)
+        params = {"alpha": 1e-3 * factor**2, "fit_intercept": False, "dtype": "float64"}
+        found.append(factor * fit("olbfgs", tmp_path / name, params=params, passes=2).model.weights)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-6)
