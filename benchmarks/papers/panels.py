@@ -92,7 +92,7 @@ def _lsr_figure_2(numbers: Numbers) -> list[Panel]:
     return [
         Panel("MNIST, random Fourier features", "features", y, {
             name: _over((r for r in rows if r["system"] == name), "features", key) for name in names}, log=log)
-        for key, y, log in (("error", "test error %", "xy"), ("seconds", "seconds", "xy"))
+        for key, y, log in (("error", "test error %", "xy"), ("cpu", "CPU seconds", "xy"))
     ]  # fmt: skip
 
 
