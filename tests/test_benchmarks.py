@@ -102,6 +102,19 @@ SMALLER: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 NEEDS = {"choose": "matplotlib", "least squares, pictures": "PIL", "peers": "vowpalwabbit"}
+# figures of the papers whose numbers a script has
+FIGURES = {
+    "mcid": ("mcid-figure-1", "mcid-figure-3", "mcid-figure-4"),
+    "sgd-qn": ("qn-table-5",),
+    "least squares, tables": ("lsr-table-1", "lsr-table-2"),
+    "least squares, figures": ("lsr-figure-1", "lsr-figure-2", "lsr-spectrum"),
+    "least squares, pictures": ("lsr-figure-3",),
+    "constrained sgd": ("csgd-figure-2", "csgd-figure-3"),
+    "bcd, figures": ("bcd-figures",),
+    "bcd, passes": ("bcd-passes",),
+    "bcd, extensions": ("bcd-extensions",),
+    "bcd, losses": ("bcd-losses",),
+}
 # names of numbers in reports -> where they lie
 RANGES = {"error": (0, 100), "accuracy": (0, 100), "seconds": (0, math.inf), "wall": (0, math.inf)}
 
@@ -149,9 +162,13 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_it_writes_the_report_that_it_returns(
-    name: str, run: Any, capsys: pytest.CaptureFixture[str]
+    name: str, run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    numbers = list(_numbers(run(name)))
+    report = run(name)
+    for figure in FIGURES.get(name, ()):
+        assert verdict_of(figure, report)[0] in ("reproduced", "in kind", "not", "not comparable")
+        draw(figure, report, tmp_path / "drawn.svg")
+    numbers = list(_numbers(report))
     assert numbers
     for key, value in numbers:
         least, most = RANGES.get(key, (-math.inf, math.inf))

@@ -99,7 +99,11 @@ def _lsr_figure_2(numbers: Numbers) -> list[Panel]:
 def _lsr_figure_3(numbers: Numbers) -> list[Panel]:
     rows = numbers["figure 3"]
     cells = [(r["setting"], r["filters"], r["accuracy"], _CIFAR.get(r["setting"])) for r in rows]
-    return [_table("CIFAR-10", "test accuracy %", cells)]
+    again = [(r["set"], r["images"], r["accuracy"], None) for r in numbers.get("also jpeg", [])]
+    return [_table("CIFAR-10", "test accuracy %", cells)] + [
+        _table(name, "test accuracy %", [cell for cell in again if cell[0] == name])
+        for name in dict.fromkeys(cell[0] for cell in again)
+    ]
 
 
 # -- MCID ------------------------------------------------------------------------------------------------

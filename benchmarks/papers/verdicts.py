@@ -7,7 +7,7 @@ the printed numbers among them; `in kind`: the main one does; `not`: it does not
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -61,13 +61,18 @@ def _lsr_table_2(numbers: Numbers) -> list[Claim]:
     }
     news, rcv1 = sets["20news, random split"], sets["rcv1-4"]
 
-    def ahead(errors: dict[str, float], rival: str, room: float = 0.0) -> bool:
-        return errors["distls stagewise"] <= errors.get(rival, math.inf) + room
+    def ahead(name: str, errors: dict[str, float], rival: str, room: float, what: str) -> list[Claim]:
+        # Vowpal Wabbit may be missing
+        return (
+            [(f"{name}: {what} {rival}", errors["distls stagewise"] <= errors[rival] + room)]
+            if rival in errors
+            else []
+        )
 
     return [
-        ("20 Newsgroups: ahead of LIBLINEAR", ahead(news, "LIBLINEAR")),
-        ("20 Newsgroups: ahead of Vowpal Wabbit", ahead(news, "Vowpal Wabbit")),
-        ("RCV1-4: a tenth of a point from LIBLINEAR at most", ahead(rcv1, "LIBLINEAR", 0.1)),
+        *ahead("20 Newsgroups", news, "LIBLINEAR", 0.0, "ahead of"),
+        *ahead("20 Newsgroups", news, "Vowpal Wabbit", 0.0, "ahead of"),
+        *ahead("RCV1-4", rcv1, "LIBLINEAR", 0.1, "at most a tenth of a point behind"),
         ("20 Newsgroups: 11.7 %", _near(news["distls stagewise"], 11.7)),
     ]
 
@@ -263,19 +268,27 @@ def _qn_table_5(numbers: Numbers) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _qn_curves(key: str, *sets: str) -> Callable[[Numbers], list[Claim]]:
+def _qn_curves(key: str, rivals: Sequence[str], *sets: str) -> Callable[[Numbers], list[Claim]]:
+    """Return claims on what is ahead of SVMSGD2 after a pass: `rivals` are beginnings of names, their best counts."""
+
     def claims(numbers: Numbers) -> list[Claim]:
-        rows = numbers["curves"]["rows"]
-        at = {(r["set"], r["name"]): r["points"][0][key] for r in rows if r.get("lanes") == 1}
-        at = {cell: math.inf if value is None else value for cell, value in at.items()}
-        what = "excess" if key == "excess" else "test error"
+        rows = [r for r in numbers["curves"]["rows"] if r.get("lanes") == 1]
+
+        def first(name: str, rival: str) -> float:
+            points = [
+                r["points"][0][key]
+                for r in rows
+                if r["set"] == name and r["name"].startswith(rival.split(",")[0])
+            ]
+            return min((value for value in points if value is not None), default=math.inf)
+
         return [
             (
-                f"{name}: {rival} ahead of SVMSGD2 after a pass, by {what}",
-                at[name, rival] < at[name, "SVMSGD2"],
+                f"{name}: {rival} ahead of SVMSGD2 after a pass, by {key}",
+                first(name, rival) < first(name, "SVMSGD2"),
             )
             for name in sets
-            for rival in ("SGD-QN paper", "oLBFGS")
+            for rival in rivals
         ]
 
     return claims
@@ -288,5 +301,6 @@ CLAIMS: dict[str, Callable[[Numbers], list[Claim]]] = {
     "mcid-figure-4": _mcid_figure_4, "bcd-figures": _bcd_figures, "bcd-losses": _bcd_losses,
     "bcd-passes": _none, "bcd-extensions": _none, "csgd-figure-2": _csgd_figure_2,
     "csgd-figure-3": _csgd_figure_3, "csgd-figure-4": _csgd_figure_4, "qn-table-5": _qn_table_5,
-    "qn-figure-3": _qn_curves("excess", "alpha"), "qn-figure-4": _qn_curves("error", "rcv1", "delta"),
+    "qn-figure-3": _qn_curves("excess", ("SGD-QN paper", "oLBFGS"), "alpha"),
+    "qn-figure-4": _qn_curves("error", ("SGD-QN, its best diagonal,", "SGD-QN paper", "oLBFGS"), "rcv1", "delta"),
 }  # fmt: skip
