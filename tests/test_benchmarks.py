@@ -29,6 +29,7 @@ from benchmarks.faults.hosts import Hosts
 from benchmarks.papers import __main__ as figures
 from benchmarks.papers import bcd, constrained_sgd, digit_picture, opponents, owners
 from benchmarks.papers.panels import PANELS, draw
+from benchmarks.papers.verdicts import CLAIMS, verdict_of
 from benchmarks.quality import systems
 from benchmarks.speed import links, peaks, peers
 from distls.ingestion.ingest import ingest
@@ -66,7 +67,7 @@ SCRIPTS = {
     "systems": "quality.systems --data {sets} --sets 20news --out {tmp}/out.json --rivals",
     "mcid": "papers.mcid --rows 6000 --seeds 2 --iterations 16384 --directory {tmp}/sets --figures 1,3,4 "
     "--kinds rcv1-4 --alphas 1e-4 --out {tmp}/out",
-    "sgd-qn": "papers.sgd_qn --rows 2000 --seeds 1 --repeats 1 --quick --directory {tmp}/sets --out {tmp}/out",
+    "sgd-qn": "papers.sgd_qn --rows 2000 --seeds 1 --repeats 1 --directory {tmp}/sets --out {tmp}/out",
     "sgd-qn default": "papers.sgd_qn_default --sets delta --rows 2000 --seeds 1 --out {tmp}/out.json",
     "least squares": "papers.least_squares --directory {tmp}/sets --also conditioning,path --share 0.02 "
     "--workers 1 --out {tmp}/out.json",
@@ -102,6 +103,19 @@ SMALLER: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 NEEDS = {"choose": "matplotlib", "least squares, pictures": "PIL", "peers": "vowpalwabbit"}
+# figures of the papers whose numbers a script has
+FIGURES = {
+    "mcid": ("mcid-figure-1", "mcid-figure-3", "mcid-figure-4"),
+    "sgd-qn": ("qn-table-5",),
+    "least squares, tables": ("lsr-table-1", "lsr-table-2"),
+    "least squares, figures": ("lsr-figure-1", "lsr-figure-2", "lsr-spectrum"),
+    "least squares, pictures": ("lsr-figure-3",),
+    "constrained sgd": ("csgd-figure-2", "csgd-figure-3"),
+    "bcd, figures": ("bcd-figures",),
+    "bcd, passes": ("bcd-passes",),
+    "bcd, extensions": ("bcd-extensions",),
+    "bcd, losses": ("bcd-losses",),
+}
 # names of numbers in reports -> where they lie
 RANGES = {"error": (0, 100), "accuracy": (0, 100), "seconds": (0, math.inf), "wall": (0, math.inf)}
 
@@ -149,9 +163,13 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_it_writes_the_report_that_it_returns(
-    name: str, run: Any, capsys: pytest.CaptureFixture[str]
+    name: str, run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    numbers = list(_numbers(run(name)))
+    report = run(name)
+    for figure in FIGURES.get(name, ()):
+        assert verdict_of(figure, report)[0] in ("reproduced", "in kind", "not", "not comparable")
+        draw(figure, report, tmp_path / "drawn.svg")
+    numbers = list(_numbers(report))
     assert numbers
     for key, value in numbers:
         least, most = RANGES.get(key, (-math.inf, math.inf))
@@ -258,13 +276,89 @@ def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_pictur
     for each in found.values():
         assert importlib.util.find_spec(f"benchmarks.papers.{each.module}") is not None
         assert each.why.strip()
-    assert set(found) == set(figures._QUICK) == set(PANELS)
+    assert set(found) == set(figures._QUICK) == set(PANELS) == set(CLAIMS)
     assert sum(seconds for seconds, _ in figures._QUICK.values()) < 3600
     page = figures._PAGE.read_text()
     drawn = sorted(figures._PAGE.parent.glob("*.svg"))
     assert [path.name for path in drawn if f"({path.name})" not in page] == []
     assert len(drawn) >= 15
     assert all(path.stat().st_size < 30_000 for path in drawn)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict", "failing"),
+    [
+        (1.5, 1.9, "reproduced", []),
+        (1.5, 2.2, "in kind", ["C-Adaline: 2"]),
+        (3.0, 2.0, "not", ["C-Adaline ahead", "C-Adaline: 2"]),
+    ],
+)
+def test_a_verdict_follows_from_the_claims_of_which_the_first_is_the_main_one(
+    monkeypatch: pytest.MonkeyPatch, first: float, second: float, verdict: str, failing: list[str]
+) -> None:
+    def claims(numbers: dict[str, float]) -> list[tuple[str, bool]]:
+        return [("C-Adaline ahead", numbers["a"] < numbers["b"]), ("C-Adaline: 2", numbers["b"] < 2.0)]
+
+    monkeypatch.setitem(CLAIMS, "csgd-figure-4", claims)
+    found, held = verdict_of("csgd-figure-4", {"a": first, "b": second})
+    assert (found, [claim for claim, holds in held if not holds]) == (verdict, failing)
+
+
+def _ends(**accuracies: float) -> dict[str, Any]:
+    rows = [
+        {
+            "kind": "rcv1-53",
+            "alpha": 1e-4,
+            "algorithm": name.replace("_", "-"),
+            "accuracy": {"8": 50.0, "16": end},
+        }
+        for name, end in accuracies.items()
+    ]
+    return {"3": rows}
+
+
+def _spectrum(*ratios: float) -> dict[str, Any]:
+    names = ("mnist", "20news", "rcv1-4")
+    return {
+        "also spectrum": [{"set": s, "ratio": r, "published": r} for s, r in zip(names, ratios, strict=True)]
+    }
+
+
+_RIVALS = [
+    {"system": "distls linear", "features": 9, "error": 2.0},
+    {
+        "system": "a",
+        "features": 9,
+        "error": 2.0,
+        "times faster": {"distls linear": 11.0, "distls logistic": None},
+    },
+    {"system": "b", "features": 9, "failed": "over 3 s", "times faster": {"distls linear": None}},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "failing"),
+    [
+        ("csgd-figure-4", {"counts": {"C-Adaline": [300, 320], "Adaline": [1321]}}, [1]),
+        ("csgd-figure-4", {"counts": {"C-Adaline": [205], "Adaline": [1300]}}, []),
+        ("lsr-spectrum", _spectrum(9.0, 2.0, 3.0), [0]),
+        ("lsr-spectrum", _spectrum(9.0, 3.0, 2.0), []),
+        ("mcid-figure-3", _ends(LR=61, K_binaryLR=60, SVM=60, K_Pegasos=61), [0, 1]),
+        ("lsr-figure-2", {"figure 2": {"rows": _RIVALS}}, []),
+        (
+            "lsr-figure-2",
+            {"figure 2": {"rows": [*_RIVALS, _RIVALS[1] | {"times faster": {"distls linear": 2.0}}]}},
+            [2],
+        ),
+        ("bcd-passes", {}, []),
+    ],
+)
+def test_the_claims_of_a_figure_that_do_not_hold(
+    name: str, numbers: dict[str, Any], failing: list[int]
+) -> None:
+    verdict, claims = verdict_of(name, numbers)
+    assert [place for place, (_, holds) in enumerate(claims) if not holds] == failing
+    assert (verdict == "not comparable") == (not claims)
 
 
 def test_a_picture_has_curves_and_the_papers_numbers(tmp_path: Path) -> None:
@@ -317,6 +411,8 @@ def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(
     }
     assert reports["csgd-figure-2"]["status"] == "whole"
     assert reports["csgd-figure-2"]["cpu"] > 0.0
+    assert len(reports["csgd-figure-2"]["claims"]) == 2
+    assert (reports["csgd-figure-2"]["measured"], reports["lsr-table-1"]["measured"])[1] == "none"
     assert (tmp_path / "csgd-figure-2.svg").stat().st_size > 1000
     assert "DISTLS_DATA" in reports["lsr-table-1"]["status"]
     assert figures.main(["csgd-figure-2", "--budget", "0.5", *out]) == 1

@@ -92,14 +92,18 @@ def _lsr_figure_2(numbers: Numbers) -> list[Panel]:
     return [
         Panel("MNIST, random Fourier features", "features", y, {
             name: _over((r for r in rows if r["system"] == name), "features", key) for name in names}, log=log)
-        for key, y, log in (("error", "test error %", "xy"), ("seconds", "seconds", "xy"))
+        for key, y, log in (("error", "test error %", "xy"), ("cpu", "CPU seconds", "xy"))
     ]  # fmt: skip
 
 
 def _lsr_figure_3(numbers: Numbers) -> list[Panel]:
     rows = numbers["figure 3"]
     cells = [(r["setting"], r["filters"], r["accuracy"], _CIFAR.get(r["setting"])) for r in rows]
-    return [_table("CIFAR-10", "test accuracy %", cells)]
+    again = [(r["set"], r["images"], r["accuracy"], None) for r in numbers.get("also jpeg", [])]
+    return [_table("CIFAR-10", "test accuracy %", cells)] + [
+        _table(name, "test accuracy %", [cell for cell in again if cell[0] == name])
+        for name in dict.fromkeys(cell[0] for cell in again)
+    ]
 
 
 # -- MCID ------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ Sets: `alpha` and `delta` (generated, dense, axes rotated), `rcv1` (generated, c
 (class 2 against the rest) and `kddcup99` (normal against attacks, text columns as indicators), both with columns of
 variance one, and `usps-A-B`, pairs of digits. One lane, passes in random order, t0 by each method's own trial,
 squared hinge. The primal cost P = alpha/2 |w|^2 + mean 1/2 max(0, 1 - y w x)^2 over the training rows is computed from
-the model; printed is P / P* - 1 after 1, 2, 5 and 10 passes, the mean over seeds and their spread, P* the lowest that
-any fit has, `sdca` with at most 300 passes among them. The default is behind where its mean is above that of `svmsgd2`
-by more than both spreads together.
+the model; printed, as rows of a table of Markdown, is P / P* - 1 after 1, 2, 5 and 10 passes, the mean over seeds and
+their spread, P* the lowest that any fit has, `sdca` with at most 300 passes among them. The default is behind where its
+mean is above that of `svmsgd2` by more than both spreads together.
 """
 
 from __future__ import annotations
@@ -108,6 +108,14 @@ def behind(found: dict[str, Any]) -> list[int]:
     return [n for n, late in zip(PASSES, own.mean(axis=1) - plain.mean(axis=1) > noise, strict=True) if late]
 
 
+def row_of(name: str, found: dict[str, Any]) -> str:
+    """Return the line of a set."""
+    cells = (
+        ", ".join(f"{np.mean(each):.2g} ({np.std(each):.1g})" for each in values) for values in found.values()
+    )
+    return f"| {name} | {' | '.join(cells)} |"
+
+
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Print the table, write it as JSON, and return it."""
     parser = argparse.ArgumentParser(
@@ -118,18 +126,15 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(arguments)
-    results = {}
+    results, late = {}, []
+    print(f"| set | {' | '.join(METHODS)} |\n{'| --- ' * (1 + len(METHODS))}|")
     with tempfile.TemporaryDirectory() as place:
         for name in args.sets.split(","):
             folder = Path(os.environ.get("DISTLS_DATA", "."))
             found = results[name] = excess_of(name, folder, Path(place), args.rows, args.seeds)
-            late = behind(found)
-            print(
-                f"\n{name}: {'behind svmsgd2 after ' + str(late) + ' passes' if late else 'not behind svmsgd2'}"
-            )
-            for label, values in found.items():
-                cells = (f"{np.mean(each):9.2e} +- {np.std(each):7.1e}" for each in values)
-                print(f"{label:>20}  {'  '.join(cells)}", flush=True)
+            print(row_of(name, found), flush=True)
+            late += [f"{name} after {n} passes" for n in behind(found)]
+    print(f"sgdqn is behind svmsgd2 on {', '.join(late) or 'none'}")
     if args.out:
         args.out.write_text(json.dumps(results, indent=1))
     return results

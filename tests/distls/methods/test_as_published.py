@@ -369,6 +369,14 @@ def test_t0_is_judged_on_the_rows_it_was_tried_on() -> None:
     assert [choice.same_rows for choice in choices] == [False, True]
 
 
+def test_eta_0_of_fobos_is_one_of_seven_decades() -> None:
+    stats = ProblemStats("multiclass_squared_hinge", "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
+    fobos = METHODS["fobos"]
+    choice = fobos.load_steps()(stats, {"eta0": None, **fobos.published}, 1, warm=False)
+    sizes = [each.setting["eta0"] for each in choice.candidates]
+    np.testing.assert_allclose(sizes, [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0], rtol=1e-15)
+
+
 def test_unknown_combinations_name_what_to_drop(data: tuple[Dataset, Rows, Any]) -> None:
     dataset, *_ = data
     with pytest.raises(ParameterError, match="rules=paper"):

@@ -16,6 +16,7 @@ from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
+from distls.solvers.least_squares import gls_passes, metric
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
@@ -128,6 +129,17 @@ def _records(dataset: Dataset, params: dict[str, Any], passes: int) -> list[dict
 
 def _objectives(dataset: Dataset, params: dict[str, Any], passes: int) -> np.ndarray:
     return np.array([record["objective"] for record in _records(dataset, params, passes)])
+
+
+def test_sigma_is_summed_and_factorised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ten reads of Algorithm 1 as printed."""
+    dataset, calls = write_dataset(tmp_path / "d", *_dense(250, 6, 3)), []
+    for module, name in ((gls_passes, "second_moments"), (metric, "_cholesky")):
+        own = getattr(module, name)
+        counted = lambda *given, own=own, **named: calls.append(own.__name__) or own(*given, **named)  # noqa: E731
+        monkeypatch.setattr(module, name, counted)
+    assert fit("gls", dataset, passes=10, as_published=True, eval_every=0).passes == 10
+    assert calls == ["second_moments", "_cholesky"]
 
 
 @pytest.mark.parametrize("link", ["softmax", "logit"])
