@@ -34,8 +34,7 @@ from typing import Any
 import numpy as np
 
 import distls
-from benchmarks.quality.real import SETS, ingest_set
-from benchmarks.speed.optimum import arrays_of
+from benchmarks.quality.real import SETS, arrays_of, ingest_set
 from distls.methods.method_registry import method_named
 from distls.reporting.costs import round_seconds
 from distls.solvers.dual_ascent.class_blocks import ClassBlockSolver

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from sklearn.datasets import dump_svmlight_file
 
-from benchmarks.speed.optimum import ROWS, arrays_of, prepared
+from benchmarks.quality.real import arrays_of
+from benchmarks.speed.optimum import ROWS, prepared
 
 
 def text_of(folder: Path, rows: int) -> Path:

@@ -28,7 +28,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
-from benchmarks.speed.optimum import Report, arrays_of, prepared, timed
+from benchmarks.quality.real import arrays_of
+from benchmarks.speed.optimum import Report, prepared, timed
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
