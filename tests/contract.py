@@ -4,7 +4,6 @@ Also the documented order of the rows of a lane.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,19 @@ class SolverContract(solvers.SolverContract):
 
     @pytest.mark.slow
     @pytest.mark.parametrize("cluster", ["one process", "five processes", "two processes of two threads"])
-    def test_same_bits_on_further_clusters(self, dataset: Dataset, undisturbed: str, cluster: str) -> None:
+    def test_same_bits_on_further_clusters(self, dataset, undisturbed, cluster):
         assert self.fit_on(cluster, dataset) == undisturbed
 
     @pytest.mark.slow
-    def test_same_bits_without_a_cache(self, dataset: Dataset, undisturbed: str) -> None:
+    def test_same_bits_without_a_cache(self, dataset, undisturbed):
         budget = MemoryBudget(2048 * MIB, cache_limit=0)
         assert self.fit(dataset, memory=budget).model.sha256 == undisturbed
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("rounds", "checkpoint_seconds"), [(2, 0.0), (3, 0.0), (1, 1e9), (3, 1e9)])
     def test_interrupted_at_other_moments_and_resumed(
-        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
-    ) -> None:
+        self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds
+    ):
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
 
 

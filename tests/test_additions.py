@@ -51,7 +51,7 @@ def files_that_name(name: str, class_name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("room", NAMES)
-def test_literal_names_outside_their_room_only_become_fewer(room: str) -> None:
+def test_literal_names_outside_their_room_only_become_fewer(room):
     found, (literals, files) = literal_names(room), MOST[room]
     assert sum(map(len, found.values())) <= literals, found
     assert len(found) <= files, found
@@ -71,7 +71,5 @@ def test_literal_names_outside_their_room_only_become_fewer(room: str) -> None:
         ("sparse-group", "SparseGroup", "penalties/sparse_group", "penalties/row_kernels"),
     ],
 )
-def test_one_that_is_no_default_is_in_its_file_and_its_registry_alone(
-    name: str, class_name: str, file: str, registry: str
-) -> None:
+def test_one_that_is_no_default_is_in_its_file_and_its_registry_alone(name, class_name, file, registry):
     assert files_that_name(name, class_name) == {f"distls/workers/{each}.py" for each in (file, registry)}

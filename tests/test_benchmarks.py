@@ -125,7 +125,7 @@ def _numbers(report: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(request, tmp_path, monkeypatch):
     """Return a function that runs a script, and checks and returns the report that it writes."""
 
     def run(name: str, *more: str) -> Any:
@@ -147,9 +147,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.fast_cases("tables|defaults")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_it_writes_the_report_that_it_returns(
-    name: str, run: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_writes_the_report_that_it_returns(name, run, capsys):
     numbers = list(_numbers(run(name)))
     assert numbers
     for key, value in numbers:
@@ -203,7 +201,7 @@ def _write_pictures(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def sets_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sets_place(tmp_path_factory):
     """Stand-ins for MNIST, 20 Newsgroups and CIFAR-10, in their files' formats."""
     place = tmp_path_factory.mktemp("sets")
     _write_digits(place / "mnist", "train", 1000, 1)
@@ -219,7 +217,7 @@ def sets_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def peers_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def peers_place(tmp_path, monkeypatch):
     """What `peers.prepare` would make, with a small test set."""
     command = peers._distls
 
@@ -243,13 +241,13 @@ def peers_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def scale_place(tmp_path: Path) -> Path:
+def scale_place(tmp_path):
     generate("rcv1-4", tmp_path / "rcv1-4-3000", rows=3000)
     generate("rcv1-4", tmp_path / "text-source", rows=2000)  # of 100,000 in a real measurement
     return tmp_path
 
 
-def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_picture() -> None:
+def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_picture():
     found = figures.figures()
     assert len(found) == 20
     assert {each.verdict for each in found.values()} == {"reproduced", "in kind", "not", "not comparable"}
@@ -266,7 +264,7 @@ def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_pictur
     assert all(path.stat().st_size < 30_000 for path in drawn)
 
 
-def test_a_picture_has_curves_and_the_papers_numbers(tmp_path: Path) -> None:
+def test_a_picture_has_curves_and_the_papers_numbers(tmp_path):
     curve = {"block": 300, "inner": "linear", "points": [[1.0, 3.0], [20.0, 2.5], [30.0, None], [0.0, 1.0]]}
     draw("lsr-figure-1", {"figure 1": [curve]}, tmp_path / "curve.svg")
     cell = {"features": "pixels", "variant": "linear", "published": 14.1, "error": 13.97, "seconds": 2.0}
@@ -300,9 +298,7 @@ def test_a_picture_has_curves_and_the_papers_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("DISTLS_DATA", raising=False)
     known = figures.figures()
     quick = {name: (0, arguments) for name, (_, arguments) in figures._QUICK.items()}
@@ -327,11 +323,11 @@ def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(
         figures.main(["lsr-figure-9", *out])
 
 
-def test_every_method_has_a_peak() -> None:
+def test_every_method_has_a_peak():
     assert sorted(peaks.METHODS) == sorted(METHODS)
 
 
-def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm() -> None:
+def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm():
     rng = np.random.default_rng(0)
     x, codes = sp.random(60, 12, 0.4, "csr", rng=rng), rng.integers(0, 3, 60)
     planes = opponents.cutting_planes(x, codes, 0.02)
@@ -352,7 +348,7 @@ def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm() -> None:
 
 
 @pytest.mark.slow
-def test_steps_of_gls_are_those_of_the_paper_however_bad_the_condition(run: Any) -> None:
+def test_steps_of_gls_are_those_of_the_paper_however_bad_the_condition(run):
     for row in run("least squares")["also conditioning"]:
         assert row["steps"] == len(row["gls"]) == 100
         assert row["difference"] < 1e-6
@@ -360,7 +356,7 @@ def test_steps_of_gls_are_those_of_the_paper_however_bad_the_condition(run: Any)
 
 
 @pytest.mark.slow
-def test_solvers_of_the_sparse_problem_reach_one_objective(run: Any) -> None:
+def test_solvers_of_the_sparse_problem_reach_one_objective(run):
     curves = {curve["solver"]: curve for curve in run("bcd, figures")["figures"]["curves"]}
     for solver in ("bcd, line search", "bcd, line search, as published", "fista, constant", "sparsa"):
         assert curves[solver]["reached"]["0.001"] is not None
@@ -371,7 +367,7 @@ def test_solvers_of_the_sparse_problem_reach_one_objective(run: Any) -> None:
     ("kind", "rows", "classes"),
     [("rcv1-4", 160, 2), ("rcv1-53", 80, 2), ("rcv1", 200, 2), ("odp", 200, 2), ("alpha", 300, 2)],
 )
-def test_sets_are_made_of_the_owners_files(kind: str, rows: int, classes: int, tmp_path: Path) -> None:
+def test_sets_are_made_of_the_owners_files(kind, rows, classes, tmp_path):
     for write in (write_rcv1, write_directory, write_alpha):
         write(tmp_path)
     vectors = tmp_path / "lyrl2004_vectors_train.dat"
@@ -402,9 +398,9 @@ def test_sets_are_made_of_the_owners_files(kind: str, rows: int, classes: int, t
     ],
 )
 def test_it_says_what_it_needs(
-    module: str, arguments: list[str], message: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    module, arguments, message, tmp_path,
+    monkeypatch, capsys
+):  # fmt: skip
     monkeypatch.delenv("DISTLS_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
@@ -413,7 +409,7 @@ def test_it_says_what_it_needs(
 
 
 @pytest.mark.slow
-def test_digit_picture_counts(sets_place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_digit_picture_counts(sets_place, tmp_path, capsys):
     options = ["--data", str(sets_place), "--directory", str(tmp_path), "--seeds", "1"]
     found = digit_picture.main([*options, "--ended", "20000"])
     for name in digit_picture.UPDATES:
@@ -423,9 +419,7 @@ def test_digit_picture_counts(sets_place: Path, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_constrained_sgd_paper_leaves_out_what_takes_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_constrained_sgd_paper_leaves_out_what_takes_too_long(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(constrained_sgd, "LONGEST", 0.0)
     options = ["--part", "simulations", "--sets", "csgd", "--rows", "200", "--seeds", "1"]
     (found,) = constrained_sgd.main([*options, "--directory", str(tmp_path)])["simulations"]
@@ -434,9 +428,7 @@ def test_constrained_sgd_paper_leaves_out_what_takes_too_long(
 
 
 @pytest.mark.slow
-def test_systems_say_what_failed_and_what_is_missing(
-    sets_place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_systems_say_what_failed_and_what_is_missing(sets_place, monkeypatch, capsys):
     monkeypatch.setitem(systems.NEEDS, "Spark", "a_module_that_nobody_has")
     arguments = ["--data", str(sets_place), "--sets", "20news", "--rivals", "SGDClassifier,Spark MLlib"]
     results = systems.main([*arguments, "--limit", "0.01"])
@@ -444,9 +436,7 @@ def test_systems_say_what_failed_and_what_is_missing(
     assert "not installed, left out: Spark MLlib\n" in capsys.readouterr().out
 
 
-def test_bcd_paper_beside_the_author_s_program(
-    sets_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bcd_paper_beside_the_author_s_program(sets_place, tmp_path, monkeypatch, capsys):
     def zeros(x: Any, y: Any, alpha: float, **options: Any) -> Any:
         return np.zeros((x.shape[1], int(y.max()) + 1)), 1e3, 1e3
 
@@ -466,7 +456,7 @@ def test_bcd_paper_beside_the_author_s_program(
 
 
 @pytest.mark.slow
-def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links(tmp_path, capsys):
     tried = Hosts(1)
     obstacle = tried.build()
     tried.remove()
@@ -486,7 +476,7 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["store", "network"])
-def test_chaos_elsewhere(place: str) -> None:
+def test_chaos_elsewhere(place):
     for package in ("obstore", "moto", "flask", "flask_cors"):
         pytest.importorskip(package)
     if place == "network":
@@ -504,7 +494,7 @@ def test_chaos_elsewhere(place: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chaos(tmp_path, capsys):
     """Ten minutes of it: some 50 rounds."""
     report = chaos.main(["--seed", "1", "--minutes", "10", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
@@ -516,9 +506,7 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_chaos_bears_that_others_remove_files_and_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chaos_bears_that_others_remove_files_and_folders(tmp_path, monkeypatch):
     for name in ("data/gone", "kernels/folder"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("data/there", "kernels/gone"):
@@ -565,7 +553,7 @@ def test_chaos_bears_that_others_remove_files_and_folders(
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
     ],
 )
-def test_chaos_finds(code: int | None, written: str, killed: bool | str | None, trouble: list[str]) -> None:
+def test_chaos_finds(code, written, killed, trouble):
     digest = {None: "others", "removed": None}.get(killed, "right")
     assert chaos.trouble_of(code, written, digest, "right", killed=killed is True) == trouble
 
@@ -580,9 +568,7 @@ def test_chaos_finds(code: int | None, written: str, killed: bool | str | None, 
         ("other weights", ["other weights"], False),
     ],
 )
-def test_chaos_reads_the_weights_of_the_model(
-    tmp_path: Path, removed: str | None, trouble: list[str], *, unread: bool
-) -> None:
+def test_chaos_reads_the_weights_of_the_model(tmp_path, removed, trouble, *, unread):
     """What is removed once it was written is neither other weights nor unseen."""
     data = faulty_fit.make_data(tmp_path / "data")
     made = faulty_fit.Round(tmp_path / "round", data, None, random.Random(0))
@@ -590,7 +576,7 @@ def test_chaos_reads_the_weights_of_the_model(
     for path in [Path(made.run) / (removed or "none")]:
         made.touched_files = path.exists()
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    made.fit = made.resume = lambda: subprocess.Popen(  # type: ignore[method-assign]
+    made.fit = made.resume = lambda: subprocess.Popen(
         ["true"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     result = chaos.run_round(made, "others" if removed == "other weights" else right, 60)
@@ -600,9 +586,7 @@ def test_chaos_reads_the_weights_of_the_model(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("noted", "trouble"), [(True, []), (False, ["other weights"])])
-def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
-    tmp_path: Path, noted: bool, trouble: list[str]
-) -> None:
+def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(tmp_path, noted, trouble):
     made = faulty_fit.Round(
         tmp_path / "round", faulty_fit.make_data(tmp_path / "data"), None, random.Random(0)
     )
@@ -613,14 +597,12 @@ def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
             duals.unlink()
         distls.resume(made.run, passes=3)
     made.touched_files = True
-    made.fit = lambda: subprocess.Popen(  # type: ignore[method-assign]
-        ["true"], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    made.fit = lambda: subprocess.Popen(["true"], stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert chaos.run_round(made, "others", 60)["trouble"] == trouble
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_storms(capsys: pytest.CaptureFixture[str]) -> None:
+def test_storms(capsys):
     assert storms.main(["--seed", "5", "--rounds", "20"]) == 0
     assert capsys.readouterr().out.count(": right\n") > 10

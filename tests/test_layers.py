@@ -147,7 +147,7 @@ def _below(name: str, *prefixes: str) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-def test_the_walk_sees_the_code() -> None:
+def test_the_walk_sees_the_code():
     for expected in (
         "distls/storage/dataset/chunks.py",
         "distls/workers/linear_algebra/score_kernels.py",
@@ -188,11 +188,11 @@ def _arrows() -> dict[tuple[str, str], list[str]]:
     return arrows
 
 
-def test_every_room_has_its_floor() -> None:
+def test_every_room_has_its_floor():
     assert {room_of(path) for path in MODULES} == set(ROOMS)
 
 
-def test_imports_between_rooms_run_downward() -> None:
+def test_imports_between_rooms_run_downward():
     floor = {room: number for number, room in enumerate(ROOMS)}
     upward = {
         f"{importing} -> {imported}": lines[:3]
@@ -202,7 +202,7 @@ def test_imports_between_rooms_run_downward() -> None:
     assert upward == {}
 
 
-def test_rooms_are_small() -> None:
+def test_rooms_are_small():
     modules = [path for path in MODULES if not path.endswith("__init__.py")]
     folders = {path.rpartition("/")[0] for path in modules}
     counts = {folder: sum(path.rpartition("/")[0] == folder for path in modules) for folder in folders}
@@ -210,19 +210,19 @@ def test_rooms_are_small() -> None:
 
 
 @pytest.mark.parametrize("library", PLACES)
-def test_libraries_are_imported_in_their_places_only(library: str) -> None:
+def test_libraries_are_imported_in_their_places_only(library):
     users = [m for m, path in MODULES.items() if any(_below(name, library) for name in _imports(path))]
     assert [m for m in users if not m.startswith(PLACES[library])] == []
 
 
-def test_evaluation_knows_no_solver_but_the_interface() -> None:
+def test_evaluation_knows_no_solver_but_the_interface():
     imports = [name for m in MODULES if m.startswith("distls/evaluation/") for name in _imports(MODULES[m])]
     interface = ("distls.solvers.solver", "distls.solvers.loop")
     assert [name for name in imports if _below(name, "distls.solvers") and not _below(name, *interface)] == []
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("distls/solvers/")])
-def test_solvers_know_no_machinery(module: str) -> None:
+def test_solvers_know_no_machinery(module):
     forbidden = ("dask", "distributed", "zarr", "numba", "llvmlite", "distls.execution.dask.dask_executor")
     assert [name for name in _imports(MODULES[module]) if _below(name, *forbidden)] == []
 
@@ -271,11 +271,11 @@ def _private_reads(tree: ast.Module) -> set[str]:
         ("from distls import __version__\npair._replace(a=1)", set()),
     ],
 )
-def test_private_reads_are_found(text: str, expected: set[str]) -> None:
+def test_private_reads_are_found(text, expected):
     assert _private_reads(ast.parse(text)) == expected
 
 
-def test_no_private_name_is_read_from_outside_its_module() -> None:
+def test_no_private_name_is_read_from_outside_its_module():
     found = {
         (path, name)
         for path, file in MODULES.items()
@@ -292,7 +292,7 @@ def _loaded_after(statement: str, *names: str) -> list[str]:
     return ran.stdout.split()
 
 
-def test_a_worker_does_not_load_the_driver() -> None:
+def test_a_worker_does_not_load_the_driver():
     heavy = (
         "sklearn",
         "dask",
@@ -317,7 +317,7 @@ def test_a_worker_does_not_load_the_driver() -> None:
     assert _loaded_after("import " + ", ".join(f"distls.workers.{task}" for task in tasks), *heavy) == []
 
 
-def test_importing_distls_is_lazy() -> None:
+def test_importing_distls_is_lazy():
     heavy = (
         "numpy", "msgspec", "zarr", "numba", "sklearn", "distributed", "distls.storage", "distls.training.fitting",
     )  # fmt: skip
@@ -327,19 +327,19 @@ def test_importing_distls_is_lazy() -> None:
     ]
 
 
-def test_the_command_line_loads_its_machinery_late() -> None:
+def test_the_command_line_loads_its_machinery_late():
     # it loads with every `dask` command
     heavy = ("zarr", "numba", "sklearn", "distls.training.fitting", "distls.memory_plan")
     assert _loaded_after("import distls.cli", *heavy) == []
 
 
-def test_a_prediction_loads_no_solver() -> None:
+def test_a_prediction_loads_no_solver():
     heavy = ("zarr", "sklearn", "distls.solvers.solver", "distls.columns.sharding")
     modules = "distls.prediction.predict, distls.ingestion.ingest, distls.cli.progress"
     assert _loaded_after(f"import {modules}", *heavy) == []
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error():
     import distls
 
     with pytest.raises(AttributeError, match="has no attribute 'fitt'"):

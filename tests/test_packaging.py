@@ -18,20 +18,20 @@ def _python_folders() -> dict[str, Path]:
     return {".".join(folder.relative_to(ROOT).parts): folder for folder in sorted(folders)}
 
 
-def test_every_python_folder_is_a_listed_package() -> None:
+def test_every_python_folder_is_a_listed_package():
     assert set(SETUPTOOLS["packages"]) == set(_python_folders())
 
 
-def test_every_package_has_an_init_file() -> None:
+def test_every_package_has_an_init_file():
     assert [str(f) for f in _python_folders().values() if not (f / "__init__.py").is_file()] == []
 
 
-def test_the_package_has_no_links() -> None:
+def test_the_package_has_no_links():
     assert [path for path in (ROOT / "distls").rglob("*") if path.is_symlink()] == []
 
 
 @pytest.mark.parametrize("name", ["storage", "workers"])
-def test_the_top_level_links_into_the_package(name: str) -> None:
+def test_the_top_level_links_into_the_package(name):
     link = ROOT / name
     assert link.is_symlink()
     assert link.readlink() == Path("distls", name)
@@ -52,12 +52,12 @@ def _imported(path: Path) -> set[str]:
     return imported
 
 
-def test_no_bare_import_of_workers_or_storage() -> None:
+def test_no_bare_import_of_workers_or_storage():
     bare = [str(path) for path in _sources() if _imported(path) & {"workers", "storage"}]
     assert bare == [], "import distls.workers or distls.storage instead"
 
 
-def test_entry_points_name_the_command() -> None:
+def test_entry_points_name_the_command():
     (console,) = entry_points(group="console_scripts", name="distls")
     assert callable(console.load())
     (plugin,) = entry_points(group="dask_cli", name="distls")

@@ -43,7 +43,7 @@ def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(d, ast.Name) and d.id in KERNEL_DECORATORS for d in function.decorator_list)
 
 
-def test_files_are_short_or_listed_with_their_reason() -> None:
+def test_files_are_short_or_listed_with_their_reason():
     long = {
         path.relative_to(ROOT).as_posix()
         for path in _sources()
@@ -52,7 +52,7 @@ def test_files_are_short_or_listed_with_their_reason() -> None:
     assert long == set(LONG_FILES)
 
 
-def test_functions_are_short() -> None:
+def test_functions_are_short():
     found = []
     for path in _sources():
         text = path.read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def test_functions_are_short() -> None:
 
 
 @pytest.mark.slow
-def test_the_numbers_of_the_house_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_numbers_of_the_house_are_printed(capsys):
     import house_numbers
 
     house_numbers.main()
@@ -78,7 +78,7 @@ def test_the_numbers_of_the_house_are_printed(capsys: pytest.CaptureFixture[str]
     assert printed["lines"] == str(lines)
 
 
-def test_comments_say_why_and_what_is_published_is_cited() -> None:
+def test_comments_say_why_and_what_is_published_is_cited():
     import house_numbers
 
     rows = house_numbers.word_rows(house_numbers.test_layers.MODULES)
@@ -86,7 +86,7 @@ def test_comments_say_why_and_what_is_published_is_cited() -> None:
     assert int(str(rows["workers and solvers that cite a source"]).split()[0]) >= LEAST_CITING
 
 
-def test_comments_and_citations_are_told_from_others() -> None:
+def test_comments_and_citations_are_told_from_others():
     import house_numbers
 
     text = "# mypy: strict\n# why\nx = 1  # what\n# ---- rows\n    # why not\n#\n"

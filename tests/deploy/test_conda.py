@@ -17,7 +17,7 @@ def bounds(requirement: str) -> tuple[str, frozenset[str]]:
     return name, frozenset(filter(None, found[2].replace(" ", "").split(",")))
 
 
-def test_its_bounds_are_those_of_the_wheel() -> None:
+def test_its_bounds_are_those_of_the_wheel():
     recipe = yaml.safe_load((ROOT / "deploy/conda/recipe.yaml").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = dict(map(bounds, recipe["requirements"]["run"]))

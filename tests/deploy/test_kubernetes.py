@@ -1,7 +1,6 @@
 """deploy/kubernetes: of the shape of the operator's resources, confined, and what its pods run trains, with TLS too."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,7 +95,7 @@ def _container(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_documents_are_as_specified(name: str) -> None:
+def test_documents_are_as_specified(name):
     document = DOCUMENTS[name]
     spec = SPECS[document["apiVersion"], document["kind"]]
     shape = {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str}, "spec!": spec}
@@ -104,7 +103,7 @@ def test_documents_are_as_specified(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_the_service_leads_to_the_scheduler(name: str) -> None:
+def test_the_service_leads_to_the_scheduler(name):
     scheduler = CLUSTERS[name]["scheduler"]
     # the operator gives pods these labels, and the service the name that the address has
     assert scheduler["service"]["selector"] == {
@@ -123,7 +122,7 @@ def test_the_service_leads_to_the_scheduler(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_only_the_cluster_itself_and_the_operator_are_admitted(name: str) -> None:
+def test_only_the_cluster_itself_and_the_operator_are_admitted(name):
     policy = DOCUMENTS[f"{name}:NetworkPolicy"]["spec"]
     own = {"matchLabels": {"dask.org/cluster-name": NAMES[name]}}
     assert policy["podSelector"] == own
@@ -137,7 +136,7 @@ def test_only_the_cluster_itself_and_the_operator_are_admitted(name: str) -> Non
 
 
 @pytest.mark.parametrize("pod", _pods())
-def test_pods_mount_what_they_use_and_run_as_the_image_does(pod: str) -> None:
+def test_pods_mount_what_they_use_and_run_as_the_image_does(pod):
     spec = _pods()[pod]
     container = _container(spec)
     assert container["image"] == f"distls:{__version__}"
@@ -158,7 +157,7 @@ def test_pods_mount_what_they_use_and_run_as_the_image_does(pod: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_a_worker_may_use_what_its_container_has(name: str) -> None:
+def test_a_worker_may_use_what_its_container_has(name):
     container = _container(CLUSTERS[name]["worker"]["spec"])
     words = container["args"]
     limits = container["resources"]["limits"]
@@ -169,7 +168,7 @@ def test_a_worker_may_use_what_its_container_has(name: str) -> None:
     assert "--no-nanny" in words
 
 
-def test_both_clusters_run_the_same() -> None:
+def test_both_clusters_run_the_same():
     for role in ("scheduler", "worker"):
         stays, ends = (_container(spec[role]["spec"]) for spec in CLUSTERS.values())
         for part in ("command", "securityContext", "volumeMounts"):
@@ -189,7 +188,7 @@ def _start(started: Example, container: dict[str, Any], **given: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
-def test_a_job_trains_the_same_weights_and_resumes(shared: Path, serial: str, encrypted: bool) -> None:
+def test_a_job_trains_the_same_weights_and_resumes(shared, serial, encrypted):
     secret = shared.parent / "tls"
     secret.mkdir()
     security = None

@@ -22,7 +22,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def test_the_file_holds_the_settings_of_local_clusters() -> None:
+def test_the_file_holds_the_settings_of_local_clusters():
     settings = dict(_flat(yaml.safe_load((DEPLOY / "distls.yaml").read_text())))
     environment = {name: value for name, value in settings[ENVIRONMENT].items() if value is not None}
     # Dask merges: where it has a default of its own, null takes it back

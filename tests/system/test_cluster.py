@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,14 +47,12 @@ def _fit(documents: Path, run: Path, address: str, **options: dict[str, str]) ->
 
 
 @pytest.fixture(scope="module")
-def undisturbed(documents: Path) -> str:
+def undisturbed(documents):
     return fit("mcid", documents, params=PARAMS, passes=PASSES, eval_every=0).model.sha256
 
 
 @pytest.fixture(scope="module")
-def unanswered(
-    documents: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[Started, str]]]:
+def unanswered(documents, tmp_path_factory):
     """Fits that can only wait, started first and collected last."""
     folder = tmp_path_factory.mktemp("empty")
     with cluster(folder) as empty:
@@ -66,7 +63,7 @@ def unanswered(
 
 
 @pytest.mark.usefixtures("unanswered")
-def test_same_bits_and_blind_workers_are_named(documents: Path, tmp_path: Path, undisturbed: str) -> None:
+def test_same_bits_and_blind_workers_are_named(documents, tmp_path, undisturbed):
     (tmp_path / "blind.py").write_text(
         "import distls.workers.rounds.worker_checks\n"
         "from distls.storage.errors import FormatError\n"
@@ -102,7 +99,7 @@ def _security(folder: Path) -> Security:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unanswered")
-def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undisturbed: str) -> None:
+def test_tls_by_dasks_own_configuration(documents, tmp_path, undisturbed):
     (tmp_path / "config").mkdir()
     write_certificate(tmp_path)
     pair = f"{{cert: {tmp_path}/cert.pem, key: {tmp_path}/key.pem}}"
@@ -148,7 +145,7 @@ def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undistu
         ("no workers", "distls: the scheduler at {0} has no workers; start some with `dask worker {0}`\n"),
     ],
 )
-def test_no_answer_is_one_line(unanswered: dict[str, tuple[Started, str]], who: str, message: str) -> None:
+def test_no_answer_is_one_line(unanswered, who, message):
     started, address = unanswered[who]
     code, out, error = started.end()
     assert (code, out, error.count("\n")) == (1, "", 1), error

@@ -7,7 +7,7 @@ and the namespaces go with the test. Skips where it may not make any.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ PASSES = 8
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
+def hosts():
     """A scheduler, and three workers on hosts of their own."""
     made = Hosts(3)
     try:
@@ -37,7 +37,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """Few documents of many features: a round moves 9 MB, for which the links take a while."""
     path = tmp_path_factory.mktemp("hosts") / "train"
     generate("rcv1-4", path, rows=6000, partition_size=2**18)
@@ -45,7 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: Path) -> str:
+def undisturbed(data):
     """The weights of a fit in this process."""
     run = data.parent / "undisturbed"
     fit("mcid", data, run, params={"loss": "hinge"}, passes=PASSES)
@@ -90,9 +90,7 @@ class Fit:
 
 
 @pytest.mark.slow
-def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
-    hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path
-) -> None:
+def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(hosts, data, undisturbed, tmp_path):
     """Fault: A host's link is slow (40 of 100 Mbit/s) and is cut for 2 s | network namespaces: shaped for the whole
     fit; the bridge's port set down in a round, then up | longer rounds; no worker lost | bits"""
     slow, cut = hosts.workers[:2]
@@ -114,9 +112,7 @@ def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mended", [True, False], ids=["mended", "for good"])
-def test_a_cut_link_loses_a_worker_and_nothing_else(
-    hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path, mended: bool
-) -> None:
+def test_a_cut_link_loses_a_worker_and_nothing_else(hosts, data, undisturbed, tmp_path, mended):
     """Fault: A host is cut off until the fit has continued without it; permanently | the bridge's port set down in a
     round | one round waits for Dask's `comm.timeouts.tcp` (30 s; 11 s in the test), then continues on other
     workers; the host's worker ends | bits"""

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -68,7 +68,7 @@ IMPATIENT = "from distls.cli import interrupts; interrupts._PATIENCE_SECONDS = f
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """A small data set, with its text beside it."""
     path = write_dataset(tmp_path_factory.mktemp("data") / "d", *labelled_rows(400, 300, 3)).path
     export_text(path, path.with_name("d.svm"))
@@ -76,7 +76,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: Path) -> str:
+def undisturbed(data):
     return fit("mcid", data, passes=PASSES, eval_every=0).model.sha256
 
 
@@ -151,7 +151,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 @pytest.fixture
-def stalled(tmp_path: Path) -> Iterator[Stalled]:
+def stalled(tmp_path):
     made = Stalled(tmp_path)
     yield made
     made.clear()
@@ -179,9 +179,7 @@ def _check_resumed(stalled: Stalled, run: Path, undisturbed: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_round_that_does_not_end(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str, number: int
-) -> None:
+def test_a_round_that_does_not_end(stalled, data, tmp_path, undisturbed, number):
     """Fault: Ctrl-C, SIGTERM, SIGHUP in a round that never ends | all tasks of a local cluster | one line that names
     `distls resume`; a checkpoint, exit code 3 | bits"""
     run = tmp_path / "run"
@@ -198,9 +196,7 @@ def test_a_round_that_does_not_end(
 
 
 @pytest.mark.slow
-def test_a_round_that_does_not_end_on_a_running_cluster(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
-) -> None:
+def test_a_round_that_does_not_end_on_a_running_cluster(stalled, data, tmp_path, undisturbed):
     """Fault: SIGTERM in a round that never ends, with `--scheduler` | all tasks of a running cluster | one line that
     names `distls resume`; a checkpoint, exit code 3 | bits"""
     run, contact = tmp_path / "run", tmp_path / "scheduler.json"
@@ -242,7 +238,7 @@ STUCK = {
 
 
 @pytest.mark.parametrize("phase", STUCK)
-def test_what_is_to_be_stuck_is_there(phase: str) -> None:
+def test_what_is_to_be_stuck_is_there(phase):
     """The tests that use it belong to the slow lane; a name that has moved is seen by every run."""
     replaced = []
     exec(STUCK[phase], {"when_held": lambda call: replaced.append(call) or call})
@@ -251,9 +247,7 @@ def test_what_is_to_be_stuck_is_there(phase: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["start", "prepare"])
-def test_what_is_stuck_before_the_first_round(
-    stalled: Stalled, data: Path, tmp_path: Path, phase: str
-) -> None:
+def test_what_is_stuck_before_the_first_round(stalled, data, tmp_path, phase):
     """Fault: SIGTERM while the driver is stuck before the first round | start of the cluster, preparation | one line
     after 9 s, exit code 3"""
     stalled.hold()
@@ -265,9 +259,7 @@ def test_what_is_stuck_before_the_first_round(
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
 @pytest.mark.parametrize("phase", ["kernel", "checkpoint"])
-def test_what_is_stuck_loses_nothing_that_was_saved(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str, phase: str, numbers: tuple[int, ...]
-) -> None:
+def test_what_is_stuck_loses_nothing_that_was_saved(stalled, data, tmp_path, undisturbed, phase, numbers):
     """A second signal is obeyed at once; a single one when the driver has had its time.
 
     Fault: SIGTERM, or a second Ctrl-C, while the driver is stuck | in a kernel, in the write of a checkpoint |
@@ -291,9 +283,7 @@ def test_what_is_stuck_loses_nothing_that_was_saved(
 
 
 @pytest.mark.slow
-def test_a_cluster_that_does_not_close(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
-) -> None:
+def test_a_cluster_that_does_not_close(stalled, data, tmp_path, undisturbed):
     """Fault: SIGTERM, and the cluster does not close | the client's close | one line after 9 s, exit code 3 | bits"""
     run = tmp_path / "run"
     stalled.start(*_fit(data, run, "--workers", 1), faults=STUCK["close"])
@@ -323,7 +313,7 @@ def _work(command: str, data: Path, place: Path) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["ingest", "columns", "generate", "predict", "evaluate", "demo"])
-def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, command: str) -> None:
+def test_work_that_does_not_end(stalled, data, tmp_path, command):
     """Fault: Ctrl-C in ingest, columns, generate, predict, evaluate, demo | workers' tasks | one line, exit code 3;
     nothing partial of predictions"""
     if command in ("predict", "evaluate"):
@@ -340,7 +330,7 @@ def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, co
 
 
 @pytest.mark.slow
-def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str) -> None:
+def test_a_terminal_that_is_closed(stalled, data, tmp_path, undisturbed):
     """The last whole round is saved, although nobody can be told.
 
     Fault: The terminal is closed | in a fit | exit code 3, a checkpoint | bits
@@ -365,7 +355,7 @@ def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data: Path, tmp_path: Path) -> None:
+def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data, tmp_path):
     """Fault: Modules in the current folder named like installed ones | `distls`, `distributed`, `numpy` | nothing"""
     for name in ("distls", "distributed", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w').close()\n")

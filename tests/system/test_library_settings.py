@@ -26,7 +26,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_one_line(kind: str, tmp_path: Path) -> None:
+def test_one_line(kind, tmp_path):
     """Fault: Settings that Dask or numba cannot read | a file that is no YAML, or a list, or has values for sections or
     words for times; variables of the environment; `fit` | one line, exit code 2 | -"""
     if kind in FILES:
@@ -36,7 +36,7 @@ def test_one_line(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_that_dask_refuses_where_it_connects(tmp_path: Path) -> None:
+def test_a_time_that_dask_refuses_where_it_connects(tmp_path):
     with cluster(tmp_path) as there:
         _check_one_line(
             tmp_path, ["--scheduler", there.address], {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "5s"}

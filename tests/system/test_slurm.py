@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -114,7 +114,7 @@ class Slurm:
         wait_until(lambda: any(daemon.poll() is not None for daemon in self._daemons) or condition())
         for daemon in self._daemons:
             if daemon.poll() is not None:
-                program = str(daemon.args[0])  # type: ignore[index]
+                program = str(daemon.args[0])
                 pytest.skip(
                     f"{program} does not run here: {(self.folder / f'{program}.out').read_text()[-300:]}"
                 )
@@ -140,7 +140,7 @@ class Slurm:
 
 
 @pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
+def slurm():
     # sockets have short names
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     folder.chmod(0o755)
@@ -154,14 +154,14 @@ def slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     path = tmp_path_factory.mktemp("slurm") / "train"
     write_dataset(path, *labelled_rows(1_200, 300, 4))
     return path
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     """Return a folder with the scripts, from which jobs are submitted."""
     return Path(shutil.copytree(DEPLOY / "slurm", tmp_path / "slurm"))
 
@@ -208,9 +208,7 @@ def _requeue(slurm: Slurm, _place: Path, job: int) -> int:
 
 
 @pytest.mark.parametrize(("interrupt", "protocol"), [(_tell_to_end, "tcp"), (_requeue, "tls")])
-def test_a_job_that_was_ended_is_continued(
-    slurm: Slurm, train: Path, place: Path, interrupt: Callable[[Slurm, Path, int], int], protocol: str
-) -> None:
+def test_a_job_that_was_ended_is_continued(slurm, train, place, interrupt, protocol):
     """Fault: SLURM warns a job that its time is nearly over; requeues it, as after the loss of a node | a real
     SLURM, after the third round | exit code 3, a checkpoint; the job starts again; both resume with no round
     missing or repeated | bits"""
@@ -238,7 +236,7 @@ def test_a_job_that_was_ended_is_continued(
     assert list(place.glob("distls-*.json")) == []
 
 
-def test_a_fit_on_workers_that_are_jobs(slurm: Slurm, train: Path, place: Path) -> None:
+def test_a_fit_on_workers_that_are_jobs(slurm, train, place):
     small = {"jobs": 2, "cores": 1, "processes": 1, "memory": "1GiB", "walltime": "00:10:00"}
     script = (
         "import sys, cluster\n"

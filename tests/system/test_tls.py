@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +70,14 @@ def _open_to_others(process: psutil.Process) -> set[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def standing(lasting_command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Standing:
+def standing(lasting_command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("standing") / "tls"
     options = ("--workers", 2, "--port", 0, "--tls", "--tls-directory", folder)
     return Standing(lasting_command("cluster", *options))
 
 
 @pytest.fixture
-def strangers(tmp_path: Path) -> list[str]:
+def strangers(tmp_path):
     """Return the options for a certificate of another authority."""
     made, options = Security.temporary(), []
     for name, content in (
@@ -139,9 +138,7 @@ def _arguments(documents: Path, run: Path, *options: object) -> list[object]:
     return ["fit", "mcid", documents, run, *parameters, *options]
 
 
-def test_same_bits_and_nothing_readable_on_the_way(
-    standing: Standing, command: Callable[..., Any], documents: Path, tmp_path: Path
-) -> None:
+def test_same_bits_and_nothing_readable_on_the_way(standing, command, documents, tmp_path):
     """Fault: An eavesdropper on the connection | between driver and scheduler | nothing | bits"""
     model = fit("mcid", documents, params={"loss": "hinge", "alpha": 1e-4}, passes=PASSES, eval_every=0).model
     recorder = Recorder(standing.address)
@@ -162,13 +159,7 @@ def test_same_bits_and_nothing_readable_on_the_way(
 
 
 @pytest.mark.slow
-def test_strangers_are_refused(
-    standing: Standing,
-    command: Callable[..., Any],
-    documents: Path,
-    tmp_path: Path,
-    strangers: list[str],
-) -> None:
+def test_strangers_are_refused(standing, command, documents, tmp_path, strangers):
     """Fault: Clients without encryption, with another authority, with another certificate | at a scheduler with TLS,
     all three at once; 3 clients | one line, exit code 1; no run"""
     tcp = standing.address.replace("tls:", "tcp:")
@@ -190,7 +181,7 @@ def test_strangers_are_refused(
 
 
 @pytest.mark.slow
-def test_workers_of_strangers_are_refused(standing: Standing, tmp_path: Path, strangers: list[str]) -> None:
+def test_workers_of_strangers_are_refused(standing, tmp_path, strangers):
     """Fault: Workers without encryption, with another authority | at a scheduler with TLS, both at once; 2 workers |
     the worker ends; the cluster keeps its own"""
     tcp = standing.address.replace("tls:", "tcp:")
@@ -209,7 +200,7 @@ def test_workers_of_strangers_are_refused(standing: Standing, tmp_path: Path, st
     assert standing.n_workers() == 2
 
 
-def test_all_of_it_is_on_loopback_and_its_files_are_private(standing: Standing) -> None:
+def test_all_of_it_is_on_loopback_and_its_files_are_private(standing):
     # the scheduler and its page, and of each of two workers the nanny, itself and its page
     assert len(_listening(standing.process)) == 8
     assert _open_to_others(standing.process) == set()
@@ -218,9 +209,7 @@ def test_all_of_it_is_on_loopback_and_its_files_are_private(standing: Standing) 
 
 
 @pytest.mark.slow
-def test_a_cluster_of_a_fit_is_on_loopback(
-    command: Callable[..., Any], documents: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_of_a_fit_is_on_loopback(command, documents, tmp_path):
     options = ("--passes", 10_000, "--workers", 2, "--quiet")
     run = command(
         "fit", "mcid", documents, tmp_path / "run", "-p", "loss=hinge", "-p", "alpha=1e-4", *options
@@ -247,9 +236,7 @@ def _speaks_tls_only(port: int, certificates: Certificates) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_open_to_other_machines_is_open_by_tls_only(
-    command: Callable[..., Any], tmp_path: Path, number: int
-) -> None:
+def test_open_to_other_machines_is_open_by_tls_only(command, tmp_path, number):
     """Fault: The ports are scanned | all ports that `distls cluster --host 0.0.0.0 --tls` opens; ended by SIGINT,
     SIGTERM | TLS only; one line, exit code 0, no key remains"""
     folder = tmp_path / "tls"

@@ -79,7 +79,7 @@ def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
 
 
 @pytest.fixture
-def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_python(monkeypatch):
     monkeypatch.setattr(facts, "as_keywords", True)
 
 
@@ -118,12 +118,12 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("text", "read"), [*SPOKEN.items(), *zip(KEPT, KEPT, strict=True)])
-def test_callers_in_python_read_keywords(in_python: None, text: str, read: str) -> None:
+def test_callers_in_python_read_keywords(in_python, text, read):
     assert str(BadInputError(text)) == read
     assert facts.said(read) == read
 
 
-def test_every_option_in_a_message_has_a_keyword(in_python: None) -> None:
+def test_every_option_in_a_message_has_a_keyword(in_python):
     read = [facts.said(f"x: {re.sub(r'(?<![a-z]){}', '7', text)}") for text in of_python()]
     assert len(read) > 80
     for text in read:
@@ -131,7 +131,7 @@ def test_every_option_in_a_message_has_a_keyword(in_python: None) -> None:
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", bare)) <= ELSEWHERE, text
 
 
-def test_keywords_are_those_of_functions_and_values_those_of_options(in_python: None) -> None:
+def test_keywords_are_those_of_functions_and_values_those_of_options(in_python):
     options = {
         flag: each for command in cli.commands.values() for each in command.params for flag in each.opts
     }
@@ -158,9 +158,7 @@ def test_keywords_are_those_of_functions_and_values_those_of_options(in_python: 
             assert (word in values.get(keyword, ())) == (f'{keyword}="{word}"' in read), text
 
 
-def test_workers_leave_options_to_the_process_of_the_caller(
-    in_python: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_leave_options_to_the_process_of_the_caller(in_python, monkeypatch):
     def refuse(path: str) -> None:
         raise BadInputError("x: --kind NAME=id")
 
@@ -168,7 +166,7 @@ def test_workers_leave_options_to_the_process_of_the_caller(
     assert worker_checks.access_error((DatasetRef("x", "0"), None)) == "x: --kind NAME=id"
 
 
-def test_notices_and_skipped_lines_of_reports_have_keywords(in_python: None, tmp_path: Path) -> None:
+def test_notices_and_skipped_lines_of_reports_have_keywords(in_python, tmp_path):
     (tmp_path / "a --split.svm").write_text("1 1:2\n0 1:3\n" * 5 + "--kind:3 1:2\n")
     report = distls.ingest(tmp_path / "a --split.svm", tmp_path / "d", on_error="skip", format="svmlight")
     (line,) = report.skipped_lines
@@ -177,7 +175,7 @@ def test_notices_and_skipped_lines_of_reports_have_keywords(in_python: None, tmp
     assert report.notices == (f"1 line skipped; the first: {line}",)
 
 
-def test_every_option_that_is_named_is_one_of_the_command_that_names_it() -> None:
+def test_every_option_that_is_named_is_one_of_the_command_that_names_it():
     known, wrong = commands(), []
     assert len({option for *_, option in mentions()}) > 50
     for module, text, option in mentions():

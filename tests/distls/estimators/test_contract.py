@@ -1,12 +1,10 @@
 """What every estimator is: scikit-learn's checks, its method's parameters, weights of rows and classes, no remains."""
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import (
@@ -132,7 +130,7 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     ],
     expected_failed_checks=_expected_failures,
 )
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
@@ -157,7 +155,7 @@ SWEEPS: dict[str, Any] = {"alpha": 1e-3, "algorithm": "sweeps"}
     ],
     ids=str,
 )
-def test_weights_are_repeated_rows(estimator: Any, layout: str) -> None:
+def test_weights_are_repeated_rows(estimator, layout):
     EQUIVALENCES[layout](type(estimator).__name__, estimator)
 
 
@@ -179,7 +177,7 @@ CONSTRUCTORS: dict[Any, tuple[set[str], set[str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("estimator", CONSTRUCTORS)
-def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
+def test_constructors_have_the_parameters_of_the_method(estimator):
     absent, own, defaults = CONSTRUCTORS[estimator]
     given = inspect.signature(estimator).parameters
     method = METHODS[estimator()._method]
@@ -191,7 +189,7 @@ def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+def rows():
     return labelled_rows(400, 30, 4)
 
 
@@ -199,7 +197,7 @@ WEIGHED = [MCIDClassifier(passes=3, alpha=1e-2), CalibratedLeastSquaresClassifie
 
 
 @pytest.mark.parametrize("made", WEIGHED, ids=["steps", "rounds"])
-def test_class_weights_are_of_the_callers_labels(made: Any, rows: tuple[Any, np.ndarray]) -> None:
+def test_class_weights_are_of_the_callers_labels(made, rows):
     x, y = rows
     plain = clone(made).fit(x, NAMES[y])
     tilted = clone(made).set_params(class_weight={"bee": 50.0}).fit(x, NAMES[y])
@@ -213,7 +211,7 @@ def test_class_weights_are_of_the_callers_labels(made: Any, rows: tuple[Any, np.
 @pytest.mark.parametrize(
     "made", [*WEIGHED, GeneralizedLeastSquaresRegressor()], ids=lambda made: made._method
 )
-def test_a_dataset_has_its_own_labels(made: Any, tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+def test_a_dataset_has_its_own_labels(made, tmp_path, rows):
     data = write_dataset(tmp_path / "d", *rows)
     with pytest.raises(ParameterError) as refused:
         clone(made).fit(data, rows[1])
@@ -225,9 +223,7 @@ def test_a_dataset_has_its_own_labels(made: Any, tmp_path: Path, rows: tuple[Any
     [MCIDClassifier(passes=1, warm_start=True), CalibratedLeastSquaresClassifier(rounds=2)],
     ids=lambda made: made._method,
 )
-def test_nothing_is_left_in_the_temporary_folder(
-    made: Any, rows: tuple[Any, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_in_the_temporary_folder(made, rows, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     clone(made).fit(*rows).fit(*rows)
     assert list(tmp_path.iterdir()) == []

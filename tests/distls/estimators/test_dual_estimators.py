@@ -1,12 +1,10 @@
 """The estimators of dual ascent: the optima of scikit-learn's own, strengths, refusals."""
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import labelled_rows
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
@@ -18,7 +16,7 @@ from distls.storage.errors import ParameterError
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+def rows():
     x, y = labelled_rows(90, 12, 3)
     return x.astype(np.float64), y
 
@@ -26,9 +24,7 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray]:
 @pytest.mark.fast_cases("strength0-3")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("strength", [{}, {"C": 0.5}])
-def test_agrees_with_logistic_regression(
-    rows: tuple[sp.csr_matrix, np.ndarray], classes: int, strength: dict[str, float]
-) -> None:
+def test_agrees_with_logistic_regression(rows, classes, strength):
     x, y = rows
     y = np.minimum(y, classes - 1)
     s = np.random.default_rng(0).integers(1, 4, len(y)).astype(np.float64)
@@ -58,7 +54,7 @@ def _cost(loss: str, classes: int) -> float:
 @pytest.mark.fast_cases("hinge-2")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer"])
-def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str) -> None:
+def test_agrees_with_linear_svc(rows, classes, loss):
     x, y = rows
     y = np.minimum(y, classes - 1)
     mine = DualLinearSVC(loss, C=_cost(loss, classes), tol=1e-11, fit_intercept=False)
@@ -76,9 +72,7 @@ def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes:
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer", "ovr_log"])
-def test_agrees_with_liblinear_s_intercept(
-    rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str
-) -> None:
+def test_agrees_with_liblinear_s_intercept(rows, classes, loss):
     x, y = rows
     y = np.minimum(y, classes - 1)
     mine: Any
@@ -105,7 +99,7 @@ def test_agrees_with_liblinear_s_intercept(
     np.testing.assert_allclose(mine.decision_function(x), theirs.decision_function(x), atol=1e-4)
 
 
-def test_agrees_with_ridge_on_a_constant_column() -> None:
+def test_agrees_with_ridge_on_a_constant_column():
     x, y = rows_with_numbers(60, 5, 2)
     mine = DualRidge(0.1, intercept_scaling=2.0, tol=1e-13).fit(x, y + 10.0)
     whole = np.hstack([x, np.full((60, 1), 2.0)])
@@ -117,7 +111,7 @@ def test_agrees_with_ridge_on_a_constant_column() -> None:
 @pytest.mark.slow_cases(r"(None-0\.5|2-0\.0)$")
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
 @pytest.mark.parametrize("k", [None, 2])
-def test_agrees_with_ridge_and_elastic_net(k: int | None, l1_ratio: float) -> None:
+def test_agrees_with_ridge_and_elastic_net(k, l1_ratio):
     x, y = rows_with_numbers(60, 5, k or 1)
     y = y if k else y[:, 0]
     mine = DualRidge(0.1, l1_ratio=l1_ratio, tol=1e-12, passes=2000).fit(x, y)
@@ -128,7 +122,7 @@ def test_agrees_with_ridge_and_elastic_net(k: int | None, l1_ratio: float) -> No
     np.testing.assert_allclose(mine.intercept_, theirs.intercept_, rtol=1e-4)
 
 
-def test_the_gap_is_that_of_the_weights(rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+def test_the_gap_is_that_of_the_weights(rows):
     x, y = rows
     rough = DualLogisticRegression(alpha=1e-2, tol=1e-2).fit(x, y)
     fine = DualLogisticRegression(alpha=1e-2, tol=1e-9).fit(x, y)
@@ -146,7 +140,7 @@ def _objective(fitted: DualLogisticRegression, x: Any, y: np.ndarray, alpha: flo
 
 
 @pytest.mark.slow
-def test_c_is_alpha_by_the_number_of_rows(tmp_path: Path, rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+def test_c_is_alpha_by_the_number_of_rows(tmp_path, rows):
     x, y = rows
     of_c, of_alpha = DualLinearSVC(C=2.0).fit(x, y), DualLinearSVC(alpha=1 / (2.0 * len(y))).fit(x, y)
     assert of_c.model_.params["alpha"] == of_alpha.model_.params["alpha"]
@@ -155,7 +149,7 @@ def test_c_is_alpha_by_the_number_of_rows(tmp_path: Path, rows: tuple[sp.csr_mat
     assert np.array_equal(DualLinearSVC(C=2.0).fit(tmp_path / "d").coef_, of_c.coef_)
 
 
-def test_a_warm_start_needs_fewer_passes(rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+def test_a_warm_start_needs_fewer_passes(rows):
     fitted = DualLogisticRegression(warm_start=True, tol=1e-8).fit(*rows)
     cold = fitted.n_iter_
     assert fitted.fit(*rows).n_iter_ < cold
@@ -172,6 +166,6 @@ def test_a_warm_start_needs_fewer_passes(rows: tuple[sp.csr_matrix, np.ndarray])
         ),
     ],
 )
-def test_refusals(rows: tuple[sp.csr_matrix, np.ndarray], options: dict[str, Any], message: str) -> None:
+def test_refusals(rows, options, message):
     with pytest.raises(ParameterError, match=message):
         DualLinearSVC(**options).fit(*rows)

@@ -38,7 +38,7 @@ def lowest(dataset: Dataset, records: list[dict[str, Any]], **params: Any) -> fl
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Dataset:
+def text(tmp_path_factory):
     x, y = generate_rows("rcv1-53", 0, "train", 0, 500)
     rows = sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), shape=(500, 47_236))
     common = np.flatnonzero(np.diff(rows.tocsc().indptr) >= 3)

@@ -17,7 +17,7 @@ class WithRoot(RegressionEvaluation):
         return [*super().facts(), Fact("rmse", self.mse**0.5, ".3f", key="rmse")]
 
 
-def test_a_metric_from_outside_is_shown() -> None:
+def test_a_metric_from_outside_is_shown():
 
     found = WithRoot(10, np.array([4.0]), np.array([8.0]), False)
     assert repr(found).endswith("rmse 2.000>")

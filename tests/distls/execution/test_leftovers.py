@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -48,14 +47,14 @@ def _runs(process: psutil.Process) -> bool:
 
 
 @pytest.fixture
-def temporary() -> Iterator[Path]:
+def temporary():
     """A folder whose name is short: addresses of sockets are."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
 
 
 @pytest.mark.slow
-def test_the_folders_of_a_killed_driver_are_swept_at_the_next_start(tmp_path: Path, temporary: Path) -> None:
+def test_the_folders_of_a_killed_driver_are_swept_at_the_next_start(tmp_path, temporary):
     """Fault: What a killed driver leaves among temporary files | Dask's scratch, sockets | nothing; swept at the
     next start, what is in use is not"""
     (tmp_path / "script.py").write_text(_CLUSTER)

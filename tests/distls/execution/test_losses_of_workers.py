@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.process import BaseProcess
 from operator import getitem
@@ -50,7 +50,7 @@ def _kill_once(mark: Path, victims: list[int], item: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_server", [False, True])
-def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None:
+def test_a_successor_is_forked_as_its_predecessor_was(with_server):
     """A process that is started on its own imports for seconds, on a busy machine for many, what the server has."""
     executor = start_local(2)
     try:
@@ -70,9 +70,7 @@ def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None
 
 
 @pytest.mark.slow
-def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(monkeypatch):
     executor = start_local(1)
     start, failures = BaseProcess.start, iter([EOFError("unexpected EOF"), ConnectionRefusedError(111, "no")])
 
@@ -101,7 +99,7 @@ def _of_server(_item: object) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", ["small", "large"])
-def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, shared: str) -> None:
+def test_workers_are_killed_with_the_process_that_forks_them(tmp_path, shared):
     """Fault: SIGKILL of all workers at once, with the process that they are forked from | in a task that shares
     little, and much | nothing"""
     executor = start_local(2)
@@ -122,7 +120,7 @@ def _settings(_item: object) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None:
+def test_a_successor_has_the_settings_of_its_predecessor(tmp_path):
     """With Dask's own it would pause for ever near its limit, and what it has been given would never run."""
     executor = start_local(2)
     try:
@@ -140,9 +138,7 @@ def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_be_started_again_are_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_workers_that_cannot_be_started_again_are_not_waited_for(monkeypatch, tmp_path):
     """Fault: Workers that cannot be started again | after the SIGKILL of all, no memory for processes | one line at
     once; `resume` continues"""
     executor = start_local(2)
@@ -164,7 +160,7 @@ def test_workers_that_cannot_be_started_again_are_not_waited_for(
 @pytest.mark.slow_cases("(map-.|reduce-2)$")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("call", ["map", "reduce"])
-def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str) -> None:
+def test_all_workers_are_killed_at_once(tmp_path, workers, call):
     """What is shared is small: nothing but the tasks is lost, and they were meant for workers that are no more.
 
     Fault: SIGKILL of all workers at once | in a task that shares little, one worker and two | nothing
@@ -190,7 +186,7 @@ def _until_released(number: int) -> bool:
 
 
 @pytest.fixture
-def client() -> Iterator[Client]:
+def client():
     """A client of a worker in this process."""
     with (
         LocalCluster(
@@ -201,9 +197,7 @@ def client() -> Iterator[Client]:
         yield made
 
 
-def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
-    monkeypatch: pytest.MonkeyPatch, client: Client
-) -> None:
+def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(monkeypatch, client):
     there = Connection(client)
     futures = [there.submit("few", _until_released, number) for number in (0, 0, 1)]
     ask = there._lost_among
@@ -227,7 +221,7 @@ def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["each_worker", "reduce"])
-def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -> None:
+def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path, call):
     """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared.
 
     Fault: A stopped worker without a nanny is asked, or takes the weights | under a running scheduler | done by
@@ -249,9 +243,7 @@ def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -
             executor.close()
 
 
-def test_a_worker_whose_death_is_not_noticed_yet_is_lost(
-    monkeypatch: pytest.MonkeyPatch, client: Client
-) -> None:
+def test_a_worker_whose_death_is_not_noticed_yet_is_lost(monkeypatch, client):
     """The scheduler lists it for a moment longer than its connection lasts; errors of the task itself are raised."""
     there = Connection(client)
     (worker,) = there.threads()
@@ -264,7 +256,7 @@ def test_a_worker_whose_death_is_not_noticed_yet_is_lost(
         there.ask_each(str, 1)
 
 
-def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+def test_an_answer_that_is_cancelled_is_lost(monkeypatch, client):
     """As when the loop of the client ends, or the scheduler is restarted."""
 
     async def cancelled(_future: Future, _direct: object) -> None:
@@ -278,9 +270,7 @@ def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, cl
 
 
 @pytest.mark.slow
-def test_it_is_said_that_nothing_goes_on(
-    monkeypatch: pytest.MonkeyPatch, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_is_said_that_nothing_goes_on(monkeypatch, client, caplog):
     there = Connection(client)
     _RELEASED[2].clear()
     monkeypatch.setattr(connections, "CHECK_SECONDS", 0.02)
@@ -296,9 +286,7 @@ def test_it_is_said_that_nothing_goes_on(
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_stopped_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_scheduler_that_is_stopped_is_not_waited_for(monkeypatch, tmp_path):
     """Fault: A scheduler that is stopped (SIGSTOP) | before a round | one line after 120 s (1 s in the test);
     `resume` continues"""
     with cluster(tmp_path) as there:

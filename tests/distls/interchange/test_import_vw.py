@@ -49,7 +49,7 @@ def predictions(model: Path, lines: list[str], folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["binary", "readable_model", "invert_hash"])
-def test_classes_are_those_of_vw(tmp_path: Path, kind: str) -> None:
+def test_classes_are_those_of_vw(tmp_path, kind):
     path, lines, found = trained(tmp_path, "--oaa 3 --loss_function logistic", 3, kind)
     model = distls.import_model(path, tmp_path / "model", source="vw")
     assert model.classes == [1, 2, 3]
@@ -58,7 +58,7 @@ def test_classes_are_those_of_vw(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "--noconstant"])
-def test_numbers_are_those_of_vw(tmp_path: Path, options: str) -> None:
+def test_numbers_are_those_of_vw(tmp_path, options):
     path, lines, found = trained(tmp_path, options, 2, "readable_model")
     distls.import_model(path, tmp_path / "model", source="vw")
     mine = [float(row[1]) for row in predictions(tmp_path / "model", lines, tmp_path)]
@@ -66,7 +66,7 @@ def test_numbers_are_those_of_vw(tmp_path: Path, options: str) -> None:
 
 
 @pytest.mark.parametrize("options", ["--binary", "--link logistic"])
-def test_two_classes(tmp_path: Path, options: str) -> None:
+def test_two_classes(tmp_path, options):
     path, lines, found = trained(tmp_path, f"--loss_function logistic {options}", 2, "readable_model")
     model = distls.import_model(path, tmp_path / "model", source="vw")
     rows = predictions(tmp_path / "model", lines, tmp_path)
@@ -84,7 +84,7 @@ def test_two_classes(tmp_path: Path, options: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_fit_starts_from_it(tmp_path: Path) -> None:
+def test_a_fit_starts_from_it(tmp_path):
     path, lines, _ = trained(tmp_path, "--oaa 3", 3, "readable_model")
     distls.import_model(path, tmp_path / "model", source="vw")
     (tmp_path / "x.vw").write_text("\n".join(lines) + "\n")
@@ -107,7 +107,7 @@ def test_a_fit_starts_from_it(tmp_path: Path) -> None:
         (HEAD.format(" --oaa 99"), "4 bits for 99 classes"),
     ],
 )  # fmt: skip
-def test_what_is_not_such_a_model_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+def test_what_is_not_such_a_model_is_refused(tmp_path, content, reason):
     (tmp_path / "m").write_text(content)
     with pytest.raises(BadInputError) as caught:
         distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
@@ -119,7 +119,7 @@ def test_what_is_not_such_a_model_is_refused(tmp_path: Path, content: str, reaso
     "options",
     ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],
 )
-def test_models_are_read_whatever_rule_their_steps_followed(tmp_path: Path, options: str) -> None:
+def test_models_are_read_whatever_rule_their_steps_followed(tmp_path, options):
     (tmp_path / "m").write_text(HEAD.format(f" {options}") + "3:0.5 1 2\n")
     model = distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
     assert model.weights[3, 0] == 0.5

@@ -6,7 +6,6 @@ process, which a local cluster hands on.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +20,6 @@ from distls.methods.parameters import fit_intercept, number
 from distls.methods.requirements import loss_with
 from distls.methods.stochastic import STOCHASTIC_SOLVER
 from distls.methods.stochastic_parameters import LANES_AND_ROWS
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import SolverContract
 from distls.workers.compilation.jit import kernel
@@ -123,7 +121,7 @@ MOMENTUM = Method(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered() -> Iterator[None]:
+def registered():
     """Register the method for the tests of this file alone: others list all methods."""
     register_method(MOMENTUM)
     yield
@@ -131,12 +129,12 @@ def registered() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Any, np.ndarray]:
+def rows():
     return labelled_rows(420, 30, 3)
 
 
 @pytest.fixture(scope="module")
-def dataset(rows: tuple[Any, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(rows, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "train", *rows)
 
 
@@ -156,7 +154,7 @@ def _trained_by_numpy(
     return w, b
 
 
-def test_it_takes_the_steps_of_plain_numpy(dataset: Dataset, rows: tuple[Any, np.ndarray]) -> None:
+def test_it_takes_the_steps_of_plain_numpy(dataset, rows):
     params = {
         "lanes": 1,
         "shuffle": False,
@@ -178,7 +176,7 @@ class TestContract(SolverContract):
     passes = 3
 
 
-def test_the_command_line_shows_it() -> None:
+def test_the_command_line_shows_it():
     shown = printed("methods")
     assert "momentum     stochastic gradients with heavy-ball momentum\n" in shown
     shown = printed("methods", "momentum")
@@ -186,20 +184,20 @@ def test_the_command_line_shows_it() -> None:
     assert "short loss names: log = softmax" in shown
 
 
-def test_its_parameters_are_checked(dataset: Dataset) -> None:
+def test_its_parameters_are_checked(dataset):
     with pytest.raises(ParameterError, match="momentum: momentum=2: expected a number from 0 to 1"):
         fit("momentum", dataset, params={"momentum": 2})
     with pytest.raises(ParameterError, match="momentum has no parameter 'momentun'"):
         fit("momentum", dataset, params={"momentun": 0.5})
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_name_is_registered_once():
     register_method(MOMENTUM)  # the same entry, as when its module is imported by two others
     with pytest.raises(ValueError, match="'sgd' is registered already"):
         register_method(Method("sgd", "", "", (), STOCHASTIC_SOLVER, ("class",)))
 
 
-def test_a_method_that_is_not_stochastic_has_no_steps() -> None:
+def test_a_method_that_is_not_stochastic_has_no_steps():
     assert method_named("momentum").load_steps() is momentum_steps
     with pytest.raises(ParameterError, match="gls is not a stochastic method"):
         method_named("gls").load_steps()

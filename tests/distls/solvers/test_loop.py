@@ -102,13 +102,13 @@ def run(
     ("share", "limit", "rounds"),
     [(1.0, 3, 3), (0.25, 0.6, 3), (1 / 3, 1, 3), (0.1, 0.3, 3), (0.1, 0.31, 4), (2.5, 1, 1)],
 )
-def test_a_fit_ends_with_the_round_that_reaches_the_passes(share: float, limit: float, rounds: int) -> None:
+def test_a_fit_ends_with_the_round_that_reaches_the_passes(share, limit, rounds):
     solution = run(Fake(share), passes=limit)
     assert (solution.status, solution.state.round) == (Status.MAX_PASSES, rounds)
     assert solution.record["passes"] == solution.state.passes
 
 
-def test_a_limit_already_met_does_no_round() -> None:
+def test_a_limit_already_met_does_no_round():
     evaluate = Scripted()
     solution = run(Fake(), evaluate, Counting(5, 5.0, np.full((1, 1), 5.0)), passes=5)
     assert (solution.status, solution.state.round, solution.record) == (Status.MAX_PASSES, 5, {})
@@ -128,7 +128,7 @@ class Estimating(Fake):
         return state, report
 
 
-def test_a_trial_ends_by_its_estimate_and_is_never_evaluated() -> None:
+def test_a_trial_ends_by_its_estimate_and_is_never_evaluated():
     evaluate = Scripted()
     limits = {"passes": 9, "rtol": 0.1, "eval_every": 0.0}
     solution = run(Estimating(), evaluate, trial=True, **limits)
@@ -138,7 +138,7 @@ def test_a_trial_ends_by_its_estimate_and_is_never_evaluated() -> None:
 
 
 @pytest.mark.parametrize(("expected", "first"), [(None, 4), (0.5, 3), (0.25, 2)])
-def test_a_certificate_waits_until_the_expected_gap_is_near(expected: float | None, first: int) -> None:
+def test_a_certificate_waits_until_the_expected_gap_is_near(expected, first):
     evaluate, solver = Scripted(), Estimating()
     solver.expected = expected
     run(solver, evaluate, passes=6, rtol=0.05)
@@ -154,7 +154,7 @@ class Halves(Estimating):
         return state, report
 
 
-def test_a_certificate_does_not_wait_for_half_a_pass_more() -> None:
+def test_a_certificate_does_not_wait_for_half_a_pass_more():
     evaluate = Scripted()
     run(Halves(), evaluate, passes=4, rtol=0.1)
     assert evaluate.rounds == [3, 5, 7, 8]
@@ -174,9 +174,7 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more() -> None:
         ({"certified_all": None}, list(range(1, 31))),  # begun when each pass was evaluated
     ],
 )
-def test_certificates_take_a_fifth_unless_they_are_asked_for(
-    given: dict[str, Any], rounds: list[int]
-) -> None:
+def test_certificates_take_a_fifth_unless_they_are_asked_for(given, rounds):
     further = given.get("further", 0.0)
     evaluate = Scripted(objective=lambda r: 1.0, certificate_passes=lambda r: further)
     solver = Fake()
@@ -191,7 +189,7 @@ def test_certificates_take_a_fifth_unless_they_are_asked_for(
     assert "certificate_passes" not in solution.record
 
 
-def test_patience_evaluates_every_pass_and_certifies_within_the_share() -> None:
+def test_patience_evaluates_every_pass_and_certifies_within_the_share():
     certified: list[int] = []
 
     class Evaluate(Scripted):
@@ -217,7 +215,7 @@ class Clock:
         return self.now
 
 
-def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=clock))
 
@@ -256,12 +254,12 @@ def certificates(evaluate: Scripted, state: Counting | None = None, **options: A
 
 
 @pytest.mark.parametrize("kind", ["duality_gap", "strong_convexity"])
-def test_a_certificate_remembers_the_best_bound_of_the_optimum(kind: str) -> None:
+def test_a_certificate_remembers_the_best_bound_of_the_optimum(kind):
     # the optimum is at least 10, 12, 6.67, 10.5
     assert certificates(bounded(kind)) == [8.0, 2.0, 10.0 + 8.0 / 3 - 12.0, 0.0]
 
 
-def test_the_bound_of_a_certificate_survives_a_resume() -> None:
+def test_the_bound_of_a_certificate_survives_a_resume():
     state = Counting(2, 2.0, np.full((1, 1), 2.0))
     progress = Progress(evaluated_at=2.0, bound=12.0)
     assert certificates(bounded("duality_gap"), state, progress=progress) == [10.0 + 8.0 / 3 - 12.0, 0.0]
@@ -276,11 +274,11 @@ def test_the_bound_of_a_certificate_survives_a_resume() -> None:
         ({"passes": 9}, math.nan),
     ],
 )
-def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits: dict[str, Any], value: float) -> None:
+def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits, value):
     """Whatever ended it: after any round, what its checkpoint holds says whether it goes on."""
     seen: list[RoundEvent] = []
     watcher = Watching("a", [])
-    watcher.on_round = seen.append  # type: ignore[method-assign]
+    watcher.on_round = seen.append
 
     def ended(*start: Any, **stood: Any) -> tuple[Any, ...]:
         solver = Fake(at_round=lambda r: value if r == 3 else 1.0)
@@ -297,13 +295,13 @@ def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits: dict[str,
         assert ended(event.state, **stood) == whole
 
 
-def test_norms_and_other_problems_bound_nothing() -> None:
+def test_norms_and_other_problems_bound_nothing():
     assert certificates(bounded("gradient_norm")) == [8.0, 2.0, 6.0, 1.5]
     other = bounded("duality_gap", preliminary=lambda done: done < 3)
     assert certificates(other) == [8.0, 2.0, 6.0, 1.5]
 
 
-def test_seconds_before_a_resume_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_before_a_resume_count(monkeypatch):
     monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=Clock()))
     solution = run(Fake(), max_seconds=5.0, passes=3, progress=Progress(seconds=4.0))
     assert (solution.status, solution.progress.seconds) == (Status.MAX_PASSES, 4.0)
@@ -314,7 +312,7 @@ def _certificate(value: Callable[[int], float | None]) -> Callable[[int], dict[s
     return lambda round: {"kind": "strong_convexity", "value": value(round)}
 
 
-def test_tolerance_is_met_at_equality() -> None:
+def test_tolerance_is_met_at_equality():
     evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: 1 / r))
     solution = run(Fake(), evaluate, passes=100, tol=0.25, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.CONVERGED, 4)
@@ -322,7 +320,7 @@ def test_tolerance_is_met_at_equality() -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_no_certificate_never_converges(value: float | None) -> None:
+def test_no_certificate_never_converges(value):
     evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: value))
     assert run(Fake(), evaluate, passes=3, tol=0.25, eval_every=1).status == Status.MAX_PASSES
 
@@ -338,9 +336,7 @@ def test_no_certificate_never_converges(value: float | None) -> None:
         (0.5, 0.75, [2, 4, 6, 8, 10]),
     ],
 )
-def test_evaluation_comes_every_so_many_passes_and_at_the_end(
-    share: float, every: float, evaluated: list[int]
-) -> None:
+def test_evaluation_comes_every_so_many_passes_and_at_the_end(share, every, evaluated):
     evaluate = Scripted(objective=lambda r: 1.0)
     solution = run(Fake(share), evaluate, passes=5, eval_every=every)
     assert evaluate.rounds == evaluated
@@ -359,12 +355,10 @@ ERRORS = {1: 0.5, 2: 0.3, 3: 0.4, 4: 0.3, 5: 0.2}
         (3, 5, Status.MAX_PASSES, 5, 5),
     ],
 )
-def test_patience_publishes_the_best(
-    patience: int, passes: int, status: Status, ended: int, best: int
-) -> None:
+def test_patience_publishes_the_best(patience, passes, status, ended, best):
     seen: list[RoundEvent] = []
     watcher = Watching("a", [])
-    watcher.on_round = seen.append  # type: ignore[method-assign]
+    watcher.on_round = seen.append
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     solution = run(Fake(), evaluate, None, watcher, passes=passes, patience=patience, eval_every=1)
     kept = [event.best.predictor.coefficients[0, 0] for event in seen if event.best is not None]
@@ -375,16 +369,16 @@ def test_patience_publishes_the_best(
     assert solution.progress.best == {"error": ERRORS[best], "round": best, "misses": ended - best}
 
 
-def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again() -> None:
+def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again():
     seen: list[RoundEvent] = []
     watcher = Watching("a", [])
-    watcher.on_round = seen.append  # type: ignore[method-assign]
+    watcher.on_round = seen.append
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     run(Fake(), evaluate, None, watcher, passes=9, patience=1, eval_every=1)
     assert [event.record["eval_error"] for event in seen] == [0.5, 0.3, 0.4]
 
 
-def test_patience_goes_on_after_a_resume() -> None:
+def test_patience_goes_on_after_a_resume():
     progress = Progress(evaluated_at=3.0, best={"error": 0.3, "round": 2, "misses": 1})
     kept = Fitted(LinearPredictor(np.full((1, 1), 2.0), np.zeros(1)))
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
@@ -397,7 +391,7 @@ def test_patience_goes_on_after_a_resume() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_is_divergence(value: float) -> None:
+def test_a_loss_that_is_not_finite_is_divergence(value):
     diary: list[Any] = []
     evaluate = Scripted(objective=lambda r: 1.0)
     solver = Fake(at_round=lambda r: value if r == 2 else 1.0)
@@ -410,28 +404,28 @@ def test_a_loss_that_is_not_finite_is_divergence(value: float) -> None:
     json.dumps(solution.record, allow_nan=False)
 
 
-def test_weights_that_are_not_finite_are_divergence() -> None:
+def test_weights_that_are_not_finite_are_divergence():
     solver = Fake()
     solver.bad_state_at = 3
     solution = run(solver, passes=9)
     assert (solution.status, solution.state.round) == (Status.DIVERGED, 3)
 
 
-def test_an_objective_that_is_not_finite_is_divergence() -> None:
+def test_an_objective_that_is_not_finite_is_divergence():
     evaluate = Scripted(objective=lambda r: math.inf, certificate=_certificate(lambda r: math.nan))
     solution = run(Fake(), evaluate, passes=9, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.DIVERGED, 1)
     json.dumps(solution.record, allow_nan=False)
 
 
-def test_it_is_so_too_where_the_solver_has_come_to_its_end() -> None:
+def test_it_is_so_too_where_the_solver_has_come_to_its_end():
     solver = Fake()
     solver.ended_at = 2
     evaluate = Scripted(objective=lambda r: math.inf)
     assert run(solver, evaluate, passes=9).status == Status.DIVERGED
 
 
-def test_callbacks_are_called_in_order() -> None:
+def test_callbacks_are_called_in_order():
     diary: list[Any] = []
     run(Fake(), None, None, Watching("a", diary), Watching("b", diary), passes=2)
     end = Status.MAX_PASSES, 2
@@ -439,7 +433,7 @@ def test_callbacks_are_called_in_order() -> None:
 
 
 @pytest.mark.parametrize("who", ["a", "b"])
-def test_interrupted_in_a_callback_the_round_before_counts(who: str) -> None:
+def test_interrupted_in_a_callback_the_round_before_counts(who):
     diary: list[Any] = []
     watchers = [Watching(name, diary, 3 if name == who else 0) for name in "ab"]
     solution = run(Fake(), None, None, *watchers, passes=9)
@@ -449,7 +443,7 @@ def test_interrupted_in_a_callback_the_round_before_counts(who: str) -> None:
     assert (("b", 3) in diary) == (who == "b")
 
 
-def test_interrupted_in_the_first_round_nothing_is_done() -> None:
+def test_interrupted_in_the_first_round_nothing_is_done():
     def stop(_: int) -> float:
         raise KeyboardInterrupt
 
@@ -457,7 +451,7 @@ def test_interrupted_in_the_first_round_nothing_is_done() -> None:
     assert (solution.status, solution.state.round, solution.record) == (Status.INTERRUPTED, 0, {})
 
 
-def test_interrupted_in_an_evaluation_the_round_before_counts() -> None:
+def test_interrupted_in_an_evaluation_the_round_before_counts():
     def stop(done: int) -> float:
         if done == 2:
             raise KeyboardInterrupt
@@ -468,7 +462,7 @@ def test_interrupted_in_an_evaluation_the_round_before_counts() -> None:
     assert solution.progress.evaluated_at == 1
 
 
-def test_an_error_ends_the_callbacks_too_and_is_raised() -> None:
+def test_an_error_ends_the_callbacks_too_and_is_raised():
     def fail(done: int) -> float:
         if done == 3:
             raise OSError("gone")
@@ -480,7 +474,7 @@ def test_an_error_ends_the_callbacks_too_and_is_raised() -> None:
     assert diary == [("a", 1), ("a", 2), ("a", Status.RUNNING, 2)]
 
 
-def test_the_record_is_json() -> None:
+def test_the_record_is_json():
     evaluate = Scripted(objective=lambda r: 0.5, certificate=_certificate(lambda r: math.inf))
     record = run(Fake(), evaluate, passes=1).record
     assert json.loads(json.dumps(record, allow_nan=False)) == record

@@ -75,7 +75,7 @@ def _rows(n: int, seed: int) -> tuple[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def data(tmp_path_factory):
     x, y = _rows(300, 0)
     path = tmp_path_factory.mktemp("data") / "train"
     ingest(x, path, y=y, dtype="float64", columns=True, target="class", executor=SerialExecutor())
@@ -93,7 +93,7 @@ def _given(method: Method, value: str | None, **changes: Any) -> dict[str, Any]:
     "newton-softmax", "gls-softmax", "gls-probit", "sgd-softmax", "sdca-softmax", "bcd-softmax", "cls", "csgd"
 )
 @pytest.mark.parametrize(("name", "value"), CASES)
-def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value) -> None:
+def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value):
     run, (x, y) = tmp_path / "run", _rows(300, 0)
     passes = {} if name == "ovr-sdca" else {"passes": 20}
     result = fit(name, data, run, params=_given(METHODS[name], value), executor=SerialExecutor(), **passes)
@@ -145,7 +145,7 @@ EXACT = {
 @pytest.mark.parametrize(
     ("name", "value"), [pytest.param(m, v, id=f"{m}-{v}") for m, values in EXACT.items() for v in values]
 )
-def test_coefficients_are_those_of_scikit_learn(data, name, value) -> None:
+def test_coefficients_are_those_of_scikit_learn(data, name, value):
     (x, y), method = _rows(300, 0), METHODS[name]
     params = _given(method, value, fit_intercept=False, alpha=ALPHA)
     exact = {"rtol": 1e-13} if name in ("newton", "sdca", "bcd") else {}
@@ -158,7 +158,7 @@ def test_coefficients_are_those_of_scikit_learn(data, name, value) -> None:
 
 
 @pytest.mark.slow
-def test_the_lasso_is_that_of_scikit_learn(data) -> None:
+def test_the_lasso_is_that_of_scikit_learn(data):
     x, y = _rows(300, 0)
     result = fit(
         "bcd", data, rtol=1e-10, executor=SerialExecutor(),
@@ -185,7 +185,7 @@ ESTIMATORS = [
 
 @pytest.mark.fast_cases("0", "2", "6")
 @pytest.mark.parametrize("number", range(len(ESTIMATORS)))
-def test_estimators_and_their_models_agree(number) -> None:
+def test_estimators_and_their_models_agree(number):
     estimator, (x, y) = ESTIMATORS[number], _rows(300, 0)
     estimator.fit(x, y)
     decision = estimator.decision_function(x)
@@ -198,7 +198,7 @@ def test_estimators_and_their_models_agree(number) -> None:
         np.testing.assert_allclose(chance, 1.0 / (1.0 + np.exp(-decision.astype(float))), atol=1e-7)
 
 
-def test_the_svm_has_the_cost_of_scikit_learn() -> None:
+def test_the_svm_has_the_cost_of_scikit_learn():
     x, y = _rows(300, 0)
     for loss in ("squared_hinge", "hinge"):
         ours = DualLinearSVC(loss=loss, C=0.3, fit_intercept=False, tol=1e-12).fit(x, y)
@@ -215,7 +215,7 @@ def _with_two_columns(model: LinearModel, share: float, loss: str) -> LinearMode
 
 
 @pytest.mark.parametrize(("loss", "share"), [("softmax", 0.5), ("ovr_log", 1.0)])
-def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, share) -> None:
+def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, share):
     params = {"loss": "log", "alpha": ALPHA, "fit_intercept": True, "dtype": "float64"}
     one = fit("newton", data, params=params, executor=SerialExecutor()).model
     two = _with_two_columns(one, share, loss)
@@ -234,7 +234,7 @@ def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, 
     np.testing.assert_allclose(started.model.weights, one.weights, atol=1e-9)
 
 
-def test_the_proof_of_a_run_of_two_columns(data, tmp_path) -> None:
+def test_the_proof_of_a_run_of_two_columns(data, tmp_path):
     run, executor = tmp_path / "run", SerialExecutor()
     params = {"loss": "log", "alpha": ALPHA, "dtype": "float64", "fit_intercept": False}
     fit("sdca", data, run, params=params, executor=executor)
@@ -256,7 +256,7 @@ def _proof(run: Path, data: Dataset) -> Any:
     return prove(place_of(run), load_model(run), data, SerialExecutor())
 
 
-def test_an_unfinished_run_of_two_columns_is_refused(data, tmp_path, monkeypatch) -> None:
+def test_an_unfinished_run_of_two_columns_is_refused(data, tmp_path, monkeypatch):
     params = {"alpha": ALPHA}
     with interrupted():
         fit("mcid", data, tmp_path / "run", params=params, passes=4, callbacks=[StopAfter(1)])
@@ -267,7 +267,7 @@ def test_an_unfinished_run_of_two_columns_is_refused(data, tmp_path, monkeypatch
     resume(tmp_path / "run")
 
 
-def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_path) -> None:
+def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_path):
     run = tmp_path / "run"
     fit("newton", data, run, params={"loss": "squared_hinge", "alpha": ALPHA}, executor=SerialExecutor())
     x, _ = _rows(50, 2)
@@ -276,7 +276,7 @@ def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_pat
     np.testing.assert_allclose(scores, np.abs(load_model(run).decision_function(x)), rtol=1e-6)
 
 
-def test_methods_that_call_others_hand_on_the_binary_form(data, tmp_path) -> None:
+def test_methods_that_call_others_hand_on_the_binary_form(data, tmp_path):
     """The start of Newton's method is a fit of another method, and a default loss is that of a model to start from."""
     zero, sgd = (
         fit("newton", data, params={"alpha": 1e-2, "start": start}, rtol=1e-5) for start in ("zero", "sgd")

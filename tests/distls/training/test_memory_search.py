@@ -1,7 +1,6 @@
 """Strengths that are compared in memory: the errors of fits without a fold, the choice, and the fit that follows."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression
 from target_helpers import write_targets
 
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
@@ -42,9 +40,7 @@ def expected(x: Any, y: np.ndarray, alpha: float) -> tuple[float, float]:
 
 
 @pytest.fixture(scope="module", params=["csr", "dense"])
-def found(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Dataset, Path]:
+def found(request, tmp_path_factory):
     x, y = rows(request.param)
     folder = tmp_path_factory.mktemp(request.param)
     data = write_dataset(folder / "d", x, y)
@@ -52,7 +48,7 @@ def found(
     return request.param, data, folder / "run"
 
 
-def test_points_have_the_errors_of_fits_without_a_fold(found: tuple[str, Dataset, Path]) -> None:
+def test_points_have_the_errors_of_fits_without_a_fold(found):
     kind, _, run = found
     path = Run.open(run).status["details"]["path"]
     assert [point["alpha"] for point in path] == list(ALPHAS)
@@ -64,7 +60,7 @@ def test_points_have_the_errors_of_fits_without_a_fold(found: tuple[str, Dataset
     assert Run.open(run).status["selected"]["alpha"] == best["alpha"]
 
 
-def test_the_model_is_the_optimum_of_the_chosen_strength(found: tuple[str, Dataset, Path]) -> None:
+def test_the_model_is_the_optimum_of_the_chosen_strength(found):
     _, data, run = found
     status = Run.open(run).status
     alone = fit(
@@ -79,9 +75,7 @@ def test_the_model_is_the_optimum_of_the_chosen_strength(found: tuple[str, Datas
     assert status["selected"].get("init") is None
 
 
-def test_a_search_that_was_stopped_is_made_again(
-    found: tuple[str, Dataset, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_was_stopped_is_made_again(found, tmp_path, monkeypatch):
     _, data, run = found
     with monkeypatch.context() as patched:
         patched.setattr("distls.training.child_runs.Children.train", _interrupt)
@@ -95,7 +89,7 @@ def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp_path: Path) -> None:
+def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp_path):
     x = np.random.default_rng(0).normal(size=(60, 4))
     x = np.hstack([x, x[:, :1]]).astype(np.float32)
     y = (x @ np.arange(5.0) + 3.0)[:, None]

@@ -15,7 +15,7 @@ from distls.training.trackers import round_metrics
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def data(tmp_path_factory):
     x, y = labelled_rows(200, 20, 3)
     return write_dataset(tmp_path_factory.mktemp("d") / "d", x, y)
 
@@ -28,7 +28,7 @@ def fit(data: Dataset, *callbacks: Any, **given: Any) -> list[dict[str, Any]]:
     return history.records
 
 
-def test_metrics_are_numbers() -> None:
+def test_metrics_are_numbers():
     record = {
         "round": 3,
         "loss": 0.5,
@@ -39,7 +39,7 @@ def test_metrics_are_numbers() -> None:
 
 
 @pytest.mark.slow
-def test_mlflow_has_each_round(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_has_each_round(data, tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
 
@@ -76,7 +76,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def test_tensorboard_has_each_round(data: Dataset, tmp_path: Path) -> None:
+def test_tensorboard_has_each_round(data, tmp_path):
     pytest.importorskip("tensorboardX")
     records = fit(data, distls.TensorBoardTracker(tmp_path / "t"))
     found = scalars(tmp_path / "t")
@@ -85,7 +85,7 @@ def test_tensorboard_has_each_round(data: Dataset, tmp_path: Path) -> None:
     assert "certificate/value" in found
 
 
-def test_each_setting_has_a_folder(data: Dataset, tmp_path: Path) -> None:
+def test_each_setting_has_a_folder(data, tmp_path):
     pytest.importorskip("tensorboardX")
     fit(data, distls.TensorBoardTracker(tmp_path), params={"alpha": [0.0, 1e-3]}, select=data)
     folders = sorted(path.name for path in tmp_path.iterdir())
@@ -96,9 +96,7 @@ def test_each_setting_has_a_folder(data: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "package"), [("MLflowTracker", "mlflow"), ("TensorBoardTracker", "tensorboardX")]
 )
-def test_a_missing_package_is_named(
-    name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(name, package, tmp_path, monkeypatch):
     real = builtins.__import__
 
     def without(module: str, *rest: Any) -> Any:

@@ -24,7 +24,7 @@ def stored(path: Any, x: Any, **targets: Any) -> Any:
 
 
 @pytest.fixture(params=["dense", "csr"])
-def x(request: Any) -> Any:
+def x(request):
     values = np.random.default_rng(0).standard_normal((N_ROWS, 20)).astype(np.float32)
     values[:, 5:][values[:, 5:] < 0.5] = 0.0
     return values if request.param == "dense" else sp.csr_matrix(values)
@@ -43,7 +43,7 @@ TARGETS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", TARGETS)
-def test_rows_are_those_that_were_written(tmp_path: Any, x: Any, kind: str) -> None:
+def test_rows_are_those_that_were_written(tmp_path, x, kind):
     y, target = TARGETS[kind], {"class": "class", "multilabel": "auto"}.get(kind, "continuous")
     weight = np.arange(1, N_ROWS + 1, dtype=np.float32)
     data = stored(tmp_path / "d", x, y=y, sample_weight=weight, target=target)
@@ -71,7 +71,7 @@ def test_rows_are_those_that_were_written(tmp_path: Any, x: Any, kind: str) -> N
     )
 
 
-def test_batches_have_every_row_once(tmp_path: Any, x: Any) -> None:
+def test_batches_have_every_row_once(tmp_path, x):
     data = stored(tmp_path / "d", x, y=np.arange(N_ROWS, dtype=float), target="continuous")
     in_order = list(distls.batches(data, 7))
     assert {len(batch.y) for batch in in_order[:3]} == {7}
@@ -87,7 +87,7 @@ def test_batches_have_every_row_once(tmp_path: Any, x: Any) -> None:
         distls.batches(data, 0)
 
 
-def test_zarr_walks_a_data_set_without_a_warning(tmp_path: Any, x: Any) -> None:
+def test_zarr_walks_a_data_set_without_a_warning(tmp_path, x):
     data = distls.add_columns(stored(tmp_path / "d", x, y=TARGETS["class"]).path, executor="serial")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

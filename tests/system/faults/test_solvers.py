@@ -2,12 +2,10 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, options_of, rounds_of
+from fault_helpers import KILLED, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
@@ -54,7 +52,7 @@ def kept_by(method: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     x, y = labelled_rows(500, 60, 8)
     path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=60).path
     add_columns(path)
@@ -63,7 +61,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
-def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method: str) -> None:
+def test_killed_and_resumed(faulty, train, tmp_path, method):
     """Fault: SIGKILL of the driver, each method | after the second checkpoint; resumed on two workers without cache
     | `resume` finishes | bits"""
     params = PARAMS.get(method, {"alpha": ALPHA})
@@ -77,7 +75,6 @@ def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method:
     assert rounds_of(run) == [1, 2]
     budget = MemoryBudget(2048 * MIB, 2, cache_limit=0)
     result = resume(run, executor=opened("two processes"), memory=budget)
-    assert result.model is not None
     assert result.model.sha256 == digest_of(run) == load_model(run).sha256 == undisturbed
     assert len(rounds_of(run)) >= 3, "it had ended before it was killed"
     assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
@@ -88,7 +85,7 @@ KILLED_IN = ["gls", "cls", "stagewise", "sdca"]
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[DaskExecutor]:
+def mortal():
     """Worker processes, one of which is killed in each test: more than there are tests."""
     executor = start_local(len(KILLED_IN) + 2, 1, 2**31)
     yield executor
@@ -113,9 +110,7 @@ def _pid(_: None) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", KILLED_IN)
-def test_a_worker_is_killed_between_rounds(
-    mortal: DaskExecutor, train: Path, tmp_path: Path, method: str
-) -> None:
+def test_a_worker_is_killed_between_rounds(mortal, train, tmp_path, method):
     """What it kept of rows is in RUN/state; what it cached is read again.
 
     Fault: SIGKILL of a worker, `gls`, `cls`, `stagewise`, `sdca` | between rounds, of five workers | nothing |
@@ -124,12 +119,10 @@ def test_a_worker_is_killed_between_rounds(
     params = PARAMS.get(method, {"alpha": ALPHA})
     limits = limits_of(method)
     undisturbed = fit(method, train, params=params, **limits).model
-    assert undisturbed is not None
     killing = KillAfter(mortal, 2)
     run = tmp_path / "run"
     result = fit(method, train, run, params=params, executor=mortal, callbacks=[killing], **limits)
     assert not killing.victims, "it had ended before"
-    assert result.model is not None
     assert digest_of(run) == result.model.sha256 == undisturbed.sha256
     assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
     assert left_behind(run) == kept_by(method)

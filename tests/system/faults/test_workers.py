@@ -46,9 +46,7 @@ def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", ["read", "kernel", "reduce"])
-def test_a_worker_is_killed(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str, place: str
-) -> None:
+def test_a_worker_is_killed(command, job, tmp_path, way, place):
     """Fault: SIGKILL of a worker | while it reads, in a kernel, in a reduction, for each way | nothing | bits"""
     made = job(way)
     reducing = (
@@ -66,18 +64,14 @@ def test_a_worker_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_the_only_holder_of_the_weights_is_killed(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_the_only_holder_of_the_weights_is_killed(command, job, tmp_path, way):
     """Fault: SIGKILL of the only holder of the weights | just after they were sent to it, for each way | nothing |
     bits"""
     fit_with(command, job(way), tmp_path, Fault("update_data", call=2, act=KILL_AFTERWARDS))
 
 
 @pytest.mark.slow
-def test_both_workers_are_killed_in_one_round(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_both_workers_are_killed_in_one_round(command, job, tmp_path):
     """Fault: SIGKILL of all active workers | in a kernel, both of two | nothing | bits"""
     made = job("lanes")
     fit_with(command, made, tmp_path, Fault(made.kernel, call=30, victims=2))
@@ -85,9 +79,7 @@ def test_both_workers_are_killed_in_one_round(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_worker_stops_for_longer_than_its_heartbeat(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_a_worker_stops_for_longer_than_its_heartbeat(command, job, tmp_path, way):
     """Fault: A worker stopped (SIGSTOP) for longer than its heartbeat | in a kernel, for each way | nothing | bits"""
     made = job(way)
     fault = Fault(made.kernel, call=25, act=STOP)
@@ -96,18 +88,14 @@ def test_a_worker_stops_for_longer_than_its_heartbeat(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_one_worker_is_slow(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_one_worker_is_slow(command, job, tmp_path, way):
     """Fault: One worker is slow | in every call of the kernel, for each way | nothing | bits"""
     made = job(way)
     fit_with(command, made, tmp_path, Fault(made.kernel, act="time.sleep(0.01)", once=False))
 
 
 @pytest.mark.slow
-def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(command, job, tmp_path):
     """Fault: A task that kills every worker | in a kernel, at each attempt | one line, exit code 1; a run that
     `resume` continues | bits"""
     made, run = job("lanes"), tmp_path / "run"
@@ -117,7 +105,7 @@ def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(
     assert (code, out, error.count("\n")) == (1, "", 1), error
     assert error.startswith("distls: workers ")
     assert not (run / "model").exists()
-    assert resume(run).model.sha256 == made.digest  # type: ignore[union-attr]
+    assert resume(run).model.sha256 == made.digest
 
 
 @contextlib.contextmanager
@@ -152,9 +140,7 @@ def _others_than(client: Client, before: set[str]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_workers_come_and_go(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_workers_come_and_go(command, job, tmp_path, way):
     """One is added in the midst of a round, then the first is retired in the midst of another.
 
     Fault: Workers added and retired | during rounds, for each way | nothing | bits
@@ -183,9 +169,7 @@ def test_workers_come_and_go(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_all_workers_are_gone_for_a_while(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_all_workers_are_gone_for_a_while(command, job, tmp_path, way):
     """Fault: All workers gone temporarily | during a round, for each way | nothing | bits"""
     made, run = job(way), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
@@ -199,7 +183,7 @@ def test_all_workers_are_gone_for_a_while(
 
 
 @pytest.mark.slow
-def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path) -> None:
+def test_a_nanny_is_killed(command, job, tmp_path):
     """Fault: SIGKILL of a nanny | during a round | nothing | bits"""
     made, run = job("lanes"), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
@@ -215,9 +199,7 @@ def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_the_scheduler_is_killed_and_started_anew(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_the_scheduler_is_killed_and_started_anew(command, job, tmp_path, way):
     """Fault: SIGKILL of the scheduler, which is restarted | during a round, for each way | nothing | bits"""
     made, run = job(way), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
@@ -232,9 +214,7 @@ def test_the_scheduler_is_killed_and_started_anew(
 
 
 @pytest.mark.slow
-def test_a_worker_that_was_stopped_comes_back(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_a_worker_that_was_stopped_comes_back(command, job, tmp_path):
     """Nobody starts it anew: its work is done by the other, and what it then says too late is not counted twice.
 
     Fault: A stopped worker continues after its work was redone | under a running scheduler | nothing | bits
@@ -252,9 +232,7 @@ def test_a_worker_that_was_stopped_comes_back(
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_stays_away_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_a_scheduler_that_stays_away_is_one_line(monkeypatch, job, tmp_path):
     """Fault: A scheduler that stays away | before the first round | one line after 120 s, exit code 1; a run that
     `resume` continues"""
     from distls.execution.dask import connection

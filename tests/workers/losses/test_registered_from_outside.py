@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ class OvrHuberHinge(Loss):
 
 
 @row_gradient_of(OvrHuberHinge)
-def _row(z, scale, y, g):  # type: ignore[no-untyped-def]
+def _row(z, scale, y, g):
     value = 0.0
     for c in range(len(g)):
         sign = 1.0 if c == y else -1.0
@@ -78,18 +77,18 @@ class GroupNet(Penalty):
 
 
 @row_penalty_of(GroupNet)
-def _value(w, rho):  # type: ignore[no-untyped-def]
+def _value(w, rho):
     return np.sqrt(sum_of_squares(w)) + 0.5 * sum_of_squares(w)
 
 
 @row_prox_of(GroupNet)
-def _prox(v, mu, rho, out):  # type: ignore[no-untyped-def]
+def _prox(v, mu, rho, out):
     shorten(v, mu, out)
     scale(out, 1.0 / (1.0 + mu), out)
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered():
     losses.register_loss(OvrHuberHinge())
     penalties.register_penalty(GroupNet())
     yield
@@ -98,7 +97,7 @@ def registered() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
+def small(tmp_path_factory):
     """300 rows, 20 features, 3 classes; the same as arrays."""
     x, y = labelled_rows(300, 20, 3)
     path = tmp_path_factory.mktemp("small") / "train"
@@ -109,23 +108,23 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, n
 
 class TestLoss(LossContract):
     @pytest.fixture
-    def loss(self) -> Loss:
+    def loss(self):
         return OvrHuberHinge()
 
 
 class TestPenalty(PenaltyContract):
     @pytest.fixture
-    def penalty(self) -> Penalty:
+    def penalty(self):
         return GroupNet()
 
 
-def test_the_loss_is_known_and_found() -> None:
+def test_the_loss_is_known_and_found():
     assert losses.losses_with(smooth=True, separable=True, stochastic=True)[-1] == "ovr_huber_hinge"
     assert "ovr_huber_hinge" not in losses.losses_with(coordinate_descent=True)
     losses.register_loss(OvrHuberHinge())  # once more is no harm
 
 
-def test_its_short_name_is_one_of_every_method_that_can_train_with_it() -> None:
+def test_its_short_name_is_one_of_every_method_that_can_train_with_it():
     trained_by = {name for name, method in METHODS.items() if "huber" in method.aliases}
     assert trained_by == {"sgd", "asgd", "fobos"}
     for name in trained_by:
@@ -137,9 +136,7 @@ def test_its_short_name_is_one_of_every_method_that_can_train_with_it() -> None:
         METHODS["sdca"].resolve({"loss": "ovr_huber_hinge"})
 
 
-def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
-    small: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(small, tmp_path):
     path, x, y = small
     params = {"loss": "huber", "alpha": 1e-2}
     result = fit("sgd", path, tmp_path / "run", params=params, passes=30)
@@ -161,9 +158,7 @@ def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["bcd", "fista"])
-def test_sparse_methods_train_with_the_penalty(
-    method: str, small: tuple[Path, np.ndarray, np.ndarray]
-) -> None:
+def test_sparse_methods_train_with_the_penalty(method, small):
     path, x, y = small
     params: dict[str, Any] = {
         "loss": "softmax",
@@ -185,7 +180,7 @@ def test_sparse_methods_train_with_the_penalty(
     assert 0.0 <= result.record["certificate"]["value"] <= 1e-6
 
 
-def test_names_and_row_functions_are_checked() -> None:
+def test_names_and_row_functions_are_checked():
     class Second(Loss):
         name = "ovr_huber_hinge"
 
@@ -206,7 +201,7 @@ def test_names_and_row_functions_are_checked() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_path: Path) -> None:
+def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_path):
     # numba unpickles the index of a kernel whole, with the classes of all variants in it
     call = """
 import numpy as np

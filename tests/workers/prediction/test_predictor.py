@@ -1,7 +1,5 @@
 """Scores of models with recipes: the same in pieces of any size, and few rows' columns at a time."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -65,7 +63,7 @@ def in_pieces(model: LinearPredictor, x: Rows) -> np.ndarray:
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("piece_bytes", [8 * 2**20, 1000, 1])
-def test_calibrated_scores(layout: str, piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrated_scores(layout, piece_bytes, monkeypatch):
     monkeypatch.setattr(predictor_module, "PIECE_BYTES", piece_bytes)
     (x, rows), model = rows_of(layout), calibrated()
     expected = expected_of_calibrated(model, x)
@@ -74,7 +72,7 @@ def test_calibrated_scores(layout: str, piece_bytes: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("kind", ["fourier", "logits"])
-def test_scores_of_random_features(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_of_random_features(kind, monkeypatch):
     (x, rows), model = rows_of("dense"), stagewise(kind)
     expected = np.tile(model.intercept, (N, 1))
     for stage, design in enumerate(design_of(model.recipe["features"], model.arrays)):
@@ -87,7 +85,7 @@ def test_scores_of_random_features(kind: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("make", [calibrated, lambda: stagewise("fourier")], ids=["cls", "stagewise"])
-def test_few_rows_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_at_a_time(make, monkeypatch):
     """No array of rows x columns of the weights is larger than a piece."""
     (_, rows), model, sizes, original = rows_of("dense"), make(), [], np.tile
 
@@ -103,7 +101,7 @@ def test_few_rows_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sizes) >= N * K * 8 // 960
 
 
-def test_scores_of_a_plain_model_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_of_a_plain_model_in_pieces(monkeypatch):
     rng = np.random.default_rng(4)
     model = LinearPredictor(rng.standard_normal((D, K)), rng.standard_normal(K))
     monkeypatch.setattr(predictor_module, "PIECE_BYTES", 200)
@@ -115,19 +113,19 @@ def test_scores_of_a_plain_model_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
         assert linear_view(model, rows)[0] is rows
 
 
-def test_a_model_without_rounds_predicts_nothing() -> None:
+def test_a_model_without_rounds_predicts_nothing():
     empty = LinearPredictor(
         np.empty((D, 0)), np.empty(0), calibrated().recipe, {"calibration": np.empty((0, 2 * K, K))}
     )
     assert not viewed(empty, rows_of("dense")[1]).any()
 
 
-def test_no_rows() -> None:
+def test_no_rows():
     assert viewed(calibrated(), DenseRows(np.empty((0, D)))).shape == (0, K)
     assert viewed(stagewise("fourier"), DenseRows(np.empty((0, D)))).shape == (0, K)
 
 
-def test_single_precision_fits_are_calibrated_in_double() -> None:
+def test_single_precision_fits_are_calibrated_in_double():
     model = calibrated()
     single = LinearPredictor(
         model.coefficients.astype(np.float32), model.intercept, model.recipe, model.arrays
@@ -141,7 +139,7 @@ def test_single_precision_fits_are_calibrated_in_double() -> None:
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("columns", [[], [0], [1, D - 1]])
-def test_features_without_weights_are_left_out(layout: str, columns: list[int]) -> None:
+def test_features_without_weights_are_left_out(layout, columns):
     (x, given), rng = rows_of(layout), np.random.default_rng(5)
     weights, intercept = rng.standard_normal((len(columns), K)), rng.standard_normal(K)
     few = LinearPredictor(weights, intercept, columns=np.array(columns, np.int64))

@@ -24,7 +24,7 @@ def _task(begun: Event, end: Event) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_the_last_task_gives_the_threads_back(first: int) -> None:
+def test_the_last_task_gives_the_threads_back(first):
     begun, ends = [Event(), Event()], [Event(), Event()]
     with threadpoolctl.threadpool_limits(2, user_api="blas"), ThreadPoolExecutor() as pool:
         users = _threads()  # two, if BLAS has as many
@@ -43,7 +43,7 @@ def _child(queue: Any) -> None:
     queue.put(_threads())
 
 
-def test_a_forked_child_has_no_tasks_but_its_own() -> None:
+def test_a_forked_child_has_no_tasks_but_its_own():
     context, begun, end = multiprocessing.get_context("fork"), Event(), Event()
     queue = context.SimpleQueue()
     with threadpoolctl.threadpool_limits(2, user_api="blas"), ThreadPoolExecutor() as pool:
@@ -68,7 +68,7 @@ with threadpoolctl.threadpool_limits(2, user_api="blas"), single_threaded_blas()
 """
 
 
-def test_a_library_that_is_loaded_later_is_limited_too() -> None:
+def test_a_library_that_is_loaded_later_is_limited_too():
     """SciPy's BLAS, which is loaded with what makes Grams: an evaluation before a fit changed its bits."""
     ended = subprocess.run([sys.executable, "-c", _LATE], capture_output=True, text=True, check=True)
     assert ended.stdout == "{1}\n"

@@ -51,9 +51,7 @@ class TestContract(SolverContract):
 )
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.fast_cases("dense-bcd-own0-Lasso", "csr-bcd-own0-Multi")
-def test_the_optimum_is_that_of_scikit_learn(
-    tmp_path: Path, storage: str, method: str, own: dict[str, Any], kind: str
-) -> None:
+def test_the_optimum_is_that_of_scikit_learn(tmp_path, storage, method, own, kind):
     x, y = rows(300)
     y = y if kind == "MultiTaskLasso" else y[:, 0]
     weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
@@ -81,7 +79,7 @@ def test_the_optimum_is_that_of_scikit_learn(
     assert found.record["certificate"]["value"] < 1e-6
 
 
-def test_a_path_of_the_lasso_begins_at_zero(tmp_path: Path) -> None:
+def test_a_path_of_the_lasso_begins_at_zero(tmp_path):
     x, y = rows(300)
     dataset = stored(tmp_path / "d", x, y[:, 0])
     fit("bcd", dataset, tmp_path / "run", params={"alpha": "path", "alphas": 4, "penalty": "l1"})

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -260,7 +259,7 @@ def test_steps_that_are_too_long_diverge(small, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
-def test_a_round_is_a_read(small, tmp_path: Path, method):
+def test_a_round_is_a_read(small, tmp_path, method):
     fit(method, small[0], tmp_path / "run", params={"tau": 0}, passes=6)
     rounds = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [each["passes"] for each in rounds] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]

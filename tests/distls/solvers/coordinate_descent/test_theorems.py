@@ -2,7 +2,6 @@
 descends; and its claim that one try of the line search usually suffices."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ def _gradient(x: bcd.Array, y: bcd.Array, m: int, w: bcd.Array) -> bcd.Array:
 
 
 @pytest.mark.parametrize("m", [2, 3, 10])
-def test_k_j_bounds_the_gradient_and_2m_is_attained(m: int) -> None:
+def test_k_j_bounds_the_gradient_and_2m_is_attained(m):
     """|G_j(W) - G_j(W')| <= 2m/n sum x^2 |W_j - W'_j|; the printed 4(m-1)/n is 2(m-1)/m times that."""
     rng = np.random.default_rng(m)
     x, y = rng.standard_normal((40, 1)), rng.integers(0, m, 40)
@@ -40,7 +39,7 @@ def test_k_j_bounds_the_gradient_and_2m_is_attained(m: int) -> None:
 
 
 @pytest.mark.parametrize("step", ["line-search", "constant"])
-def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path: Path, step: str) -> None:
+def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path, step):
     dataset = write_dataset(tmp_path / "d", *labelled_rows(300, 40, 4), shard_size=2000)
     given = {"alpha": 1e-3, "step": step}
     result = fit("bcd", dataset, tmp_path / "r", params=given, as_published=True, passes=30, eval_every=1)
@@ -53,7 +52,7 @@ def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path: Path, ste
     assert sum(event["details"]["tries"] for event in events) <= 1.01 * moved
 
 
-def test_with_a_quarter_of_k_j_the_objective_rises() -> None:
+def test_with_a_quarter_of_k_j_the_objective_rises():
     """K_j is no more than it has to be: rows of one class on both sides of zero, whose losses are quadratic there."""
     m = 5
     p = bcd.Problem(np.array([[1.0], [-1.0]]), np.zeros(2, int), m, alpha=0.0)

@@ -1,8 +1,5 @@
 """Links of all outputs together, registered from outside: Algorithm 1 with them, predictions, and what is refused."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -50,7 +47,7 @@ class Round(CoupledLink):
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered():
     for link in (Doubtful(), Round()):
         loss_registry.register_loss(link)
     yield
@@ -66,7 +63,7 @@ def _algorithm_1(x: Array, y: Array, link: CoupledLink, steps: int) -> Array:
     return w
 
 
-def test_equation_12_steps_are_algorithm_1_and_models_are_loaded_by_name(tmp_path: Path) -> None:
+def test_equation_12_steps_are_algorithm_1_and_models_are_loaded_by_name(tmp_path):
     sparse, y = labelled_rows(330, 12, 3)
     x = sparse.toarray().astype(float)
     dataset = write_dataset(tmp_path / "d", sparse, y)
@@ -85,7 +82,7 @@ def test_equation_12_steps_are_algorithm_1_and_models_are_loaded_by_name(tmp_pat
 
 
 @pytest.mark.slow
-def test_numbers_are_predicted_together(tmp_path: Path) -> None:
+def test_numbers_are_predicted_together(tmp_path):
     rng = np.random.default_rng(2)
     x, w = rng.standard_normal((300, 5)), rng.standard_normal((5, 2))
     y = Round().mean(x @ w) + 0.1 * rng.standard_normal((300, 2))
@@ -126,7 +123,7 @@ def _changed(mean: Array, **facts: object) -> CoupledLink:
         ),
     ],
 )
-def test_what_is_no_gradient_of_a_convex_function_is_refused(link: CoupledLink, message: str) -> None:
+def test_what_is_no_gradient_of_a_convex_function_is_refused(link, message):
     with pytest.raises(ValueError, match=message):
         loss_registry.register_loss(link)
     assert "changed" not in loss_registry.LOSSES

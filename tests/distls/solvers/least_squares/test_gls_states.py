@@ -28,7 +28,7 @@ ROUNDS = 12
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory):
     """Rows with a column twice, so that Sigma is singular."""
     x, y = labelled_rows(240, 8, 3)
     dense = x.toarray()
@@ -57,14 +57,12 @@ def bits(state: State) -> tuple[Any, dict[str, bytes]]:
     ("setting", "solver"),
     [("closed", ClosedForm), ("closed-path", ClosedForm), ("one", Accelerated), ("path", Path)],
 )
-def test_a_setting_has_the_solver_of_its_link_and_alpha(
-    dataset: Dataset, setting: str, solver: type[Any]
-) -> None:
+def test_a_setting_has_the_solver_of_its_link_and_alpha(dataset, setting, solver):
     assert type(solver_of(dataset, setting)) is solver
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_step_changes_nothing_of_the_state_before(dataset: Dataset, setting: str) -> None:
+def test_a_step_changes_nothing_of_the_state_before(dataset, setting):
     solver = solver_of(dataset, setting)
     state = solver.init()
     for _ in range(ROUNDS):
@@ -79,7 +77,7 @@ def test_a_step_changes_nothing_of_the_state_before(dataset: Dataset, setting: s
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_states_are_taken_apart_and_rebuilt(dataset: Dataset, setting: str) -> None:
+def test_states_are_taken_apart_and_rebuilt(dataset, setting):
     solver = solver_of(dataset, setting)
     states = states_of(solver)
     assert len(states) == (1 + (2 if setting in SINGULAR else 1) if "closed" in setting else 1 + ROUNDS)

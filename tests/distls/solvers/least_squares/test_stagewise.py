@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,7 +32,7 @@ class DenseContract(SolverContract):
     """Random features need dense rows."""
 
     @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    def dataset(self, tmp_path_factory):
         x, y = labelled_rows(1050, 60, 5)
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
 
@@ -125,7 +124,7 @@ def _expected(inner: str, features: list[np.ndarray], y: np.ndarray, alpha: floa
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic", "accelerated"])
 @pytest.mark.parametrize("kind", ["csr", "dense", "fourier"])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_every_stage_is_the_papers(tmp_path: Path, inner: str, kind: str, intercept: bool) -> None:
+def test_every_stage_is_the_papers(tmp_path, inner, kind, intercept):
     dataset, x, y = _written(tmp_path / "d", kind, weighted=True)
     s = _weights_of(330).astype(float)
     columns = _random_columns(40, 12, 6, seed=3)
@@ -162,7 +161,7 @@ def test_every_stage_is_the_papers(tmp_path: Path, inner: str, kind: str, interc
 
 
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
-def test_plain_model_is_the_replayed_predictions(tmp_path: Path, inner: str) -> None:
+def test_plain_model_is_the_replayed_predictions(tmp_path, inner):
     dataset, x, _ = _written(tmp_path / "d", "dense")
     watch = Rounds()
     params = {"inner": inner, "block_size": 16, "stages": 5, "dtype": "float64"}
@@ -175,7 +174,7 @@ def test_plain_model_is_the_replayed_predictions(tmp_path: Path, inner: str) -> 
     np.testing.assert_allclose(x @ model.weights + model.intercept, values, rtol=1e-10, atol=1e-12)
 
 
-def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path: Path) -> None:
+def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "dense")
     losses: list[float] = []
     for passes in (1, 2, 5, 10):
@@ -190,7 +189,7 @@ def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path: Path) ->
     assert sorted(losses, reverse=True) == losses
 
 
-def test_gradient_order_is_made_anew_for_each_pass(tmp_path: Path) -> None:
+def test_gradient_order_is_made_anew_for_each_pass(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "csr")
     watch = Rounds()
     params = {"order": "gradient", "block_size": 15, "stages": 6, "alpha": 1e-2, "dtype": "float64"}
@@ -210,7 +209,7 @@ def test_gradient_order_is_made_anew_for_each_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
-def test_block_gradient_ranks_all_features_before_each_block(tmp_path: Path, inner: str) -> None:
+def test_block_gradient_ranks_all_features_before_each_block(tmp_path, inner):
     dataset, x, y = _written(tmp_path / "d", "csr")
     watch = Rounds()
     params = {"inner": inner, "order": "block-gradient", "block_size": 15, "stages": 5, "alpha": 1e-2}
@@ -238,14 +237,14 @@ def test_block_gradient_ranks_all_features_before_each_block(tmp_path: Path, inn
         {**FOURIER, "pca": 5, "block_size": 8, "stages": 2, "models": 2},
     ],
 )
-def test_plan_says_how_many_passes_there_are(tmp_path: Path, params: dict[str, Any]) -> None:
+def test_plan_says_how_many_passes_there_are(tmp_path, params):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     result = fit("stagewise", dataset, params=params, eval_every=0)
     assert plan_fit("stagewise", dataset.path, params, probe=False).passes == result.passes
     assert plan_fit("stagewise", dataset.path, params, probe=False, passes=2).passes == 2
 
 
-def test_models_are_averaged_over_disjoint_features(tmp_path: Path) -> None:
+def test_models_are_averaged_over_disjoint_features(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "dense")
     params = {**FOURIER, "inner": "calibrated", "block_size": 9, "stages": 3, "models": 2, "dtype": "float64"}
     features = [oracle.fourier(x, 0, t, 9, 2.0) for t in range(6)]
@@ -263,7 +262,7 @@ def test_models_are_averaged_over_disjoint_features(tmp_path: Path) -> None:
     )
 
 
-def test_targets_that_are_numbers(tmp_path: Path, small_dense: Callable[..., Any]) -> None:
+def test_targets_that_are_numbers(tmp_path, small_dense):
     written = small_dense(rows=(50, 70, 40), n_features=6, target="continuous", dtype="float64")
     x = np.concatenate([part.x.values for part in written.partitions])
     y = np.concatenate([part.y for part in written.partitions])
@@ -274,7 +273,7 @@ def test_targets_that_are_numbers(tmp_path: Path, small_dense: Callable[..., Any
     np.testing.assert_allclose(x @ model.weights + model.intercept, stages[-1].after, rtol=1e-8, atol=1e-10)
 
 
-def test_one_block_of_all_columns_is_ridge_regression(tmp_path: Path) -> None:
+def test_one_block_of_all_columns_is_ridge_regression(tmp_path):
     from sklearn.linear_model import Ridge
 
     dataset, x, y = _written(tmp_path / "d", "csr")
@@ -285,7 +284,7 @@ def test_one_block_of_all_columns_is_ridge_regression(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
-def test_singular_blocks_without_a_ridge(tmp_path: Path, inner: str) -> None:
+def test_singular_blocks_without_a_ridge(tmp_path, inner):
     """Copied, constant and empty columns, and predictions that add up to one: a least-squares solution still."""
     x, y = labelled_rows(300, 20, 3)
     wide = np.hstack([x.toarray(), x.toarray()[:, :5], np.ones((300, 2)), np.zeros((300, 3))]).astype(float)
@@ -335,7 +334,7 @@ def _cut_one(run: Path) -> None:
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize("harm", [_delete_all, _damage_one, _cut_one])
-def test_lost_predictions_are_made_anew(tmp_path: Path, setting: str, harm: Callable[[Path], None]) -> None:
+def test_lost_predictions_are_made_anew(tmp_path, setting, harm):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     undisturbed = fit("stagewise", dataset, params=SETTINGS[setting], eval_every=0).model.sha256
     run = tmp_path / "run"
@@ -348,7 +347,7 @@ def test_lost_predictions_are_made_anew(tmp_path: Path, setting: str, harm: Call
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
-def test_replayed_predictions_are_the_lost_ones(tmp_path: Path, setting: str) -> None:
+def test_replayed_predictions_are_the_lost_ones(tmp_path, setting):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     run = tmp_path / "run"
     seen: dict[Path, bytes] = {}
@@ -368,7 +367,7 @@ def test_replayed_predictions_are_the_lost_ones(tmp_path: Path, setting: str) ->
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
-def test_resumed_from_an_older_checkpoint(tmp_path: Path, setting: str) -> None:
+def test_resumed_from_an_older_checkpoint(tmp_path, setting):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     undisturbed = fit("stagewise", dataset, params=SETTINGS[setting], eval_every=0).model.sha256
     run = tmp_path / "run"
@@ -389,7 +388,7 @@ def test_resumed_from_an_older_checkpoint(tmp_path: Path, setting: str) -> None:
     assert resume(run).model.sha256 == undisturbed
 
 
-def test_killed_worker_changes_nothing(tmp_path: Path) -> None:
+def test_killed_worker_changes_nothing(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     params = {**SETTINGS["models"], "stages": 6}
     undisturbed = fit("stagewise", dataset, params=params, eval_every=0).model.sha256
@@ -409,7 +408,7 @@ def test_killed_worker_changes_nothing(tmp_path: Path) -> None:
     assert result.model.sha256 == undisturbed
 
 
-def test_limit_before_any_block_is_a_model_of_nothing(tmp_path: Path) -> None:
+def test_limit_before_any_block_is_a_model_of_nothing(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "csr")
     result = fit("stagewise", dataset, params={"order": "gradient"}, passes=1)
     assert result.status == "MAX_PASSES"
@@ -417,7 +416,7 @@ def test_limit_before_any_block_is_a_model_of_nothing(tmp_path: Path) -> None:
     assert result.model.n_features == 40
 
 
-def test_what_is_refused_before_reading(tmp_path: Path) -> None:
+def test_what_is_refused_before_reading(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "csr")
     links = "logistic or logit or probit or cauchit or poisson"
     cases: list[tuple[dict[str, Any], str]] = [
@@ -446,7 +445,7 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         assert str(caught.value) == message
 
 
-def test_plan_counts_the_block_and_its_features(tmp_path: Path) -> None:
+def test_plan_counts_the_block_and_its_features(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     parts = {
         size: plan_fit(

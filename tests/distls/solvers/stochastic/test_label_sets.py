@@ -1,6 +1,5 @@
 """Stochastic methods on sets of labels, against plain loops in NumPy over rows and outputs."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import scipy.sparse as sp
 from target_helpers import write_targets
 
 from distls.evaluation.evaluate import evaluate
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.fitting import fit, resume
@@ -27,7 +25,7 @@ def _rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory):
     x, y = _rows()
     return write_targets(
         tmp_path_factory.mktemp("d") / "train", sp.csr_matrix(x), y, "multilabel", partition_rows=40
@@ -100,9 +98,7 @@ _CASES: list[tuple[str, str, dict[str, Any], Any]] = [
 
 @pytest.mark.fast_cases("ovr-pegasos")
 @pytest.mark.parametrize(("method", "loss", "params", "oracle"), _CASES)
-def test_weights_and_objective_are_those_of_the_oracle(
-    dataset: Dataset, method: str, loss: str, params: dict[str, Any], oracle: Any
-) -> None:
+def test_weights_and_objective_are_those_of_the_oracle(dataset, method, loss, params, oracle):
     x, y = _rows()
     result = fit(method, dataset, params={**_PLAIN, "loss": loss, **params}, passes=1)
     w, b = oracle(loss, x, y)
@@ -113,7 +109,7 @@ def test_weights_and_objective_are_those_of_the_oracle(
     assert result.record["objective"] == pytest.approx(objective, rel=1e-9)
 
 
-def test_running_loss_and_error_are_those_before_each_step(dataset: Dataset) -> None:
+def test_running_loss_and_error_are_those_before_each_step(dataset):
     x, y = _rows()
     # steps so small that the weights stay near those of the start
     result = fit(
@@ -128,7 +124,7 @@ def test_running_loss_and_error_are_those_before_each_step(dataset: Dataset) -> 
 
 @pytest.mark.slow_cases("(sgdqn|asgd)", "ovr-logistic")
 @pytest.mark.parametrize("method", ["sgd", "asgd", "sgdqn", "ovr-logistic"])
-def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
+def test_defaults_learn_the_sets(dataset, method):
     result = fit(method, dataset, passes=20)
     found = evaluate(result.model, dataset)
     assert found.micro_f1 > 0.8
@@ -139,7 +135,7 @@ def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset: Dataset, tmp_path: Path) -> None:
+def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset, tmp_path):
     params = {"loss": "ovr_squared_hinge", "lanes": 3}
     whole = fit("sgdqn", dataset, params=params, passes=3)
     there = fit("sgdqn", dataset, params=params, passes=3, executor=opened("two processes"))
@@ -149,7 +145,7 @@ def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset: Dataset, tmp
     assert whole.record["weights_sha256"] == there.record["weights_sha256"] == again.record["weights_sha256"]
 
 
-def test_losses_of_classes_are_refused(dataset: Dataset) -> None:
+def test_losses_of_classes_are_refused(dataset):
     with pytest.raises(ParameterError) as caught:
         fit("sgd", dataset, params={"loss": "softmax"})
     assert str(caught.value) == (

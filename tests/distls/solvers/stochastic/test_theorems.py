@@ -34,7 +34,7 @@ def _last_point(path: Path, method: str, x: np.ndarray, y: np.ndarray, **params:
 
 
 @pytest.mark.slow
-def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path: Path) -> None:
+def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path):
     """Eq. 16, for any point on the hyperplane of the means in the place of w*."""
     x, y, _ = _regression(26, 3, 0)
     rows = np.hstack([x, np.ones((26, 1))])
@@ -54,7 +54,7 @@ def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path: Path) -> None:
             assert np.square(after - best).sum() - np.square(before - best).sum() <= bound + 1e-9
 
 
-def test_constrained_sgd_proposition_2_2_the_optimum_nears_the_hyperplanes() -> None:
+def test_constrained_sgd_proposition_2_2_the_optimum_nears_the_hyperplanes():
     """The bound at every size, and its rate: 16 times the rows, a quarter of the distance."""
     far, shares = {}, []
     for seed in range(20):
@@ -75,7 +75,7 @@ def test_constrained_sgd_proposition_2_2_the_optimum_nears_the_hyperplanes() -> 
 
 
 @pytest.mark.parametrize("loss", [Softmax(), CrammerSinger(), Perceptron()])
-def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss: Loss) -> None:
+def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 5, 500)
     for spread in (0.1, 1.0, 30.0):
@@ -95,7 +95,7 @@ def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss: Loss) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer"])
-def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path: Path, loss: str) -> None:
+def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
     x, y = labelled_rows(1000, 30, 3)
     dataset, rows, alpha = (
         write_dataset(tmp_path / "d", x, y, partition_rows=1000),
@@ -141,7 +141,7 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path: Path, loss: s
 
 
 @pytest.mark.slow
-def test_sgd_qn_theorem_1_second_order_sgd_has_half_of_nu_over_t(tmp_path: Path) -> None:
+def test_sgd_qn_theorem_1_second_order_sgd_has_half_of_nu_over_t(tmp_path):
     """Corollary 2 with B = H^-1: the excess is tr(G H^-1) / 2t (the paper's prints have no 1/2), here d / 2t."""
     d, n = 30, 1500
     excess = []
