@@ -1,7 +1,5 @@
 """Scikit-learn-style estimators of dual coordinate ascent: the optimum, to a relative duality gap."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, ClassVar, Self

@@ -4,8 +4,6 @@ A round is a number of reductions, each of which sends, returns, merges and sche
 every thread processes its lanes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

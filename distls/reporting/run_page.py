@@ -1,7 +1,5 @@
 """The HTML page of a run's report, section by section."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distls.evaluation.metrics import Evaluation, RegressionEvaluation, r2_text
