@@ -15,6 +15,8 @@ from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
+from distls.reporting.run_page import render_report
+from distls.reporting.run_report import make_report
 from distls.solvers.coordinate_descent import row_blocks
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.status import Status
@@ -128,6 +130,8 @@ def test_rounds_without_a_step_say_so_and_end(tmp_path, scale, alpha):
     assert done.passes < 20
     assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
     assert not limit_lines(done), "more passes would not help"
+    report = make_report(tmp_path / "run")
+    assert "ended for the reason that its note gives (MAX_PASSES)" in render_report(report)
 
 
 def solver_of(dataset: Dataset, n_rows: int, limit: int, **given: Any) -> BlockCoordinateDescent:
