@@ -13,9 +13,7 @@ import struct
 import subprocess
 import tarfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +34,7 @@ from distls.methods.method_registry import METHODS
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 
-FEW: dict[str, Any] = {"loss": ["log"], "alpha": [1e-3, 1e-4]}
+FEW = {"loss": ["log"], "alpha": [1e-3, 1e-4]}
 # words of a command line: module below benchmarks/, then its arguments; {sets} and {tmp} are folders
 SCRIPTS = {
     "kernels": "speed.kernels --tiny --repeats 1 --out {tmp}/out.json",
@@ -91,7 +89,7 @@ SCRIPTS = {
 # arguments with spaces in them
 MORE = {"systems": ["distls mcid hinge,LinearSVC"]}
 # what is smaller than an argument can make it
-SMALLER: dict[str, dict[str, Any]] = {
+SMALLER = {
     "classes": {"WIDTHS": (16,)},
     "real": {"GRIDS": {"mcid": (FEW, None), "sdca": (FEW, 1e-2)}},
     "systems": {"STRENGTHS": {"distls mcid hinge": (1e-3, 1e-4)}},
@@ -105,14 +103,14 @@ NEEDS = {"choose": "matplotlib", "least squares, pictures": "PIL", "peers": "vow
 RANGES = {"error": (0, 100), "accuracy": (0, 100), "seconds": (0, math.inf), "wall": (0, math.inf)}
 
 
-def _read(path: Path) -> Any:
-    def refuse(name: str) -> None:
+def _read(path):
+    def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(path.read_text(), parse_constant=refuse)
 
 
-def _numbers(report: Any, name: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(report, name=""):
     """Yield the numbers of a report, each with the name that is nearest to it."""
     if isinstance(report, dict):
         for key, value in report.items():
@@ -128,7 +126,7 @@ def _numbers(report: Any, name: str = "") -> Iterator[tuple[str, float]]:
 def run(request, tmp_path, monkeypatch):
     """Return a function that runs a script, and checks and returns the report that it writes."""
 
-    def run(name: str, *more: str) -> Any:
+    def run(name, *more):
         pytest.importorskip(NEEDS.get(name, "pytest"))
         folders = {key: request.getfixturevalue(f"{key}_place") for key in ("sets", "peers", "scale")
                    if f"{{{key}}}" in SCRIPTS[name]}  # fmt: skip
@@ -156,7 +154,7 @@ def test_it_writes_the_report_that_it_returns(name, run, capsys):
     assert capsys.readouterr().out.count("\n") > 1
 
 
-def _write_documents(path: Path, rows: int, seed: int) -> None:
+def _write_documents(path, rows, seed):
     """Write counts of words in three classes, each with words of its own."""
     rng = np.random.default_rng(seed)
     path.parent.mkdir(exist_ok=True)
@@ -169,7 +167,7 @@ def _write_documents(path: Path, rows: int, seed: int) -> None:
             file.write(f"{label} " + " ".join(f"{word}:{rng.integers(1, 5)}" for word in words) + "\n")
 
 
-def _write_digits(folder: Path, name: str, rows: int, seed: int) -> None:
+def _write_digits(folder, name, rows, seed):
     """Write images of 8 x 8 pixels in ten classes, each around a pattern of its own, as MNIST's files."""
     rng = np.random.default_rng(seed)
     labels = (np.arange(rows) % 10).astype(np.uint8)
@@ -182,7 +180,7 @@ def _write_digits(folder: Path, name: str, rows: int, seed: int) -> None:
         file.write(struct.pack(">2i", 0x801, rows) + labels.tobytes())
 
 
-def _write_pictures(folder: Path) -> None:
+def _write_pictures(folder):
     """Write pictures of 32 x 32 pixels, dark ones and light ones, as the archive of CIFAR-10."""
     from PIL import Image
 
@@ -221,7 +219,7 @@ def peers_place(tmp_path, monkeypatch):
     """What `peers.prepare` would make, with a small test set."""
     command = peers._distls
 
-    def in_small_partitions(*arguments: object) -> None:
+    def in_small_partitions(*arguments):
         command(*arguments, *(("--partition-size", "512KiB") if arguments[0] == "ingest" else ()))
 
     monkeypatch.setattr(peers, "_distls", in_small_partitions)  # two lanes need two partitions
@@ -437,7 +435,7 @@ def test_systems_say_what_failed_and_what_is_missing(sets_place, monkeypatch, ca
 
 
 def test_bcd_paper_beside_the_author_s_program(sets_place, tmp_path, monkeypatch, capsys):
-    def zeros(x: Any, y: Any, alpha: float, **options: Any) -> Any:
+    def zeros(x, y, alpha, **options):
         return np.zeros((x.shape[1], int(y.max()) + 1)), 1e3, 1e3
 
     asked = ["--part", "author", "--sets", "20news", "--alphas", "1e-4", "--seeds", "2"]
@@ -512,8 +510,8 @@ def test_chaos_bears_that_others_remove_files_and_folders(tmp_path, monkeypatch)
     for name in ("data/there", "kernels/gone"):
         (tmp_path / name).touch()
 
-    def without(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        def acting(path: str, *given: Any) -> Any:
+    def without(name, act):
+        def acting(path, *given):
             if Path(path).name == name:
                 raise FileNotFoundError(path)
             return act(path, *given)

@@ -1,7 +1,5 @@
 """Any file of a data set, run, model or cache that is damaged, moved or replaced is refused, or has no effect."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.faults import damages
@@ -11,7 +9,7 @@ FEW = 8
 FAST = ("dataset", "half ingest", "half columns", "model", "half mcid", "kernels")
 
 
-def _trials(name: str, folder: Path, seed: int, count: int) -> list[str]:
+def _trials(name, folder, seed, count):
     expected = damages.make_subject(name, folder / "made")
     found = []
     for number in range(count):

@@ -34,17 +34,17 @@ DOCUMENTS = sorted(
 )
 
 
-def _text(name: str) -> str:
+def _text(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def _sections(text: str) -> dict[str, str]:
+def _sections(text):
     """Return the text below each heading, up to the next heading of any level."""
     parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _first_cells(section: str) -> set[str]:
+def _first_cells(section):
     """Return what stands in backticks in the first column of a section's tables."""
     cells = re.findall(r"^\|([^|]+)\|", section, flags=re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
@@ -64,13 +64,13 @@ SHARED = {
 }
 
 
-def _documented_options(command: str) -> set[str]:
+def _documented_options(command):
     body = COMMAND_SECTIONS[command][1]
     options = {name.split()[0] for name in _first_cells(body)}
     return options.union(*(names for anchor, names in SHARED.items() if f"({anchor})" in body))
 
 
-def _parameters(command: str, kind: type[click.Parameter]) -> list[click.Parameter]:
+def _parameters(command, kind):
     return [parameter for parameter in cli.commands[command].params if isinstance(parameter, kind)]
 
 
@@ -141,7 +141,7 @@ def test_json_fields_are_documented(names):
 # -- commands that a reader types ------------------------------------------------------------------------
 
 
-def _typed(text: str) -> list[list[str]]:
+def _typed(text):
     """Return the words of every `distls` command that stands in an indented or fenced block."""
     blocks = re.findall(r"^(?: {4,}|\$ )(?:.*\\\n)*.*$", text, flags=re.MULTILINE)
     commands = []
@@ -242,7 +242,7 @@ def test_readme_uses_public_names():
     assert used <= set(distls.__all__)
 
 
-def _names_in(path: Path) -> set[str]:
+def _names_in(path):
     """Return the top-level names of a module and, dotted, those in its classes."""
     names, functions = set(), (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.parse(path.read_bytes()).body:
@@ -335,7 +335,7 @@ FORBIDDEN = {
 }
 
 
-def _tracked_text() -> list[Path]:
+def _tracked_text():
     files = [
         path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".txt", ".cfg", ".yaml", ".yml")
     ]

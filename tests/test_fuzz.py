@@ -2,8 +2,6 @@
 
 import json
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,14 +30,14 @@ def test_each_change_changes_and_repeats_itself(change):
         assert isinstance(change(empty, random.Random(0)), bytes)
 
 
-def _raises(error: Exception) -> Any:
-    def read(path: Path, place: Path) -> None:
+def _raises(error):
+    def read(path, place):
         raise error
 
     return read
 
 
-def _make(folder: Path) -> None:
+def _make(folder):
     (folder / "a.json").write_text('{"a": [1, 2.5, {"b": "text"}]}')
 
 

@@ -4,7 +4,6 @@ import gzip
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +113,7 @@ def test_the_loader_of_pytorch_on_the_page_has_every_row(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(script.text, {})
     counted = page.replace("    ...", "    seen.append((len(X), int(y.sum())))")
-    found: dict[str, Any] = {"torch": torch, "distls": distls, "seen": []}
+    found = {"torch": torch, "distls": distls, "seen": []}
     exec(counted, found)
     assert sum(rows for rows, _ in found["seen"]) == 5000
     assert sum(spam for _, spam in found["seen"]) == 2155

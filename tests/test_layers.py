@@ -121,7 +121,7 @@ PLACES = {
 }
 
 
-def _modules() -> dict[str, Path]:
+def _modules():
     """Return the source files by path from the root."""
     paths = sorted((ROOT / "distls").rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): path for path in paths}
@@ -131,7 +131,7 @@ MODULES = _modules()
 
 
 @functools.cache
-def _imports(path: Path) -> tuple[str, ...]:
+def _imports(path):
     """Return the full names that a module imports, wherever in it; ``from a import b`` as ``a.b``."""
     names = []
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -143,7 +143,7 @@ def _imports(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _below(name: str, *prefixes: str) -> bool:
+def _below(name, *prefixes):
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
@@ -160,7 +160,7 @@ def test_the_walk_sees_the_code():
 NAMES = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in MODULES}
 
 
-def room_of(path: str) -> str:
+def room_of(path):
     """Return the room of a module: its folder, or itself where it lies at the top or is a package's face."""
     folder, _, name = path.rpartition("/")
     if name == "__init__.py":
@@ -168,7 +168,7 @@ def room_of(path: str) -> str:
     return path.removesuffix(".py") if folder in TOPS else folder
 
 
-def _targets(name: str) -> str | None:
+def _targets(name):
     """Return the module that an imported name is, or is defined in; None if it is not ours."""
     while name:
         if name in NAMES:
@@ -177,9 +177,9 @@ def _targets(name: str) -> str | None:
     return None
 
 
-def _arrows() -> dict[tuple[str, str], list[str]]:
+def _arrows():
     """Return the imports between rooms: (importing, imported) -> modules."""
-    arrows: dict[tuple[str, str], list[str]] = {}
+    arrows = {}
     for path, source in MODULES.items():
         for name in _imports(source):
             target = _targets(name)
@@ -240,11 +240,11 @@ PRIVATE_OF_LIBRARIES = {
 _OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
 
 
-def _is_private(name: str) -> bool:
+def _is_private(name):
     return name.startswith("_") and not name.startswith("__") and name not in _OF_NAMED_TUPLES
 
 
-def _private_reads(tree: ast.Module) -> set[str]:
+def _private_reads(tree):
     """Return the private names that a module takes from others: imported, or attributes that it does not define."""
     own, read = set(), set()
     for node in ast.walk(tree):
@@ -284,7 +284,7 @@ def test_no_private_name_is_read_from_outside_its_module():
     assert found == PRIVATE_OF_LIBRARIES
 
 
-def _loaded_after(statement: str, *names: str) -> list[str]:
+def _loaded_after(statement, *names):
     """Return those of `names` that a fresh process has loaded after `statement`."""
     code = f"import sys\n{statement}\nprint(*(n for n in {names!r} if n in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 
 
-def _python_folders() -> dict[str, Path]:
+def _python_folders():
     """Return each folder with Python files by the package it must be."""
     folders = {path.parent for path in (ROOT / "distls").rglob("*.py")}
     return {".".join(folder.relative_to(ROOT).parts): folder for folder in sorted(folders)}
@@ -37,11 +37,11 @@ def test_the_top_level_links_into_the_package(name):
     assert link.readlink() == Path("distls", name)
 
 
-def _sources() -> list[Path]:
+def _sources():
     return sorted(path for name in ("distls", "tests", "benchmarks") for path in (ROOT / name).rglob("*.py"))
 
 
-def _imported(path: Path) -> set[str]:
+def _imported(path):
     """Return the packages that a file imports by their full names."""
     imported = set()
     for node in ast.walk(ast.parse(path.read_bytes())):

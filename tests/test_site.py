@@ -22,7 +22,7 @@ PAGES = {
 }
 
 
-def _children(page: str) -> set[str]:
+def _children(page):
     """Return the pages that the tables of contents of a page name."""
     folder = (DOCS / page).parent
     found = set()

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from browser_helpers import Tab, browser
+from browser_helpers import browser
 from helpers import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,7 +66,7 @@ def tab():
         yield opened
 
 
-def _open(tab: Tab, page: Path, width: int, *, dark: bool = False) -> None:
+def _open(tab, page, width, *, dark=False):
     """Show a page of the site, and find nothing said in the console."""
     tab.said.clear()
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]

@@ -3,7 +3,6 @@
 import ast
 import io
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,32 +13,32 @@ MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_A_KERNEL = 400, 40, 62
 # of lines with nothing but a comment per 100 lines, and of modules of workers and solvers that cite a source
 LEAST_COMMENTS, LEAST_CITING = 4.0, 80
 
-LONG_FILES: dict[str, str] = {}  # file -> why it is longer
+LONG_FILES = {}  # file -> why it is longer
 # what numba compiles is one function where others would be several
 KERNEL_DECORATORS = {"kernel", "elementwise", "helper", "elementwise_helper", "inlined"}
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
-def _sources() -> Iterator[Path]:
+def _sources():
     yield from sorted((ROOT / "distls").rglob("*.py"))
 
 
-def _code_lines(text: str) -> set[int]:
+def _code_lines(text):
     """Return the numbers of lines with code: no comment, no blank."""
-    lines: set[int] = set()
+    lines = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _LAYOUT and token.type != tokenize.COMMENT:
             lines |= set(range(token.start[0], token.end[0] + 1))
     return lines
 
 
-def _body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+def _body(function):
     """Return the statements after the docstring."""
     documented = ast.get_docstring(function, clean=False) is not None
     return function.body[1:] if documented else function.body
 
 
-def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_kernel(function):
     return any(isinstance(d, ast.Name) and d.id in KERNEL_DECORATORS for d in function.decorator_list)
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = {"dask-core": "dask"}
 
 
-def bounds(requirement: str) -> tuple[str, frozenset[str]]:
+def bounds(requirement):
     found = re.fullmatch(r"([\w-]+)\s*(.*)", requirement)
     name = PARTS.get(found[1], found[1])
     return name, frozenset(filter(None, found[2].replace(" ", "").split(",")))

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import venv
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -27,7 +26,7 @@ class Step(NamedTuple):
     words: str
 
 
-def _steps() -> list[Step]:
+def _steps():
     text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
     steps, stage = [], -1
     for line in text.splitlines():
@@ -42,11 +41,11 @@ STEPS = _steps()
 FINAL = max(step.stage for step in STEPS)
 
 
-def _words(name: str, stage: int = FINAL) -> list[str]:
+def _words(name, stage=FINAL):
     return [step.words for step in STEPS if (step.stage, step.name) == (stage, name)]
 
 
-def _copied(stage: int) -> list[tuple[list[str], str]]:
+def _copied(stage):
     """Return sources and destination of what is copied from the checkout."""
     copies = [shlex.split(words) for words in _words("COPY", stage)]
     return [(words[:-1], words[-1]) for words in copies if not words[0].startswith("--from")]
@@ -107,7 +106,7 @@ def test_it_starts_distls():
     assert (_words("ENTRYPOINT"), _words("CMD")) == (['["distls"]'], ['["--help"]'])
 
 
-def _copy(folder: Path, stage: int) -> None:
+def _copy(folder, stage):
     """Copy as the builder does: a folder's contents, without what .dockerignore names."""
     ignored = [
         line[3:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("**/")
@@ -128,7 +127,7 @@ def _copy(folder: Path, stage: int) -> None:
                 shutil.copy(ROOT / source, target / source)
 
 
-def _lend_packages(environment: Path) -> None:
+def _lend_packages(environment):
     """Have the packages of this environment found from another one, as if they had been fetched."""
     (site,) = environment.glob("lib/python*/site-packages")
     (site / "lent.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
@@ -156,7 +155,7 @@ def test_its_steps_build_and_install_the_package(tmp_path):
     assert where.startswith(str(target))
 
 
-def _shell(line: str, folder: Path) -> str:
+def _shell(line, folder):
     ended = subprocess.run(["sh", "-euc", line], cwd=folder, capture_output=True, text=True)
     assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
     return ended.stdout

@@ -1,11 +1,10 @@
 """deploy/kubernetes: of the shape of the operator's resources, confined, and what its pods run trains, with TLS too."""
 
 import re
-from typing import Any
 
 import pytest
 from dask.utils import parse_bytes
-from deploy_helpers import DEPLOY, Example, example, manifests, misfits, sha256_of, write_secret
+from deploy_helpers import DEPLOY, example, manifests, misfits, sha256_of, write_secret
 from distributed.security import Security
 
 from distls import __version__
@@ -84,12 +83,12 @@ NAMES = {"cluster": "distls", "job": "distls-fit"}
 JOB = DOCUMENTS["job:DaskJob"]["spec"]["job"]["spec"]
 
 
-def _pods() -> dict[str, dict[str, Any]]:
+def _pods():
     pods = {f"{name} {role}": spec[role]["spec"] for name, spec in CLUSTERS.items() for role in spec}
     return {**pods, "job": JOB}
 
 
-def _container(pod: dict[str, Any]) -> dict[str, Any]:
+def _container(pod):
     (container,) = pod["containers"]
     return dict(container)
 
@@ -177,7 +176,7 @@ def test_both_clusters_run_the_same():
         assert stays["args"][:-1] == ends["args"][:-1]
 
 
-def _start(started: Example, container: dict[str, Any], **given: str) -> None:
+def _start(started, container, **given):
     """Start a container; its environment is what it names and what the operator adds."""
     environment = {**given, **{item["name"]: item["value"] for item in container["env"]}}
     words = [*container["command"], *container["args"]]

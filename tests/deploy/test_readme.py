@@ -9,7 +9,7 @@ from deploy_helpers import DEPLOY, example, sha256_of
 README = (DEPLOY / "README.md").read_text(encoding="utf-8")
 
 
-def _section(title: str) -> str:
+def _section(title):
     (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", README, re.MULTILINE | re.DOTALL)
     return str(section)
 

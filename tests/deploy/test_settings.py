@@ -1,8 +1,5 @@
 """deploy/distls.yaml holds what `distls` sets for clusters of its own."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import yaml
 from deploy_helpers import DEPLOY
 
@@ -13,7 +10,7 @@ OF_LOCAL_CLUSTERS = {"distributed.worker.multiprocessing-method"}
 ENVIRONMENT = "distributed.nanny.pre-spawn-environ"
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(tree, prefix=""):
     for name, value in tree.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and key != ENVIRONMENT:

@@ -26,7 +26,7 @@ HARDENED = {
 }
 
 
-def _service(unit: str) -> dict[str, str]:
+def _service(unit):
     parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str
     parser.read(FOLDER / unit)
@@ -34,12 +34,12 @@ def _service(unit: str) -> dict[str, str]:
     return dict(parser["Service"])
 
 
-def _settings() -> dict[str, str]:
+def _settings():
     lines = (FOLDER / "distls.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
-def _command(unit: str, settings: dict[str, str]) -> list[str]:
+def _command(unit, settings):
     """Return the words of ExecStart; the program by its name, from this Python's environment."""
     program, *words = shlex.split(_service(unit)["ExecStart"])
     assert program == "/srv/distls/bin/dask"

@@ -9,7 +9,6 @@ import types
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
@@ -25,7 +24,7 @@ from distls.storage.errors import ParameterError
 N_ROWS = 240
 
 
-def _rows(n_rows: int = N_ROWS) -> tuple[Any, Any]:
+def _rows(n_rows=N_ROWS):
     x = np.random.default_rng(0).standard_normal((n_rows, 6)).astype(np.float32)
     return x, np.where(x[:, 0] + x[:, 1] > 0, "up", "down")
 
@@ -81,18 +80,18 @@ def test_workers_of_two_kinds_are_refused(data):
 class _Cell:
     """A notebook as far as a bar sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.shown: list[str] = []
 
-    def HTML(self, text: str) -> str:
+    def HTML(self, text):
         return text
 
-    def display(self, text: str, *, display_id: bool) -> _Cell:
+    def display(self, text, *, display_id):
         assert display_id
         self.shown.append(text)
         return self
 
-    def update(self, text: str) -> None:
+    def update(self, text):
         self.shown.append(text)
 
 
@@ -211,7 +210,7 @@ def test_models_predict_dask_collections_lazily(data, tmp_path, kind):
         ) if False else distls.ingest(frame.assign(y=y), tmp_path / "d", label_column="y")
     source = data if kind == "array" else tmp_path / "d"
     model = distls.fit("mcid", source, params={"loss": "log"}, passes=2).model
-    rows: Any = x if kind == "array" else frame
+    rows = x if kind == "array" else frame
     lazy = da.from_array(x, chunks=(70, 4)) if kind == "array" else dd.from_pandas(frame, npartitions=3)
     for name in ("predict", "decision_function", "predict_proba"):
         method = getattr(model, name)

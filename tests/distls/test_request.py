@@ -25,7 +25,7 @@ PRODUCT = Path(distls.__file__).parent
 BY_NAME = {option.name: option for option in OPTIONS}
 
 
-def _named_in(path: Path) -> set[str]:
+def _named_in(path):
     """Return the names that a module's code has: variables, attributes, keywords, and texts that are one word."""
     names = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -121,7 +121,7 @@ def test_what_needs_a_data_set_is_refused_without_it(option):
     value = True if option.kind is bool else next(iter(option.choices), 3)
     with pytest.raises(ParameterError, match=option.name):
         Request(**{option.name: value}).check_needs()
-    asked: Request[str] = Request(**{option.name: value, option.needs: "data"})
+    asked = Request(**{option.name: value, option.needs: "data"})
     asked.check_needs()
     assert asked.without(option.needs) == Request()
 

@@ -1,7 +1,6 @@
 """What a process may use of its machine, with the files of control groups as kernels and containers show them."""
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +23,7 @@ def root(monkeypatch, tmp_path):
     return tmp_path
 
 
-def _write(root: Path, groups: str, **files: dict[str, object]) -> None:
+def _write(root, groups, **files):
     """Write the process's groups, and the files of each folder below /sys/fs/cgroup."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(groups)

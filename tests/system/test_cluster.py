@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from cluster_helpers import cluster
@@ -22,7 +21,7 @@ UNUSED = "tcp://127.0.0.1:9"  # the port of the discard service, which nothing s
 class Started:
     """A `distls` command in the background."""
 
-    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *arguments, environment=None):
         self._process = subprocess.Popen(
             [sys.executable, "-m", "distls", *map(str, arguments)],
             env={**os.environ, **(environment or {})},
@@ -31,7 +30,7 @@ class Started:
             text=True,
         )
 
-    def end(self) -> tuple[int, str, str]:
+    def end(self):
         """Wait; return exit code, stdout, stderr."""
         try:
             out, error = self._process.communicate(timeout=SECONDS)
@@ -40,7 +39,7 @@ class Started:
         return self._process.returncode, out, error
 
 
-def _fit(documents: Path, run: Path, address: str, **options: dict[str, str]) -> Started:
+def _fit(documents, run, address, **options):
     pairs = [part for name, value in PARAMS.items() for part in ("-p", f"{name}={value}")]
     limits = ("--passes", PASSES, "--eval-every", 0, "--quiet")
     return Started("fit", "mcid", documents, run, "--scheduler", address, *pairs, *limits, **options)
@@ -92,7 +91,7 @@ def test_same_bits_and_blind_workers_are_named(documents, tmp_path, undisturbed)
     assert error.endswith(f": {documents}: no such data set\n")
 
 
-def _security(folder: Path) -> Security:
+def _security(folder):
     files = {"tls_ca_file": "cert.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
     return Security(require_encryption=True, **{name: str(folder / file) for name, file in files.items()})
 

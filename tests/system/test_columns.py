@@ -2,9 +2,6 @@
 
 import shutil
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,12 +23,12 @@ def train(documents, tmp_path):
     return shutil.copytree(documents, tmp_path / "train")
 
 
-def _digest(path: Path) -> str | None:
+def _digest(path):
     shards = open_dataset(path).columns
     return None if shards is None else shards.digest
 
 
-def _started(command: Callable[..., Any], train: Path, what: str) -> Any:
+def _started(command, train, what):
     """Start a transposition with two workers; return when something of it is done."""
     started = command("columns", train, "--shard-size", SIZE, "--workers", 2, "--quiet")
     started.when(lambda: any((train / ".columns" / what).glob("*.*n")))

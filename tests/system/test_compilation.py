@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -41,7 +40,7 @@ UPDATES = {
 }
 
 
-def _run(update: str, cache: Path) -> list[str]:
+def _run(update, cache):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(update=update), str(cache)],
@@ -74,7 +73,7 @@ def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path):
     write_dataset(tmp_path / "data", x, y)
     cache = tmp_path / "cache"
 
-    def fitted(run: str, *options: object) -> tuple[str, str]:
+    def fitted(run, *options):
         command = [
             "fit",
             "mcid",

@@ -8,12 +8,12 @@ import contextlib
 import json
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fault_helpers import disk
-from helpers import Ended, distls, labelled_rows, write_dataset
+from helpers import distls, labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.storage.dataset.dataset import open_dataset
@@ -30,7 +30,7 @@ WIDE = 30_000
 
 
 @contextlib.contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
+def files_of_at_most(size):
     """Let this process write no larger file; Python turns the signal into an error."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -53,14 +53,14 @@ def text(train):
     return train.with_name("d.svm")
 
 
-def one_line(ended: Ended, start: str, *parts: str) -> None:
+def one_line(ended, start, *parts):
     assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1), ended.err
     assert ended.err.startswith(f"distls: {start}"), ended.err
     for part in parts:
         assert part in ended.err
 
 
-def partial_names(folder: Path) -> list[str]:
+def partial_names(folder):
     return [path.name for path in folder.rglob("*.partial*")]
 
 
@@ -103,7 +103,7 @@ def test_columns_stop_and_resume(disk, train, tmp_path, share):
     assert not (out / ".columns").exists()
 
 
-def _digest(run: Path) -> str:
+def _digest(run):
     return str(json.loads((run / "status.json").read_text())["weights_sha256"])
 
 
@@ -117,7 +117,7 @@ def compiled(undisturbed):
     """Kernels are in their disk cache before files are limited."""
 
 
-def _fit(train: Path, run: Path, *more: object) -> Ended:
+def _fit(train, run, *more):
     limits = ("-p", "alpha=1e-4", "--passes", 6, "--eval-every", 0)
     return distls("fit", "mcid", train, run, *limits, *more, *SERIAL)
 
@@ -169,7 +169,7 @@ def test_predict_writes_all_or_nothing(disk, train, tmp_path, ending):
 
 
 Case = tuple[str, Callable[[Path, Path, Path], tuple[object, ...]]]
-LIMITED: list[Case] = [
+LIMITED = [
     ("ingest", lambda train, text, place: ("ingest", text, place / "out", "--n-features", WIDE)),
     (
         "fit",

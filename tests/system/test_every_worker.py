@@ -1,7 +1,6 @@
 """A cluster with nothing chosen: every worker trains in every method, with the bits of one process, and if one dies."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from distls.workers.rounds.ledger import Ledger
 pytestmark = pytest.mark.slow
 PARTITIONS = 123
 # Limits that keep it short; nothing says how the work is dealt.
-LIMITS: dict[str, dict[str, Any]] = {
+LIMITS = {
     "mcid": {"passes": 2}, "sgd": {"passes": 2}, "sdca": {"passes": 2}, "newton": {"passes": 4}, "bcd": {"passes": 3},
     "gls": {"passes": 4}, "cls": {"params": {"rounds": 3}}, "stagewise": {"params": {"block_size": 20, "stages": 2}},
     "bcd by rows": {"passes": 9, "params": {"algorithm": "row-blocks"}},
@@ -54,9 +53,9 @@ def workers(request):
 @pytest.fixture(scope="module")
 def undisturbed(data):
     """Return the digest of a method's model by one process, made once."""
-    made: dict[str, str] = {}
+    made = {}
 
-    def of(method: str) -> str:
+    def of(method):
         if method not in made:
             alone = fit(method.split()[0], data(method), executor="serial", **LIMITS[method])
             made[method] = alone.model.sha256
@@ -65,12 +64,12 @@ def undisturbed(data):
     return of
 
 
-def _blocks_read(_item: object) -> int:
+def _blocks_read(_item):
     """Return how many partitions and column shards tasks of this process have worked on, from the first call on."""
     if not hasattr(Ledger, "blocks_read"):
         started, Ledger.blocks_read = task._read, 0
 
-        def read(tasks: Any) -> Any:
+        def read(tasks):
             results = started(tasks)
             Ledger.blocks_read += sum(len(each.ledger.blocks) for each in tasks)
             return results

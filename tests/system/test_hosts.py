@@ -7,9 +7,6 @@ and the namespaces go with the test. Skips where it may not make any.
 import json
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import SECONDS, wait_until
@@ -52,25 +49,25 @@ def undisturbed(data):
     return _weights(run)
 
 
-def _weights(run: Path) -> str:
+def _weights(run):
     return str(json.loads((run / "status.json").read_text())["weights_sha256"])
 
 
 class Fit:
     """A fit that the driver runs on the hosts."""
 
-    def __init__(self, hosts: Hosts, data: Path, run: Path) -> None:
+    def __init__(self, hosts, data, run):
         self._events = run / "events.jsonl"
         hosts.start_workers()
         command = ("distls", "fit", "mcid", data, run, "-p", "loss=hinge", "--passes", PASSES)
         self._process = hosts.start(hosts.hub, *command, "--scheduler", SCHEDULER)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self):
         """Return what is known of the rounds so far."""
         text = self._events.read_text() if self._events.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
-    def when(self, condition: Callable[[], bool]) -> None:
+    def when(self, condition):
         """Wait until `condition()`, failing when the fit ends first."""
         deadline = time.monotonic() + SECONDS
         while not condition():
@@ -78,12 +75,12 @@ class Fit:
             assert time.monotonic() < deadline, "waited too long"
             time.sleep(0.02)
 
-    def end(self) -> None:
+    def end(self):
         """Wait for the end of the fit, which must be a good one."""
         out, _ = self._process.communicate(timeout=SECONDS)
         assert self._process.returncode == 0, out
 
-    def all_work(self) -> bool:
+    def all_work(self):
         """Tell whether every worker had a part in the newest round; the driver's own merging may be named there too."""
         records, driver = self.records(), f":{self._process.pid}"
         return bool(records) and sum(not name.endswith(driver) for name in records[-1]["worker_seconds"]) == 3

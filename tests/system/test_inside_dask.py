@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import joblib
 import numpy as np
@@ -29,7 +28,7 @@ def client():
 ROWS = labelled_rows(120, 10, 3)
 
 
-def _fit_one(seed: int, folder: Path) -> tuple[str, list[str]]:
+def _fit_one(seed, folder):
     model = MCIDClassifier(passes=2, random_state=seed).fit(*ROWS).model_
     data = write_dataset(folder / f"fit-{seed}", *ROWS)
     return model.sha256, list(fit("mcid", data, passes=1, seed=seed).record["worker_seconds"])

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -83,7 +82,7 @@ def undisturbed(data):
 class Stalled:
     """A command that can be made to last for ever."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place):
         self._hold, self._place = place / "hold", place
         (place / "stalling.py").write_text(STALLING_WORKER)
         self.process: subprocess.Popen[str] | None = None
@@ -93,7 +92,7 @@ class Stalled:
             "DASK_DISTRIBUTED__WORKER__PRELOAD": f"['{place / 'stalling.py'}']",
         }
 
-    def start(self, *arguments: object, faults: str = "") -> None:
+    def start(self, *arguments, faults=""):
         program = (
             f"{STUCK_DRIVER}\n{IMPATIENT if faults else ''}\n{faults}\nfrom distls.cli import main\nmain()"
         )
@@ -106,21 +105,21 @@ class Stalled:
             env=self.environment,
         )
 
-    def hold(self) -> None:
+    def hold(self):
         self._hold.touch()
 
-    def let_go(self) -> None:
+    def let_go(self):
         self._hold.unlink(missing_ok=True)
         Path(f"{self._hold}.reached").unlink(missing_ok=True)
 
-    def when(self, condition: Callable[[], bool]) -> None:
+    def when(self, condition):
         wait_until(lambda: condition() or self.process.poll() is not None)
         assert self.process.poll() is None, f"ended early: {self.process.communicate()}"
 
-    def when_reached(self) -> None:
+    def when_reached(self):
         self.when(Path(f"{self._hold}.reached").exists)
 
-    def end(self, *numbers: int, pause: float = 0.0) -> tuple[str, str]:
+    def end(self, *numbers, pause=0.0):
         """Send signals to the command and its children; return stdout and stderr when it has ended as promised."""
         family = psutil.Process(self.process.pid).children(recursive=True)
         started = time.monotonic()
@@ -135,7 +134,7 @@ class Stalled:
         wait_until(lambda: not any(_runs(process) for process in family))
         return out, err
 
-    def clear(self) -> None:
+    def clear(self):
         if self.process is not None and self.process.poll() is None:
             for process in workers_of(self.process.pid):
                 process.kill()
@@ -143,7 +142,7 @@ class Stalled:
             self.process.communicate()
 
 
-def _runs(process: psutil.Process) -> bool:
+def _runs(process):
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -157,16 +156,16 @@ def stalled(tmp_path):
     made.clear()
 
 
-def _fit(data: Path, run: Path, *more: object) -> list[object]:
+def _fit(data, run, *more):
     return ["fit", "mcid", data, run, "--passes", PASSES, "--eval-every", 0, "--quiet", *more]
 
 
-def _rounds(run: Path) -> int:
+def _rounds(run):
     events = run / "events.jsonl"
     return events.read_text().count("\n") if events.exists() else 0
 
 
-def _check_resumed(stalled: Stalled, run: Path, undisturbed: str) -> None:
+def _check_resumed(stalled, run, undisturbed):
     stalled.let_go()
     subprocess.run(
         [sys.executable, "-m", "distls", "resume", str(run), "--executor", "serial", "--quiet"],
@@ -222,7 +221,7 @@ def test_a_round_that_does_not_end_on_a_running_cluster(stalled, data, tmp_path,
     _check_resumed(stalled, run, undisturbed)
 
 
-def _dask(name: str, stalled: Stalled, *options: str) -> subprocess.Popen[bytes]:
+def _dask(name, stalled, *options):
     command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *options]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=stalled.environment)
 
@@ -298,7 +297,7 @@ def test_a_cluster_that_does_not_close(stalled, data, tmp_path, undisturbed):
     _check_resumed(stalled, run, undisturbed)
 
 
-def _work(command: str, data: Path, place: Path) -> list[object]:
+def _work(command, data, place):
     """Return the arguments of a command that has something to do."""
     quiet, text = "--quiet", data.with_name("d.svm")
     return {

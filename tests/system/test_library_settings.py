@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ def test_a_time_that_dask_refuses_where_it_connects(tmp_path):
         )
 
 
-def _check_one_line(place: Path, where: list[str], environment: dict[str, str]) -> None:
+def _check_one_line(place, where, environment):
     rows = np.random.default_rng(0).normal(size=(60, 3))
     distls.ingest(rows, place / "D", y=np.arange(60) % 2, executor="serial")
     ended = subprocess.run(

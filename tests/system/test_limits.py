@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from helpers import SECONDS, labelled_rows, write_dataset
@@ -16,9 +14,7 @@ def data(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
 
 
-def _fit(
-    data: Path, run: Path, limit: str = ":", options: Sequence[str] = ("--workers", "2"), **environment: str
-) -> tuple[int, list[str]]:
+def _fit(data, run, limit=":", options=("--workers", "2"), **environment):
     """Fit after a command of the shell that sets a limit; return the exit code and the lines on stderr."""
     own = ["fit", "gls", str(data), str(run), "--quiet", "--passes", "2", *options]
     command = ["bash", "-c", f'{limit}; exec "$0" "$@"', sys.executable, "-m", "distls", *own]

@@ -23,7 +23,7 @@ LIMIT = "280MiB"
 OPTIONS = ("-p", "loss=hinge", "--passes", "2", "--workers", "2", "--memory-limit", LIMIT)
 
 
-def high_water(pid: int) -> int:
+def high_water(pid):
     """Return the highest resident size a process has had, 0 when it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -35,7 +35,7 @@ def high_water(pid: int) -> int:
 class Watched:
     """A `distls` command whose processes' peaks are sampled from outside."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments):
         self.driver, self.workers = 0, dict[int, int]()
         command = [sys.executable, "-m", "distls", *map(str, arguments)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -48,7 +48,7 @@ class Watched:
             watcher.join()
         self.code = self._process.returncode
 
-    def _watch(self) -> None:
+    def _watch(self):
         while self._process.poll() is None:
             self.driver = max(self.driver, high_water(self._process.pid))
             for worker in workers_of(self._process.pid):

@@ -4,8 +4,7 @@ import csv
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from helpers import Ended, distls, labelled_rows, write_dataset
@@ -69,7 +68,7 @@ class Tour(NamedTuple):
     predictions: list[list[str]]
 
 
-def tour(root: Any, text: Path, executor: Any, methods: dict[str, Any]) -> Tour:
+def tour(root, text, executor, methods):
     """Ingest, train, score and predict; column shards are made where a method reads them."""
     report = ingest(
         [str(text)],
@@ -105,7 +104,7 @@ def on_disk(text, tmp_path_factory):
     return tour(tmp_path_factory.mktemp("disk"), text, None, METHODS)
 
 
-def _secret(_item: None) -> str | None:
+def _secret(_item):
     return os.environ.get("AWS_SECRET_ACCESS_KEY")
 
 
@@ -214,12 +213,12 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(faults, data, undisturbed
     run = f"{BUCKET}/gone"
 
     class Breaks:
-        def on_start(self, start: Any) -> None: ...
+        def on_start(self, start): ...
 
-        def on_round(self, event: Any) -> None:
+        def on_round(self, event):
             faults.down = event.record["round"] >= 5
 
-        def on_end(self, *_: Any) -> None: ...
+        def on_end(self, *_): ...
 
     with pytest.raises(DistlsError) as ended:
         fit(
@@ -247,7 +246,7 @@ def test_an_ingest_goes_on(faults, text, data, monkeypatch):
     continues it | bits"""
     write_parts, calls = StorePath.write_parts, iter(range(10**6))
 
-    def stop(place: StorePath, *parts: Any) -> None:
+    def stop(place, *parts):
         if next(calls) == 40:
             raise KeyboardInterrupt
         write_parts(place, *parts)

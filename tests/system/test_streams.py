@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import SECONDS, wait_until
@@ -82,7 +81,7 @@ def made(tmp_path_factory):
     return root
 
 
-def _ended(place: Path, line: str, how: str = "", encoding: str = "") -> tuple[int, str, str]:
+def _ended(place, line, how="", encoding=""):
     """Run a command, one that serves until it is interrupted; return exit code, stdout and stderr."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -104,7 +103,7 @@ def _ended(place: Path, line: str, how: str = "", encoding: str = "") -> tuple[i
     return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
-def _answers(port: int) -> bool:
+def _answers(port):
     with socket.socket() as asking:
         return asking.connect_ex(("127.0.0.1", port)) == 0
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -32,21 +31,21 @@ RECORDS = {20, 21, 22, 23}
 class Standing:
     """A cluster that `distls cluster` runs."""
 
-    def __init__(self, command: Any) -> None:
+    def __init__(self, command):
         self.command, self.process = command, psutil.Process(command.process.pid)
         self.address = command.process.stdout.readline().strip()
         self.options = shlex.split(command.process.stdout.readline())
         assert self.options[:2] == ["--scheduler", self.address], command.end()
 
     @property
-    def tls(self) -> list[str]:
+    def tls(self):
         return self.options[2:]
 
     @property
-    def certificates(self) -> Certificates:
+    def certificates(self):
         return Certificates(*map(Path, self.tls[1::2]))
 
-    def n_workers(self) -> int:
+    def n_workers(self):
         security = security_of(self.certificates)
         with Client(self.address, security=security, timeout=SECONDS, set_as_default=False) as client:
             workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -54,7 +53,7 @@ class Standing:
         return len(workers)
 
 
-def _listening(process: psutil.Process) -> set[tuple[str, int]]:
+def _listening(process):
     """Return the addresses on which a process and its descendants listen."""
     found = set()
     with contextlib.suppress(psutil.Error):
@@ -65,7 +64,7 @@ def _listening(process: psutil.Process) -> set[tuple[str, int]]:
     return found
 
 
-def _open_to_others(process: psutil.Process) -> set[tuple[str, int]]:
+def _open_to_others(process):
     return {where for where in _listening(process) if not ipaddress.ip_address(where[0]).is_loopback}
 
 
@@ -93,7 +92,7 @@ def strangers(tmp_path):
 class Recorder:
     """Passes connections on to a scheduler and keeps what each side sent."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address):
         host, port = address.removeprefix("tls://").split(":")
         self._target = (host, int(port))
         self.sent: list[bytearray] = []
@@ -101,7 +100,7 @@ class Recorder:
         self.address = f"tls://127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 near, far = self._server.accept()[0], socket.create_connection(self._target)
@@ -111,7 +110,7 @@ class Recorder:
                         target=self._pass_on, args=(source, sink, self.sent[-1]), daemon=True
                     ).start()
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, kept: bytearray) -> None:
+    def _pass_on(self, source, sink, kept):
         with contextlib.suppress(OSError):
             while data := source.recv(2**16):
                 kept += data
@@ -119,11 +118,11 @@ class Recorder:
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
-    def close(self) -> None:
+    def close(self):
         self._server.close()
 
 
-def _records(stream: bytes) -> list[int]:
+def _records(stream):
     """Return the types of the TLS records that are all of a stream; its last one may be cut."""
     kinds, start = [], 0
     while start + 5 <= len(stream):
@@ -133,7 +132,7 @@ def _records(stream: bytes) -> list[int]:
     return kinds
 
 
-def _arguments(documents: Path, run: Path, *options: object) -> list[object]:
+def _arguments(documents, run, *options):
     parameters = ("-p", "loss=hinge", "-p", "alpha=1e-4", "--passes", PASSES, "--eval-every", 0, "--quiet")
     return ["fit", "mcid", documents, run, *parameters, *options]
 
@@ -220,7 +219,7 @@ def test_a_cluster_of_a_fit_is_on_loopback(command, documents, tmp_path):
     assert _open_to_others(process) == set()
 
 
-def _speaks_tls_only(port: int, certificates: Certificates) -> bool:
+def _speaks_tls_only(port, certificates):
     """Tell whether a port greets nobody in plain text, and holders of the certificate encrypted."""
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as plain:
         # Dask's own greeting starts with its length, and is answered at once

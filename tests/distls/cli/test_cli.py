@@ -5,8 +5,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import distls, labelled_rows, write_dataset
@@ -38,14 +36,14 @@ def place(tmp_path_factory):
     return root
 
 
-def _described(path: Path) -> str:
+def _described(path):
     return f"{path}: 10 rows x 40 features, 1.0 non-zeros a row, 2 classes, 1 partition, " + (
         f"{open_dataset(path).stored_bytes.sum()} B stored\n"
     )
 
 
 FIT = ("fit", "mcid", "{0}/train", "{0}/new", *SERIAL)
-REFUSED: list[tuple[int, tuple[object, ...], str]] = [
+REFUSED = [
     (1, ("fit", "mcid", "{0}/none", "{0}/new", *SERIAL), "{0}/none: no such data set"),
     (1, ("fit", "mcid", "{0}/file", "{0}/new", *SERIAL), "{0}/file: a file, not a distls data set; "
      "ingest it first, or let `distls train` do both"),
@@ -202,8 +200,8 @@ def test_version_and_help():
         assert out.startswith("Usage: ")
 
 
-def _fields(text: str) -> Any:
-    def refuse(name: str) -> None:
+def _fields(text):
+    def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(text, parse_constant=refuse)

@@ -4,8 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import click
 import pytest
@@ -20,7 +18,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 def ran():
     """Run a function as a command; return exit code, stdout, stderr."""
 
-    def run(body: Callable[[], None]) -> tuple[int, str, str]:
+    def run(body):
         cli.add_command(click.Command("for-a-test", callback=body))
         return distls("for-a-test")
 
@@ -47,7 +45,7 @@ def test_a_signal_ends_with_code_3(ran, number):
 @pytest.mark.parametrize("first", SIGNALS)
 @pytest.mark.parametrize("second", SIGNALS)
 def test_what_is_saved_after_the_first_is_not_lost_to_the_second(ran, first, second):
-    def body() -> None:
+    def body():
         try:
             signal.raise_signal(first)
         except KeyboardInterrupt:
@@ -59,13 +57,13 @@ def test_what_is_saved_after_the_first_is_not_lost_to_the_second(ran, first, sec
 
 
 def test_the_compiler_is_not_interrupted(ran):
-    def body() -> None:
-        compiler: dict[str, Any] = {"__name__": "numba.core.compiler", "time": time, "signal": signal}
+    def body():
+        compiler = {"__name__": "numba.core.compiler", "time": time, "signal": signal}
         source = (
             "def compile_it(path):\n    signal.raise_signal(signal.SIGINT)\n    path.append('compiled')\n"
         )
         exec(source, compiler)
-        compiled: list[str] = []
+        compiled = []
         compiler["compile_it"](compiled)
         click.echo(*compiled)
         time.sleep(SECONDS)
@@ -76,17 +74,17 @@ def test_the_compiler_is_not_interrupted(ran):
 def test_but_for_a_while_only(ran, monkeypatch):
     monkeypatch.setattr(interrupts, "COMPILING_SECONDS", 0.1)
     forever = "def compile_it():\n    signal.raise_signal(signal.SIGINT)\n    time.sleep(SECONDS)\n"
-    compiler: dict[str, Any] = {"__name__": "numba.core", "time": time, "signal": signal, "SECONDS": SECONDS}
+    compiler = {"__name__": "numba.core", "time": time, "signal": signal, "SECONDS": SECONDS}
     exec(forever, compiler)
     assert ran(compiler["compile_it"]) == (3, "", "interrupted\n")
 
 
 def test_a_finalizer_does_not_swallow_it(ran, capfd):
     class Final:
-        def __del__(self) -> None:
+        def __del__(self):
             signal.raise_signal(signal.SIGINT)
 
-    def body() -> None:
+    def body():
         Final()
         time.sleep(SECONDS)
         click.echo("not reached")
@@ -97,17 +95,17 @@ def test_a_finalizer_does_not_swallow_it(ran, capfd):
 
 def test_other_errors_of_finalizers_are_still_reported(ran, monkeypatch):
     class Final:
-        def __del__(self) -> None:
+        def __del__(self):
             raise ValueError("finally")
 
-    reported: list[object] = []
+    reported = []
     monkeypatch.setattr(sys, "unraisablehook", lambda lost: reported.append(lost.exc_type))
     assert ran(lambda: [Final()].clear()) == (0, "", "")
     assert reported == [ValueError]
 
 
 def test_ctrl_c_stays_ignored_where_it_is(ran):
-    def body() -> None:
+    def body():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
         signal.raise_signal(signal.SIGTERM)
 
@@ -147,10 +145,10 @@ def test_a_process_without_memory_stops_at_once_too(monkeypatch):
     class Gone(BaseException):
         pass
 
-    def end(code: int) -> None:
+    def end(code):
         raise Gone(code)
 
-    def nothing_left() -> None:
+    def nothing_left():
         raise MemoryError
 
     monkeypatch.setattr("psutil.Process", nothing_left)

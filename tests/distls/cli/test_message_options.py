@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -37,7 +36,7 @@ PRINTED_BY = {
 FOREIGN = ("distls/interchange/vw_model.py", "distls/workers/losses/", "distls/reporting/page_tables.py")
 
 
-def commands() -> dict[str, set[str]]:
+def commands():
     """Return the options of every command."""
     return {
         name: {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
@@ -46,7 +45,7 @@ def commands() -> dict[str, set[str]]:
     }
 
 
-def texts(path: Path) -> Iterator[str]:
+def texts(path):
     """Yield the string literals of a module but its docstrings, f-strings with ``{}`` for their values."""
     nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -56,7 +55,7 @@ def texts(path: Path) -> Iterator[str]:
         yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
 
 
-def mentions() -> Iterator[tuple[str, str, str]]:
+def mentions():
     """Yield (module, text, option) for each option in a text of several words."""
     for path in sorted((ROOT / "distls").rglob("*.py")):
         module = path.relative_to(ROOT).as_posix()
@@ -65,12 +64,12 @@ def mentions() -> Iterator[tuple[str, str, str]]:
                 yield module, text, option
 
 
-def of_python() -> set[str]:
+def of_python():
     """Return the texts that callers in Python may read."""
     return {text for module, text, _ in mentions() if not module.startswith("distls/cli/")}
 
 
-def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
+def says_of_which(text, option, known):
     """Return whether a text names a command with the option, before it, or after it as in "--na of ingest"."""
     before, _, after = text.partition(option)
     said = re.findall(r"\b(" + "|".join(known) + r")\b", before)
@@ -159,7 +158,7 @@ def test_keywords_are_those_of_functions_and_values_those_of_options(in_python):
 
 
 def test_workers_leave_options_to_the_process_of_the_caller(in_python, monkeypatch):
-    def refuse(path: str) -> None:
+    def refuse(path):
         raise BadInputError("x: --kind NAME=id")
 
     monkeypatch.setattr(worker_checks, "open_dataset", refuse)

@@ -17,7 +17,7 @@ SHOWN = r"a\x1b[2J\x07\x85\x9b\x7f\u202e\u2028\ud800"
 class Failing(io.StringIO):
     """A stream that is full."""
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 

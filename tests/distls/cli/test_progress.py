@@ -2,7 +2,6 @@
 
 import io
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,12 +14,12 @@ from distls.solvers.status import Status
 from distls.training.callbacks import History, LineProgress, describe_round
 
 START = FitStart("mcid", "softmax", "train", 12_000, 8, 2, 5.0, 0.0)
-RECORD: dict[str, Any] = {
+RECORD = {
     "round": 2, "passes": 1.5, "seconds": 3.25, "running_loss": 0.5, "running_error": 0.125, "bytes_read": 3 * 2**20
 }  # fmt: skip
 
 
-def event(**changes: Any) -> RoundEvent:
+def event(**changes):
     return RoundEvent({**RECORD, **changes}, State(2, 1.5), {})
 
 
@@ -96,7 +95,7 @@ def screen(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setenv("TERM", "xterm")
 
-    def console(**_: Any) -> Console:
+    def console(**_):
         return Console(file=stream, force_terminal=True, width=200, color_system=None)
 
     monkeypatch.setattr("rich.console.Console", console)
@@ -180,7 +179,7 @@ def test_names_in_a_bar_are_text(screen, monkeypatch):
 def test_an_error_in_the_work_gives_the_cursor_back(screen, monkeypatch):
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
 
-    def interrupted() -> None:
+    def interrupted():
         with work_progress(quiet=False) as report:
             report(1, 2, "parse")
             raise KeyboardInterrupt

@@ -55,7 +55,7 @@ PLACES = {
 }
 
 
-def _function(command: str) -> inspect.Signature:
+def _function(command):
     return inspect.signature(getattr(distls, RENAMED.get(command, command)))
 
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import distls
@@ -26,7 +25,7 @@ def test_a_first_fit_then_compiles_nothing(tmp_path):
     cache = tmp_path / "cache"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
 
-    def run(*words: str) -> set[Path]:
+    def run(*words):
         subprocess.run([sys.executable, "-m", "distls", *words], env=environment, check=True, cwd=tmp_path)
         return set(cache.rglob("*.nbc"))
 

@@ -1,7 +1,6 @@
 """What every estimator is: scikit-learn's checks, its method's parameters, weights of rows and classes, no remains."""
 
 import inspect
-from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +81,7 @@ _UNTILTED = {
 }
 
 
-def _expected_failures(estimator: Any) -> dict[str, str]:
+def _expected_failures(estimator):
     kind = type(estimator)
     if kind is CalibratedLeastSquaresClassifier and estimator.basis != 3:
         return {}
@@ -134,9 +133,9 @@ def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
-EXACT: dict[str, Any] = {"tol": None, "passes": 900}  # a fit goes on to the limit of rounding
+EXACT = {"tol": None, "passes": 900}  # a fit goes on to the limit of rounding
 # To nine digits, by sweeps: working sets end at a gap, at which weights agree to six.
-SWEEPS: dict[str, Any] = {"alpha": 1e-3, "algorithm": "sweeps"}
+SWEEPS = {"alpha": 1e-3, "algorithm": "sweeps"}
 
 
 @pytest.mark.slow
@@ -162,7 +161,7 @@ def test_weights_are_repeated_rows(estimator, layout):
 OF_FIT = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
 BLOCK = {parameter.name for parameter in ONE_BLOCK}
 # Of each estimator: parameters of its method that it has not, its own, and defaults that are others.
-CONSTRUCTORS: dict[Any, tuple[set[str], set[str], dict[str, Any]]] = {
+CONSTRUCTORS = {
     MCIDClassifier: (set(), set(), {}),
     StochasticClassifier: ({*BLOCK, "center"}, set(), {"loss": "softmax"}),
     SGDQNClassifier: (BLOCK, set(), {}),

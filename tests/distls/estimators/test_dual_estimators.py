@@ -46,7 +46,7 @@ def test_agrees_with_logistic_regression(rows, classes, strength):
     )  # fmt: skip
 
 
-def _cost(loss: str, classes: int) -> float:
+def _cost(loss, classes):
     """Return our C that is 0.7 there: squared hinges of many have a factor 1/2 here, two classes no two columns."""
     return 1.4 if loss == ("crammer_singer" if classes == 2 else "squared_hinge") else 0.7
 
@@ -59,7 +59,7 @@ def test_agrees_with_linear_svc(rows, classes, loss):
     y = np.minimum(y, classes - 1)
     mine = DualLinearSVC(loss, C=_cost(loss, classes), tol=1e-11, fit_intercept=False)
     mine.fit(x.astype(np.float32), y)  # the same numbers, in the precision that most rows have
-    given: dict[str, Any] = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
+    given = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
     theirs = LinearSVC(**given, C=0.7, tol=1e-10, max_iter=1_000_000, fit_intercept=False, dual=True).fit(
         x, y
     )
@@ -77,7 +77,7 @@ def test_agrees_with_liblinear_s_intercept(rows, classes, loss):
     y = np.minimum(y, classes - 1)
     mine: Any
     theirs: Any
-    given: dict[str, Any] = {"intercept_scaling": 1.5, "tol": 1e-11}
+    given = {"intercept_scaling": 1.5, "tol": 1e-11}
     if loss == "ovr_log":
         mine = DualLogisticRegression(loss, C=0.7, **given)
         theirs = LogisticRegression(C=0.7, **given, solver="liblinear", max_iter=100_000)
@@ -133,7 +133,7 @@ def test_the_gap_is_that_of_the_weights(rows):
     assert pickle.loads(pickle.dumps(fine)).dual_gap_ == fine.dual_gap_
 
 
-def _objective(fitted: DualLogisticRegression, x: Any, y: np.ndarray, alpha: float) -> float:
+def _objective(fitted, x, y, alpha):
     z = fitted.decision_function(x)
     losses = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
     return float(losses.mean() + 0.5 * alpha * np.square(fitted.coef_).sum())

@@ -2,8 +2,6 @@
 
 import inspect
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +51,7 @@ def test_same_bits_as_fit_on_an_equal_dataset(tmp_path, rows, layout, weighted):
     ingest(x, tmp_path / "d", y=y, sample_weight=weight, seed=3)
     params = {"loss": "hinge", "alpha": 1e-3, "class_weight": "balanced"}
     model = fit("mcid", tmp_path / "d", params=params, passes=3, seed=3).model
-    options: dict[str, Any] = {**params, "passes": 3, "random_state": 3}
+    options = {**params, "passes": 3, "random_state": 3}
     in_memory = MCIDClassifier(**options).fit(x, NAMES[y], sample_weight=weight)
     for fitted in (in_memory, MCIDClassifier(**options).fit(tmp_path / "d")):
         assert fitted.model_.sha256 == model.sha256
@@ -122,7 +120,7 @@ def test_not_fitted(rows, method):
 
 def test_a_warm_start_goes_on(rows):
     x, y = rows
-    options: dict[str, Any] = {"passes": 1, "alpha": 1e-3, "average": "none"}
+    options = {"passes": 1, "alpha": 1e-3, "average": "none"}
     warm = MCIDClassifier(**options, warm_start=True).fit(x, y)
     first = warm.model_.sha256
     assert first == MCIDClassifier(**options).fit(x, y).model_.sha256
@@ -215,7 +213,7 @@ class _Stopping(SerialExecutor):
 
     rounds = 0
 
-    def reduce(self, *given: Any, **options: Any) -> Any:
+    def reduce(self, *given, **options):
         """Count, and interrupt."""
         self.rounds += 1
         if self.rounds > 1:
@@ -252,7 +250,7 @@ def test_small_arrays_are_fitted_in_memory_with_the_same_bits(tmp_path, monkeypa
 class _Elsewhere(SerialExecutor):
     """Has a worker on a machine that does not see this one's temporary files."""
 
-    def each_worker(self, function: Any, item: Any) -> Any:
+    def each_worker(self, function, item):
         """Answer for the worker."""
         return {"far": f"{item[0].path}: no such data set" if isinstance(item, tuple) else None}
 
@@ -270,24 +268,24 @@ def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path):
 class _Workers:
     """An executor that is not of this process, as far as anyone asks; notes what of a folder its tasks see."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.own = folder, SerialExecutor()
         self.seen: set[str] = set()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.own, name)
 
-    def map(self, *arguments: Any, **options: Any) -> Any:
+    def map(self, *arguments, **options):
         """Run tasks here."""
         self.look()
         return self.own.map(*arguments, **options)
 
-    def reduce(self, *arguments: Any, **options: Any) -> Any:
+    def reduce(self, *arguments, **options):
         """Run tasks here, and merge."""
         self.look()
         return self.own.reduce(*arguments, **options)
 
-    def look(self) -> None:
+    def look(self):
         """Note what is there."""
         self.seen |= {path.name.split("-")[4] for path in self.folder.iterdir()}
 

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def rows():
     return labelled_rows(ROWS, 40, 4)
 
 
-def streamed(made: MCIDClassifier, x: Any, y: np.ndarray, cuts: Sequence[int], **options: Any) -> Any:
+def streamed(made, x, y, cuts, **options):
     """Learn from the blocks between the cuts."""
     weight = options.pop("weight", None)
     for start, stop in zip([0, *cuts], [*cuts, len(y)], strict=True):
@@ -151,7 +150,7 @@ def test_pickled_in_the_middle_and_carried_on(rows):
 
 def test_after_fit_it_goes_on_from_its_weights_like_a_warm_start(tmp_path, rows):
     x, y = rows
-    options: dict[str, Any] = {"alpha": 1e-2, "average": "none", "lanes": 1, "shuffle": False}
+    options = {"alpha": 1e-2, "average": "none", "lanes": 1, "shuffle": False}
     made = MCIDClassifier(**options, passes=5).fit(x, y)
     first = made.model_.sha256
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=ROWS)
@@ -227,7 +226,7 @@ def test_refused_later(rows):
     x, y = rows
     made = MCIDClassifier(alpha=1e-3).partial_fit(x, y, classes=range(4))
     before = made.model_.sha256
-    cases: list[tuple[Any, dict[str, Any], str]] = [
+    cases = [
         (x, {"classes": [0, 1]}, r"classes are \[0, 1\], at the first call they were \[0, 1, 2, 3\]"),
         (x[:, :30], {}, "X has 30 features, but MCIDClassifier is expecting 40 features as input"),
         (x, {"sample_weight": -np.ones(ROWS)}, "Negative values in data passed to `sample_weight`"),

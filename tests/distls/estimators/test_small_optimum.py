@@ -1,7 +1,5 @@
 """Small dense fits in memory: the optimum of dual ascent, the gap that is said, and what is left to dual ascent."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,7 +14,7 @@ from distls.workers.losses.loss_registry import loss_named
 LOSSES = {"log": DualLogisticRegression, "ovr_log": DualLogisticRegression, "squared_hinge": DualLinearSVC}
 
 
-def correlated_rows(n_rows: int, n_features: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+def correlated_rows(n_rows, n_features, n_classes):
     """Return rows of columns that depend on each other, and on the class."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(n_rows, n_features)) @ rng.normal(size=(n_features, n_features)) + 1.0
@@ -24,11 +22,11 @@ def correlated_rows(n_rows: int, n_features: int, n_classes: int) -> tuple[np.nd
     return x, scores.argmax(axis=1)
 
 
-def _by_ascent(estimator: Any) -> Any:
+def _by_ascent(estimator):
     return type(estimator)(**{**estimator.get_params(), "lanes": 1, "passes": 3000})
 
 
-def _is_in_memory(fitted: Any) -> bool:
+def _is_in_memory(fitted):
     return not fitted.model_.dataset_fingerprint
 
 
@@ -70,7 +68,7 @@ def test_the_gap_bounds_the_excess(classes, loss):
     assert rough.n_iter_ < fine.n_iter_
 
 
-def _objective(fitted: Any, x: np.ndarray, y: np.ndarray) -> float:
+def _objective(fitted, x, y):
     model = fitted.model_
     values = loss_named(model.loss).values(x @ model.weights + model.intercept, y)
     return float(values.mean() + 0.5 * model.params["alpha"] * np.square(model.weights).sum())
@@ -94,7 +92,7 @@ def test_any_smooth_loss_is_solved_as_itself():
 
 
 def test_takes_no_folder(monkeypatch):
-    def refuse(*_: Any) -> Any:
+    def refuse(*_):
         raise AssertionError("a folder for rows")
 
     monkeypatch.setattr(estimator_base, "folder_for_rows", refuse)

@@ -4,8 +4,6 @@ import csv
 import json
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ from distls.workers.prediction.probability_map import CALIBRATIONS, ProbabilityM
 N, D = 900, 24
 
 
-def noisy_rows(k: int, n: int = N, seed: int = 0) -> tuple[Any, np.ndarray]:
+def noisy_rows(k, n=N, seed=0):
     """Rows of which a fifth have another class than they look like."""
     x, y = labelled_rows(n, D, k, seed)
     rng = np.random.default_rng(seed + 1)
@@ -42,7 +40,7 @@ def noisy_rows(k: int, n: int = N, seed: int = 0) -> tuple[Any, np.ndarray]:
     return x.astype(np.float64), y
 
 
-def sure_model(k: int, loss: str = "softmax", factor: float = 9.0) -> LinearModel:
+def sure_model(k, loss="softmax", factor=9.0):
     """A model that is far too sure of itself."""
     weights = np.zeros((D, k))
     for c in range(k):
@@ -54,7 +52,7 @@ def sure_model(k: int, loss: str = "softmax", factor: float = 9.0) -> LinearMode
 
 
 class Case:
-    def __init__(self, k: int, folder: Path) -> None:
+    def __init__(self, k, folder):
         self.k = k
         self.x, self.y = noisy_rows(k)
         self.data = write_dataset(folder / f"held-{k}", self.x, self.y, n_classes=k)
@@ -72,7 +70,7 @@ def four(tmp_path_factory):
     return Case(4, tmp_path_factory.mktemp("four"))
 
 
-def quality(found: Evaluation) -> tuple[Any, Any]:
+def quality(found):
     return found.details.uncalibrated, found.details.probability
 
 
@@ -82,7 +80,7 @@ def quality(found: Evaluation) -> tuple[Any, Any]:
 def test_temperature_is_the_best_one(four):
     made = calibrate(four.model, four.data, "temperature").model
 
-    def loss(scale: float) -> float:
+    def loss(scale):
         logs = log_softmax(scale * four.scores, axis=1)
         # one row more, of which nothing is known
         return float(-(logs[np.arange(N), four.y].sum() * N + logs.mean(axis=1).sum()) / (N + 1) / N)
@@ -337,7 +335,7 @@ def test_a_fit_calibrates_what_it_publishes(four, train, tmp_path):
 
 
 def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(four, train, tmp_path):
-    options: dict[str, Any] = {"params": {"loss": "hinge"}, "calibrate": four.data, "calibration": "platt"}
+    options = {"params": {"loss": "hinge"}, "calibrate": four.data, "calibration": "platt"}
     whole = fit("mcid", train, tmp_path / "whole", passes=4, **options)
     with interrupted():
         fit("mcid", train, tmp_path / "half", passes=4, callbacks=[StopAfter(2)], **options)
@@ -350,7 +348,7 @@ def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(four, train, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["selection", "folds"])
 def test_of_many_fits_only_what_is_published_is_calibrated(four, train, tmp_path, how):
-    given: dict[str, Any] = {
+    given = {
         "selection": {
             "method": "mcid",
             "params": {"loss": "hinge", "alpha": [1e-3, 1e-1]},

@@ -2,8 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ from distls.testing.solvers import opened
 N, D = 700, 30
 
 
-def random_model(k: int, loss: str = "softmax", seed: int = 0) -> LinearModel:
+def random_model(k, loss="softmax", seed=0):
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((D, k))
     for c in range(k):  # right more often than not
@@ -38,13 +36,13 @@ def random_model(k: int, loss: str = "softmax", seed: int = 0) -> LinearModel:
 class Case:
     """A data set with weights, in memory and on disk."""
 
-    def __init__(self, k: int, folder: Path) -> None:
+    def __init__(self, k, folder):
         x, self.y = labelled_rows(N, D, k)
         self.k, self.x = k, x.astype(np.float64)
         self.weight = np.random.default_rng(1).integers(1, 9, N) / 4.0
         self.data = write_dataset(folder / "d", self.x, self.y, n_classes=k, sample_weight=self.weight)
 
-    def scores(self, model: LinearModel) -> np.ndarray:
+    def scores(self, model):
         return np.asarray(self.x @ model.weights + model.intercept)
 
 
@@ -53,7 +51,7 @@ def case(request, tmp_path_factory):
     return Case(request.param, tmp_path_factory.mktemp("d"))
 
 
-def measured(*given: Any, **options: Any) -> Evaluation:
+def measured(*given, **options):
     found = evaluate(*given, **options)
     assert isinstance(found, Evaluation)
     return found
@@ -215,7 +213,7 @@ def test_no_curves_of_very_many_classes(case, monkeypatch):
 # ---------------------------------------------------------------- costs
 
 
-def costs_file(path: Path, text: str) -> Path:
+def costs_file(path, text):
     path.write_text(text)
     return path
 

@@ -1,12 +1,9 @@
 """The bound of the optimum that a stochastic fit with a tolerance searches: it is true, and it ends the fit."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.storage.dataset.dataset import Dataset
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
@@ -21,7 +18,7 @@ def dataset(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "d", x, np.where(flipped, (y + 1) % 3, y))
 
 
-def _optimum(dataset: Dataset, loss: str, alpha: float, rtol: float = 1e-9, **more: Any) -> float:
+def _optimum(dataset, loss, alpha, rtol=1e-9, **more):
     """Return a lower bound of the optimum that is nearer to it than `rtol`."""
     params = {"loss": loss, "alpha": alpha, "dtype": "float64", **more}
     record = fit("sdca", dataset, params=params, rtol=rtol, passes=3000).record

@@ -1,7 +1,6 @@
 """Scores against scikit-learn's metrics, objective and certificate against NumPy, and what is refused."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.testing.solvers import opened
@@ -29,7 +27,7 @@ from distls.workers.rounds.block_stream import DatasetRef
 K, D = 6, 40
 
 
-def random_model(seed: int = 0, **changes: Any) -> LinearModel:
+def random_model(seed=0, **changes):
     rng = np.random.default_rng(seed)
     model = LinearModel(
         weights=rng.standard_normal((D, K)) * 2, intercept=rng.standard_normal(K), classes=list(range(K)),
@@ -38,7 +36,7 @@ def random_model(seed: int = 0, **changes: Any) -> LinearModel:
     return replace(model, **changes)
 
 
-def scores_of(model: LinearModel, x: Any) -> np.ndarray:
+def scores_of(model, x):
     return np.asarray(x @ model.weights + model.intercept)
 
 
@@ -171,11 +169,11 @@ def test_only_classes_can_be_scored(small_csr, target, kind):
     assert str(caught.value) == f"{data.path} has {kind}, the model predicts classes"
 
 
-def _params(**given: Any) -> dict[str, Any]:
+def _params(**given):
     return METHODS["mcid"].resolve({"dtype": "float64", "alpha": 0.03, **given})
 
 
-def _evaluated(data: Dataset, model: LinearModel, **given: Any) -> dict[str, Any]:
+def _evaluated(data, model, **given):
     problem = Problem.of(data, _params(**given), 0, ("class",))
     evaluator = Evaluator(problem, DatasetRef.of(data), eval_data=data)
     return run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())

@@ -14,7 +14,7 @@ from distls import calibrate, evaluate, fit, load_model, predict
 from distls.evaluation.metrics import LabelEvaluation
 from distls.serving.fitted_model import fitted_model
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.storage.model.model import LinearModel, save_model
+from distls.storage.model.model import save_model
 from distls.workers.evaluation import label_cut_task
 from distls.workers.evaluation.label_cut_task import best_cut
 from distls.workers.evaluation.ranked_scores import ranked
@@ -43,11 +43,11 @@ def model(rows):
     return made_model(D, K, "multilabel", weights=weights[:-1], intercept=weights[-1] + shift)
 
 
-def scores_of(model: LinearModel, x: np.ndarray) -> np.ndarray:
+def scores_of(model, x):
     return np.asarray(x.astype(np.float64) @ model.weights + model.intercept)
 
 
-def best_f1(scores: np.ndarray, y: np.ndarray) -> float:
+def best_f1(scores, y):
     """The highest F1 of any threshold, by trying every score as the lowest that is predicted."""
     chosen, has = scores >= np.unique(scores)[:, None], y.astype(bool)
     return float((2 * (chosen & has).sum(axis=1) / (chosen.sum(axis=1) + has.sum())).max())

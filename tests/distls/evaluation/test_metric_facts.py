@@ -13,7 +13,7 @@ from distls.reporting.markup import card
 class WithRoot(RegressionEvaluation):
     """An evaluation with the root of the mean squared error."""
 
-    def facts(self) -> list[Fact]:
+    def facts(self):
         return [*super().facts(), Fact("rmse", self.mse**0.5, ".3f", key="rmse")]
 
 

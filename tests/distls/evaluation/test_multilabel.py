@@ -3,7 +3,6 @@
 import csv
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,12 +55,12 @@ def dataset(request, rows, tmp_path_factory):
     return write_targets(tmp_path_factory.mktemp("d") / "train", stored, y, "multilabel")
 
 
-def scored(result: Any) -> LabelEvaluation:
+def scored(result):
     assert isinstance(result, LabelEvaluation)
     return result
 
 
-def near_model(loss: str, rows: Any, **changes: Any) -> Any:
+def near_model(loss, rows, **changes):
     """A model that is right more often than not."""
     x, y = rows
     ridge = Ridge(alpha=1.0).fit(x, y)
@@ -226,7 +225,7 @@ def test_predictions(dataset, rows, tmp_path, loss, proba, top):
     assert np.array_equal(csr_of(group["labels"]).toarray(), chosen)
 
 
-def csr_of(group: Any) -> sp.csr_matrix:
+def csr_of(group):
     """The sets as scipy has them, from the arrays alone."""
     parts = tuple(group[name][:] for name in ("data", "indices", "indptr"))
     return sp.csr_matrix(parts, shape=tuple(group.attrs["shape"]))
@@ -296,7 +295,7 @@ def test_running_error_is_that_of_the_rows_just_read(dataset, tmp_path):
 
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_bits_on_any_executor(dataset, cluster):
-    given: dict[str, Any] = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
+    given = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
     alone = fit("gls", dataset, **given).model
     other = fit("gls", dataset, executor=opened(cluster), **given).model
     assert other.sha256 == alone.sha256

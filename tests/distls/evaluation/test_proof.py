@@ -20,7 +20,7 @@ def data(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "train", *labelled_rows(90, 12, 3))
 
 
-def _evaluated(*arguments: object) -> str:
+def _evaluated(*arguments):
     """Return what the command says, on stdout and on stderr."""
     ended = distls("evaluate", *arguments)
     assert ended.code == 0, ended

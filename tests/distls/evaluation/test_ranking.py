@@ -1,8 +1,6 @@
 """Sets of labels by the squared hinges: the ranking of section 4.7 of the BCD paper, and thresholds that end it."""
 
 import functools
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,12 +21,10 @@ from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.solvers.warm_start import initial_weights
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.training.configuration import Setting
 from distls.training.fitting import fit
-from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
@@ -48,7 +44,7 @@ def rows():
     return x, y
 
 
-def stored(path: Path, x: Any, y: Any, **options: Any) -> Dataset:
+def stored(path, x, y, **options):
     """Write rows with sets of labels, and a few column shards."""
     write_targets(path, x, y, "multilabel", **options)
     return add_columns(path, shard_size=2000)
@@ -62,7 +58,7 @@ def dataset(request, rows, tmp_path_factory):
     )
 
 
-def problem(rows: Any, loss: str = "multiclass_squared_hinge", **changes: Any) -> bcd.Problem:
+def problem(rows, loss="multiclass_squared_hinge", **changes):
     """Return the oracle's problem."""
     x, y = rows
     sets = [np.flatnonzero(row).tolist() for row in y]
@@ -72,7 +68,7 @@ def problem(rows: Any, loss: str = "multiclass_squared_hinge", **changes: Any) -
 @pytest.mark.slow
 class TestContract(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
     passes = 20
     random = False  # working sets follow from the data
 
@@ -171,7 +167,7 @@ def converged(tmp_path_factory):
     """Return a function that fits to convergence once a data set, loss and penalty, and keeps the run."""
 
     @functools.cache
-    def fitted(path: Path, loss: str, penalty: str) -> tuple[FitResult, Path]:
+    def fitted(path, loss, penalty):
         run = tmp_path_factory.mktemp("converged") / "run"
         params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty, "fit_intercept": False}
         return fit("bcd", path, run, params=params, passes=2000), run

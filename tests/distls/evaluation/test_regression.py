@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.model import load_model, save_model
 from distls.testing.solvers import opened
@@ -55,7 +53,7 @@ def dataset(request, rows, tmp_path_factory):
     return write_targets(tmp_path_factory.mktemp("d") / "train", stored, y, "continuous")
 
 
-def scored(result: Any) -> RegressionEvaluation:
+def scored(result):
     assert isinstance(result, RegressionEvaluation)
     return result
 
@@ -112,7 +110,7 @@ def test_same_numbers_on_any_executor(dataset, cluster):
     assert evaluate(made_model(D, K, "continuous"), dataset, executor=opened(cluster)).to_json() == serial
 
 
-def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
+def evaluated(data, model, **given):
     params = METHODS["gls"].resolve({**IDENTITY, "dtype": "float64", **given})
     problem = Problem.of(data, params, 0, ("class", "multilabel", "continuous"))
     assert problem.shape == (D, K)

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ N, D = 900, 6
 LOG = {"loss": "log", "alpha": 1e-3, "dtype": "float64"}
 
 
-def _rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows(seed):
     """One row in twelve is of the second class, which no score separates."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((N, D)).astype(np.float32)
@@ -30,13 +29,13 @@ def data(tmp_path_factory):
     return tuple(write_dataset(folder / str(k), *_rows(k)) for k in range(2))
 
 
-def _counts(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _counts(scores, y):
     """Return (right, predicted) of every cut of the distinct scores: above the lowest, ..., none at last."""
     cuts = [np.nextafter(scores.min(), -np.inf), *np.unique(scores)]
     return np.array([(int((y & (scores > cut)).sum()), int((scores > cut).sum())) for cut in cuts])
 
 
-def _best(metric: str, right: Any, predicted: Any, having: int) -> float:
+def _best(metric, right, predicted, having):
     """Return what the best cut of all reaches."""
     if metric == "f1":
         return float(np.max(2 * right / (having + predicted)))
@@ -148,7 +147,7 @@ def test_train_holds_out_rows_for_it(tmp_path):
     lines = [",".join([*map(str, row), str(label)]) for row, label in zip(x.tolist(), y, strict=True)]
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([",".join([*(f"x{k}" for k in range(D)), "label"]), *lines]) + "\n")
-    notices: list[str] = []
+    notices = []
     distls.train(path, tmp_path / "run", threshold_for="f1", label_column="label", notify=notices.append)
     assert any("20% of the rows are held out" in notice for notice in notices)
     model = distls.load_model(tmp_path / "run")

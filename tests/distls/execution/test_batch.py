@@ -9,23 +9,23 @@ from distls.execution.batch import OwnSeconds, Wanted, mapped, reduced, run_alon
 from distls.execution.serial import SerialExecutor
 
 
-def _add(shared: int, item: int) -> int:
+def _add(shared, item):
     return shared + item
 
 
-def _sum(left: int, right: int) -> int:
+def _sum(left, right):
     return left + right
 
 
-def _fails(shared: None, item: int) -> int:
+def _fails(shared, item):
     raise ValueError("a task failed")
 
 
-def _pid(item: int) -> int:
+def _pid(item):
     return item
 
 
-def each_worker(item: int = 1) -> Wanted[dict[str, int]]:
+def each_worker(item=1):
     return Wanted(lambda executor: executor.each_worker(_pid, item))
 
 
@@ -39,7 +39,7 @@ def test_each_gets_its_own_answers():
 
 
 def test_the_first_error_is_raised_and_interrupts_the_others():
-    ends: list[str] = []
+    ends = []
 
     async def fails() -> None:
         await reduced(_fails, [1], merge=_sum)
@@ -57,7 +57,7 @@ def test_the_first_error_is_raised_and_interrupts_the_others():
 
 
 class _Interrupted(SerialExecutor):
-    def each_worker(self, function: Any, item: Any) -> Any:
+    def each_worker(self, function, item):
         raise KeyboardInterrupt
 
 
@@ -95,7 +95,7 @@ def test_a_fit_that_was_interrupted_itself_interrupts_the_others():
 
 
 def test_those_behind_go_first():
-    order: list[str] = []
+    order = []
 
     async def work(name: str, position: float) -> None:
         while position < 3:
@@ -109,7 +109,7 @@ def test_those_behind_go_first():
 
 
 def test_what_one_ignores_warns_in_others_and_in_its_own_calls_does_not():
-    def overflow(_: Any = None) -> None:
+    def overflow(_=None):
         np.float32(1e38) * np.float32(10)
 
     async def work(over: Any) -> None:

@@ -1,7 +1,6 @@
 """Which executor a call gets: by name, by client, by the size of the data."""
 
 import logging
-from typing import Any
 
 import pytest
 from distributed import Client
@@ -14,7 +13,7 @@ from distls.execution.serial import SerialExecutor
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import opened
 
-ASKED: list[dict[str, Any]] = [
+ASKED = [
     {"workers": 1}, {"threads_per_worker": 1}, {"memory_limit": 2**30}, {"scheduler": "tcp://127.0.0.1:1"},
 ]  # fmt: skip
 
@@ -35,7 +34,7 @@ def data(tmp_path_factory):
 def test_commands_on_small_data_start_no_process_and_say_so(data, tmp_path, monkeypatch):
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
 
-    def started(*_: Any, **__: Any) -> Any:
+    def started(*_, **__):
         raise AssertionError("workers were started")
 
     monkeypatch.setattr("distls.execution.dask.local_cluster.start_local", started)
@@ -83,10 +82,10 @@ def test_an_executor_is_chosen_by_name_or_given():
 class _Asynchronous(Client):
     asynchronous = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         """Connect to nothing."""
 
-    def __del__(self) -> None:
+    def __del__(self):
         """Close nothing."""
 
 
@@ -102,7 +101,7 @@ def test_open_executor_is_a_context_manager():
     closed = []
 
     class Closing(SerialExecutor):
-        def close(self) -> None:
+        def close(self):
             closed.append(True)
 
     with pytest.raises(ValueError, match="in it"), OpenExecutor(Closing(), budget):

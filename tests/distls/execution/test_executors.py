@@ -31,18 +31,18 @@ from distls.storage.errors import WorkerError
 from distls.testing.executors import ExecutorContract, add_item, join_words, process_of, word_of
 
 
-def _records(executor: DaskExecutor) -> tuple[int, set[str], int, int]:
+def _records(executor):
     """Return what the scheduler holds: tasks, groups of tasks, spans and descriptions of what was submitted."""
     return executor.client.run_on_scheduler(_records_of)
 
 
-def _records_of(dask_scheduler: Any) -> tuple[int, set[str], int, int]:
+def _records_of(dask_scheduler):
     spans = dask_scheduler.extensions["spans"].spans.values()
     described = sum(len(span.metadata["collections"]) for span in spans if span.metadata)
     return len(dask_scheduler.tasks), set(dask_scheduler.task_groups), len(spans), described
 
 
-def _log_levels(names: list[str]) -> list[int]:
+def _log_levels(names):
     return [logging.getLogger(name).getEffectiveLevel() for name in names]
 
 
@@ -99,7 +99,7 @@ class TestTwoProcesses(_Dask):
 
     def test_errors_that_nobody_asks_for_are_reported_but_for_cut_connections(self, executor):
         handler = executor.client.loop.asyncio_loop.get_exception_handler()
-        reported: list[Exception] = []
+        reported = []
         loop = SimpleNamespace(
             default_exception_handler=lambda context: reported.append(context["exception"])
         )
@@ -115,7 +115,7 @@ class TestEnds:
     @pytest.fixture
     def starts(self, monkeypatch):
         """Names of the workers that are started from now on."""
-        started: list[str] = []
+        started = []
         instantiate = Nanny.instantiate
 
         async def noted(nanny: Nanny) -> object:
@@ -152,7 +152,7 @@ class TestEnds:
     def test_but_not_after_an_interrupt(self, starts, monkeypatch, call):
         executor = start_local(1)
 
-        def interrupted(*_given: object) -> None:
+        def interrupted(*_given):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(executor, "_sent", interrupted)
@@ -167,13 +167,13 @@ class TestEnds:
         assert len(starts) == 1
 
     def test_an_interrupt_while_it_starts_waits_until_it_can_be_closed(self, monkeypatch):
-        made: list[DaskExecutor] = []
+        made = []
 
-        def interrupted(*given: Any, **options: Any) -> LocalCluster:
+        def interrupted(*given, **options):
             signal.raise_signal(signal.SIGINT)
             return LocalCluster(*given, **options)
 
-        def noted(client: Any, cluster: Any) -> DaskExecutor:
+        def noted(client, cluster):
             made.append(DaskExecutor(client, cluster))
             return made[0]
 
@@ -187,7 +187,7 @@ class TestEnds:
         executor = start_local(1, processes=False)
         close = executor.client.close
 
-        def interrupted(timeout: float) -> None:
+        def interrupted(timeout):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(executor.client, "close", interrupted)
@@ -199,7 +199,7 @@ class TestEnds:
 
 
 def test_interrupts_are_held_and_then_handled_once():
-    came: list[int] = []
+    came = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers]
     try:
@@ -218,7 +218,7 @@ def test_interrupts_are_held_and_then_handled_once():
 
 
 def test_who_asks_again_after_a_while_is_heard_at_once(monkeypatch):
-    came: list[int] = []
+    came = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
     clock = iter([0.0, 9.0, 11.0])
     monkeypatch.setattr(forking, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -237,7 +237,7 @@ def test_other_threads_hold_nothing():
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
 
-def _handlers_while_held() -> list[Any]:
+def _handlers_while_held():
     with interrupts_held():
         return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
@@ -297,7 +297,7 @@ def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch):
         executor.close()
 
 
-def _kill_worker(executor: DaskExecutor) -> int:
+def _kill_worker(executor):
     (number,) = executor.each_worker(process_of, None).values()
     os.kill(number, signal.SIGKILL)
     return number
@@ -308,7 +308,7 @@ class TestThreadsInOneProcess(_Dask):
 
 
 def test_workers_that_would_start_in_a_removed_folder(monkeypatch):
-    def gone() -> str:
+    def gone():
         raise FileNotFoundError
 
     monkeypatch.setattr("os.getcwd", gone)

@@ -14,7 +14,7 @@ from typing import Any
 import dask
 import pytest
 from cluster_helpers import cluster
-from distributed import Client, Event, Future, LocalCluster, get_client, worker_client
+from distributed import Client, Event, LocalCluster, get_client, worker_client
 from helpers import SECONDS, labelled_rows, wait_until, write_dataset
 
 import distls
@@ -29,7 +29,7 @@ from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.runtime.process import peak_rss
 
 LIMIT = 4096 * MIB
-NOWHERE: dict[str, Any] = {"dashboard_address": "127.0.0.1:0"}
+NOWHERE = {"dashboard_address": "127.0.0.1:0"}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_client_that_another_thread_is_closing_is_one_line(client, monkeypatch
     own = Client(client.scheduler.address, set_as_default=False)
     executor = executor_of(client=own)
 
-    def closing(*_: object, **__: object) -> None:
+    def closing(*_, **__):
         own.close()
         raise error
 
@@ -82,7 +82,7 @@ def test_a_forked_child_stays_in_its_own_process(client):
     assert found == ["SerialExecutor", "a process whose child", "no Dask client", "a process whose child"]
 
 
-def _of_child(queue: Any, client: Client, executor: Any) -> None:
+def _of_child(queue, client, executor):
     found = [type(executor_of()).__name__]
     for call in (lambda: executor_of(client=client), lambda: executor_of("dask"), lambda: executor.slots):
         try:
@@ -119,7 +119,7 @@ def test_the_budget_and_the_way_of_weights_are_those_of_the_workers(client):
         assert (connection._direct, own.direct_to_workers) == (True, None), "the client is its owner's"
 
 
-def _worker(process: str, limit: int | None, threads: int = 1) -> WorkerMemory:
+def _worker(process, limit, threads=1):
     return WorkerMemory(process, threads, limit, 800, 0.92, 0.67 if limit else 0.92)
 
 
@@ -137,7 +137,7 @@ def test_the_smallest_worker_counts(workers, expected):
     assert (found.limit, found.workers, found.threads) == expected
 
 
-def _fit_in_task(path: str, seed: int, how: str) -> tuple[str, bool]:
+def _fit_in_task(path, seed, how):
     if how == "worker_client":
         with worker_client() as own:
             return distls.fit("sgd", path, client=own, seed=seed, passes=1).model.sha256, True
@@ -159,7 +159,7 @@ def test_a_fit_in_a_callback_ends(client, data):
     """Dask has one thread for the callbacks of all clients, which then waits for the fit's own tasks."""
     found = queue.SimpleQueue[Any]()
 
-    def call(_done: Future) -> None:
+    def call(_done):
         found.put(distls.fit("sgd", data, client=client, passes=1).model.sha256)
 
     client.submit(int, pure=False).add_done_callback(call)
@@ -170,13 +170,13 @@ def test_a_fit_in_a_callback_ends(client, data):
 class _Scheduler:
     """What a scheduler answers, to be changed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.worker = {"status": "running", "memory_limit": 600 * MIB, "last_seen": 1.0, "nthreads": 1,
                        "metrics": {"memory": 492 * MIB}}  # fmt: skip
         self.events: list[Any] = [(0.0, {"worker": "tcp://b", "rss": 1})]
         self.processing = {"tcp://a": ["ours"]}
 
-    def ask(self, question: str, **_: object) -> Any:
+    def ask(self, question, **_):
         answers = {"identity": {"workers": {"tcp://a": dict(self.worker)}}, "events": self.events}
         return (answers | {"processing": self.processing}).get(question)
 
@@ -224,15 +224,15 @@ class _Noting(SerialExecutor):
 
     sent = b""
 
-    def map(self, function: Any, items: Any, **options: Any) -> Any:
+    def map(self, function, items, **options):
         self.sent += pickle.dumps((function, list(items), options))
         return super().map(function, items, **options)
 
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         self.sent += pickle.dumps((function, items, options))
         return super().reduce(function, items, **options)
 
-    def each_worker(self, function: Any, item: Any) -> dict[str, Any]:
+    def each_worker(self, function, item):
         self.sent += pickle.dumps((function, item))
         return super().each_worker(function, item)
 
@@ -317,7 +317,7 @@ def test_workers_with_little_memory_neither_pause_nor_spill(tmp_path):
         assert max(own.run(peak_rss).values()) < 0.7 * 600 * MIB
 
 
-def _fill(seconds: int) -> None:
+def _fill(seconds):
     Event("watched").wait()
     memory = bytearray(450 * MIB)
     threading.Event().wait(seconds)
@@ -336,7 +336,7 @@ def test_a_worker_that_is_killed_while_a_fit_waits_is_named(data, caplog, monkey
     ):
         look = WorkerWatch.look
 
-        def looked(watch: WorkerWatch, **given: Any) -> None:
+        def looked(watch, **given):
             look(watch, **given)
             Event("watched", client=own).set()
 

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 """
 
 
-def _start(script: Path, temporary: Path) -> subprocess.Popen[bytes]:
+def _start(script, temporary):
     process = subprocess.Popen(
         [sys.executable, str(script)],
         stdin=subprocess.PIPE,
@@ -34,13 +34,13 @@ def _start(script: Path, temporary: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def _left(temporary: Path) -> set[str]:
+def _left(temporary):
     """Return the folders of workers, schedulers and sockets."""
     kinds = ("worker-", "scheduler-", "pymp-")
     return {path.name for path in temporary.rglob("*-*") if path.is_dir() and path.name.startswith(kinds)}
 
 
-def _runs(process: psutil.Process) -> bool:
+def _runs(process):
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -5,13 +5,10 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.process import BaseProcess
 from operator import getitem
-from pathlib import Path
 from threading import Event, Timer
-from typing import Any
 
 import dask
 import pytest
@@ -23,21 +20,20 @@ from helpers import SECONDS, wait_until
 from distls.execution.dask import connection as connections
 from distls.execution.dask import worker_watch
 from distls.execution.dask.connection import Connection, Lost
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.storage.errors import WorkerError
 
 
-def _pid(_item: object) -> int:
+def _pid(_item):
     return os.getpid()
 
 
-def _parent(_item: object) -> int:
+def _parent(_item):
     return os.getppid()
 
 
-def _kill_once(mark: Path, victims: list[int], item: int) -> int:
+def _kill_once(mark, victims, item):
     """Kill all workers, this one last, at the first call of all."""
     try:
         mark.touch(exist_ok=False)
@@ -74,7 +70,7 @@ def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(monkeypa
     executor = start_local(1)
     start, failures = BaseProcess.start, iter([EOFError("unexpected EOF"), ConnectionRefusedError(111, "no")])
 
-    def failing(process: BaseProcess) -> None:
+    def failing(process):
         for failure in failures:
             raise failure
         start(process)
@@ -89,11 +85,11 @@ def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(monkeypa
         executor.close()
 
 
-def _asked(executor: DaskExecutor, question: Callable[[object], Any]) -> set[Any]:
+def _asked(executor, question):
     return set(executor.each_worker(question, None).values())
 
 
-def _of_server(_item: object) -> bool:
+def _of_server(_item):
     return "distls.workers.forkserver_preload" in sys.modules
 
 
@@ -115,7 +111,7 @@ def test_workers_are_killed_with_the_process_that_forks_them(tmp_path, shared):
         executor.close()
 
 
-def _settings(_item: object) -> dict[str, Any]:
+def _settings(_item):
     return dict(dask.config.get("distributed.worker.memory"))
 
 
@@ -143,7 +139,7 @@ def test_workers_that_cannot_be_started_again_are_not_waited_for(monkeypatch, tm
     once; `resume` continues"""
     executor = start_local(2)
 
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise OSError(12, "Cannot allocate memory")
 
     try:
@@ -181,7 +177,7 @@ def test_all_workers_are_killed_at_once(tmp_path, workers, call):
 _RELEASED = [Event(), Event(), Event()]
 
 
-def _until_released(number: int) -> bool:
+def _until_released(number):
     return _RELEASED[number].wait(SECONDS)
 
 
@@ -202,7 +198,7 @@ def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(monkeypat
     futures = [there.submit("few", _until_released, number) for number in (0, 0, 1)]
     ask = there._lost_among
 
-    def ending(waiting: Iterable[Future], *given: Any) -> set[str]:
+    def ending(waiting, *given):
         found = ask(waiting, *given)
         _RELEASED[0].set()
         wait_until(lambda: all(future.done() for future in futures[:2]))

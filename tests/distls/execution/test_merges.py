@@ -2,7 +2,6 @@
 
 import pickle
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import combinations, product
@@ -18,7 +17,6 @@ from distls.columns.sharding import add_columns
 from distls.execution import network
 from distls.execution.dask import connection as connections
 from distls.execution.dask import dask_executor
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.reduction_tasks import merge_parts
 from distls.execution.dask.remote_cluster import connect
@@ -76,7 +74,7 @@ def workers(request):
 _MERGE, _GIVEN = merge_parts, list[int]()
 
 
-def _noted(n_items: int, merge: Any, parts: list[Any]) -> Any:
+def _noted(n_items, merge, parts):
     """Merge twice, as when a result is lost, and note how many parts there were."""
     _GIVEN.append(len(parts))
     first = pickle.dumps(_MERGE(n_items, merge, parts))
@@ -108,7 +106,7 @@ def test_the_tree_has_one_shape_wherever_it_is_merged(workers, given_to_merge, n
 _DONE = list[int]()
 
 
-def _slow_but_the_first(_shared: object, item: int) -> str:
+def _slow_but_the_first(_shared, item):
     _DONE.append(item)
     time.sleep(0.4 * (item > 0))
     return str(item)
@@ -126,7 +124,7 @@ def test_merges_that_wait_for_a_slow_task_are_not_taken_for_lost(workers, given_
 
 @pytest.mark.parametrize("workers", [5], indirect=True)
 def test_an_error_of_a_task_whose_result_is_to_be_merged_is_raised_as_it_is(workers, given_to_merge):
-    def failing(_shared: object, item: int) -> int:
+    def failing(_shared, item):
         time.sleep(0.1 * (item == 4))
         return 1 // (4 - item)
 
@@ -136,7 +134,7 @@ def test_an_error_of_a_task_whose_result_is_to_be_merged_is_raised_as_it_is(work
 
 
 # What a method needs to have lanes, and a few rounds.
-PARAMS: dict[str, dict[str, Any]] = {
+PARAMS = {
     "adaline": {},
     "c-adaline": {},
     "csgd": {},
@@ -162,7 +160,7 @@ def train(tmp_path_factory):
 def test_every_method_has_the_bits_of_one_process(workers, given_to_merge, train, method):
     """Sums of least squares, averages of lanes, changes of columns: whatever is merged, and by whom."""
     params = PARAMS.get(method, {"alpha": 1e-2}) | ({"lanes": 8} if method in LANES else {})
-    limits: dict[str, Any] = {} if method in ("cls", "stagewise", "ovr-sdca") else {"passes": 2}
+    limits = {} if method in ("cls", "stagewise", "ovr-sdca") else {"passes": 2}
     serial = fit(method, train, params=params, **limits).model
     model = fit(method, train, params=params, executor=workers, **limits).model
     assert model.sha256 == serial.sha256
@@ -174,7 +172,7 @@ SLOTS = 512
 
 
 @contextmanager
-def _connected(workers: int, threads: int) -> Iterator[DaskExecutor]:
+def _connected(workers, threads):
     """Yield an executor on worker processes that are another's, as if they were on other machines."""
     owner = start_local(workers, threads)
     try:

@@ -35,7 +35,7 @@ def test_a_worker_with_another_processor_is_named_once(monkeypatch, caplog, clie
     ]
 
 
-def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def _said(caplog):
     return [record.getMessage() for record in caplog.records if record.name == remote.__name__]
 
 

@@ -141,7 +141,7 @@ def plain():
     """Yield where somebody greets in plain text whoever comes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve() -> None:
+        def serve():
             with contextlib.suppress(OSError):
                 while True:
                     with server.accept()[0] as connection:

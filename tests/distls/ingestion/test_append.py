@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ X, Y = RNG.normal(size=(90, 5)).round(3), RNG.integers(0, 3, 90)
 PLAIN = {"shuffle": False, "row_numbers": False}
 
 
-def table(path: Path, rows: slice, names: str = "abcde", **columns: Any) -> Path:
+def table(path, rows, names="abcde", **columns):
     """Write a CSV file of these rows."""
     head = [*names, "y", *columns]
     lines = [
@@ -32,7 +30,7 @@ def table(path: Path, rows: slice, names: str = "abcde", **columns: Any) -> Path
     return path
 
 
-def rows_of(path: Path) -> Any:
+def rows_of(path):
     return distls.to_arrays(path)
 
 
@@ -40,7 +38,7 @@ def rows_of(path: Path) -> Any:
 def test_a_disk_that_fails_is_one_line_that_says_what_to_do(tmp_path, monkeypatch, failing):
     distls.ingest(X, tmp_path / "d", y=Y)
 
-    def fail(*_: Any) -> Any:
+    def fail(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "d" / "x"))
 
     monkeypatch.setattr(f"distls.ingestion.append.{failing}", fail)
@@ -59,8 +57,8 @@ def test_what_a_killed_call_had_half_removed_is_removed(tmp_path):
 
 @pytest.mark.parametrize("layout", ["dense", "csr", "continuous", "multilabel", "weighted"])
 def test_the_bits_are_those_of_one_ingest(tmp_path, layout):
-    x: Any = sp.csr_matrix(np.where(X > 0.5, X, 0)) if layout == "csr" else X
-    y: Any = Y
+    x = sp.csr_matrix(np.where(X > 0.5, X, 0)) if layout == "csr" else X
+    y = Y
     if layout == "continuous":
         y = X @ np.ones((5, 2))
     if layout == "multilabel":
@@ -68,7 +66,7 @@ def test_the_bits_are_those_of_one_ingest(tmp_path, layout):
     weight = np.linspace(1, 2, 90) if layout == "weighted" else None
     given = {**PLAIN, "target": "continuous"} if layout == "continuous" else PLAIN
 
-    def part(rows: slice) -> dict[str, Any]:
+    def part(rows):
         return {"y": y[rows], "sample_weight": None if weight is None else weight[rows]}
 
     distls.ingest(x, tmp_path / "whole", **part(slice(None)), **given)
@@ -195,7 +193,7 @@ def test_rows_of_another_time_are_told(tmp_path):
 
 
 def test_files_are_copied_where_there_are_no_links(tmp_path, monkeypatch):
-    def no_link(*given: object) -> None:
+    def no_link(*given):
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", no_link)

@@ -1,7 +1,5 @@
 """Booleans of CSV and Parquet: one meaning, also for data sets in which they are categories."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +18,7 @@ _AGES = [[age] for age in _AGE]
 _OPTIONS = {"label_column": "y", "shuffle": False}
 
 
-def _csv(path: Path, owner: list[object]) -> Path:
+def _csv(path, owner):
     lines = ["owner,age,y", *(f"{o},{a},{k % 2}" for k, (o, a) in enumerate(zip(owner, _AGE, strict=True)))]
     path.write_text("\n".join(lines) + "\n")
     return path

@@ -1,7 +1,6 @@
 """Dates in tables: one line says what became of them, or why they are refused, and what to do."""
 
 import datetime
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ def test_other_texts(text):
     assert not is_date(text)
 
 
-def table(path: Path, n_days: int) -> Path:
+def table(path, n_days):
     first = datetime.date(2015, 1, 1)
     days = [first + datetime.timedelta(days=k % n_days) for k in range(2 * n_days)]
     rows = "".join(f"{k % 7},{day.isoformat()},{k % 2}\n" for k, day in enumerate(days))

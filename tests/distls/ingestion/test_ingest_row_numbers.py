@@ -5,8 +5,6 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,14 +12,14 @@ import pytest
 import zarr
 
 import distls
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, ParameterError
 from distls.storage.model.model import LinearModel
 
 N = 300
 
 
-def frame(seed: int = 0) -> pd.DataFrame:
+def frame(seed=0):
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((N, 2)).round(4)
     return pd.DataFrame(
@@ -34,7 +32,7 @@ def frame(seed: int = 0) -> pd.DataFrame:
     )
 
 
-def origins_of(data: Dataset) -> pd.DataFrame:
+def origins_of(data):
     """Return the origins of all rows, with their values and labels."""
     parts = []
     for index in range(len(data)):
@@ -47,7 +45,7 @@ def origins_of(data: Dataset) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def write(table: pd.DataFrame, path: Path) -> Path:
+def write(table, path):
     table.to_parquet(path) if path.suffix == ".parquet" else table.to_csv(path, index=False)
     return path
 
@@ -56,7 +54,7 @@ def write(table: pd.DataFrame, path: Path) -> Path:
 def test_rows_of_tables_find_their_source(tmp_path, ending):
     tables = [frame(0), frame(1)]
     files = [write(table, tmp_path / f"t{k}.{ending}") for k, table in enumerate(tables)]
-    options: dict[str, Any] = {"label_column": "y", "id_column": "key", "split": {"test": 0.3}}
+    options = {"label_column": "y", "id_column": "key", "split": {"test": 0.3}}
     distls.ingest(files, tmp_path / "d", **options, partition_size=800)
     datasets = [open_dataset(tmp_path / "d"), open_dataset(tmp_path / "d-test")]
     assert len(datasets[0]) > 2
@@ -110,7 +108,7 @@ def test_other_formats(tmp_path, kind):
     ids = [f"id,{i}" if kind == "documents.csv" else f"id{i}" for i in range(40)]
     labels = [i % 2 for i in range(40)]
     table = pd.DataFrame({"text": words, "label": labels, "key": ids})
-    options: dict[str, Any] = {"id_column": "key"}
+    options = {"id_column": "key"}
     path = tmp_path / f"f.{kind}"
     if kind == "vw":
         rows = [f"{y} {i}|f 3:1" for i, y in zip(ids, labels, strict=True)]
@@ -157,7 +155,7 @@ def test_text_has_one_place_of_ids(tmp_path, kind, place):
 # -- predictions -----------------------------------------------------------------------------------------
 
 
-def model_of(data: Dataset) -> LinearModel:
+def model_of(data):
     meta = data.meta
     return LinearModel(
         weights=np.array([[-1, 1], [0, 0]], np.float32), intercept=np.zeros(2, np.float32), classes=meta.classes,
@@ -166,7 +164,7 @@ def model_of(data: Dataset) -> LinearModel:
     )  # fmt: skip
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
+def read_csv(path):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 

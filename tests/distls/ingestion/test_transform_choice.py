@@ -1,7 +1,5 @@
 """`transform=auto`: what is chosen for which rows, and that the choice is as good as one that was given."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,13 +14,13 @@ X = SPARSE.toarray()
 TEXT = ["log1p", "idf", "l2norm"]
 
 
-def _words(scale: float = 1.0) -> sp.csr_matrix:
+def _words(scale=1.0):
     counts = sp.random(40, 1500, 0.02, "csr", random_state=3)
     counts.data = scale * np.random.default_rng(1).integers(1, 5, counts.nnz).astype(np.float64)
     return counts
 
 
-def _chosen(x: object, y: object, place: Path) -> tuple[list[str], str]:
+def _chosen(x, y, place):
     report = ingest(x, place, y=y, transform="auto")
     names = [step["name"] for step in open_dataset(place).meta.transforms]
     (notice,) = (text for text in report.notices if text.startswith("transform auto: "))

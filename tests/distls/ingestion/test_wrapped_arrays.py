@@ -1,7 +1,5 @@
 """Objects that wrap an array, and what is none: of xarray, AnnData, wrong types."""
 
-from typing import Any
-
 import anndata
 import numpy as np
 import pytest
@@ -44,7 +42,7 @@ def test_a_stream_takes_them():
     assert CSGDRegressor().partial_fit(ROWS, LABELS).predict(ROWS).shape == (120,)
 
 
-NONE: list[tuple[Any, str]] = [
+NONE = [
     (None, "X: expected an array, a sparse matrix, .* of numbers, not None"),
     ({"a": 1}, "X: expected an array, .* not a dict"),
     (iter(X), "X: expected an array, .* not a "),

@@ -1,8 +1,6 @@
 """Models that Vowpal Wabbit trained predict the same here, and fits start from them."""
 
 import csv
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from distls.storage.errors import BadInputError
 HEAD = "Version 9.11.9\nbits:4\noptions:{}\nChecksum: 1\n:0\n"
 
 
-def example_lines(n: int, k: int) -> list[str]:
+def example_lines(n, k):
     rng = np.random.default_rng(0)
     lines = []
     for _ in range(n):
@@ -25,7 +23,7 @@ def example_lines(n: int, k: int) -> list[str]:
     return lines
 
 
-def trained(folder: Path, options: str, k: int, kind: str) -> tuple[Path, list[str], Any]:
+def trained(folder, options, k, kind):
     """Train vw; return the model, its lines, and what vw itself predicts of them."""
     vw = pytest.importorskip("vowpalwabbit")
     lines = example_lines(400, k)
@@ -41,7 +39,7 @@ def trained(folder: Path, options: str, k: int, kind: str) -> tuple[Path, list[s
     return (binary if kind == "binary" else text), lines, found
 
 
-def predictions(model: Path, lines: list[str], folder: Path) -> list[list[str]]:
+def predictions(model, lines, folder):
     (folder / "x.vw").write_text("\n".join(lines) + "\n")
     distls.predict(model, folder / "x.vw", folder / "p.csv", labelled=True)
     with (folder / "p.csv").open(newline="") as file:

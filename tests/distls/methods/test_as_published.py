@@ -42,7 +42,7 @@ def data(request, tmp_path_factory):
     return write_dataset(path, given, y, partition_rows=25, shard_size=2000), rows, y
 
 
-def drawn(batch: int = 1) -> list[np.ndarray[Any, Any]]:
+def drawn(batch=1):
     """Return the batches of all passes, drawn uniformly from all rows."""
     order = [draws_of(rng(0, Purpose.DRAWS, number, 0), N, batch) for number in range(PASSES)]
     return [rows for each in order for rows in each.reshape(-1, batch)]
@@ -51,18 +51,18 @@ def drawn(batch: int = 1) -> list[np.ndarray[Any, Any]]:
 CYCLIC, DRAWN = np.tile(np.arange(N), PASSES), np.concatenate(drawn())
 
 
-def of_mcid(loss: str, r: int) -> Trained:
+def of_mcid(loss, r):
     """Algorithm 1 of the MCID paper, by its algorithm 2, 3 or 4."""
     return lambda x, y: mcid.train(x, y, loss, ALPHA, drawn(r), w0=ZERO).w
 
 
-def of_csgd(schedule: str, eta0: float, *, project: bool = True) -> Trained:
+def of_csgd(schedule, eta0, *, project=True):
     """Algorithms 1 and 2 of the constrained SGD paper, and Adaline."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         start = {"w0": ZERO, "b0": np.zeros(K), "s": np.ones(N * PASSES)}
 
-        def step(t: int) -> float:
+        def step(t):
             return constrained.STEPS[schedule](eta0, N / 2, t)
 
         return constrained.csgd(x[DRAWN], EYE[y][DRAWN], step, **start, project=project).w
@@ -70,10 +70,10 @@ def of_csgd(schedule: str, eta0: float, *, project: bool = True) -> Trained:
     return trained
 
 
-def of_qn(metric: str) -> Trained:
+def of_qn(metric):
     """Figures 1 and 2 of the SGD-QN paper."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         slopes, skip = stochastic.slopes_of("ovr_squared_hinge"), round(16 * N * D / np.count_nonzero(x))
         given = x[CYCLIC], y[CYCLIC], slopes, "ovr_squared_hinge", ALPHA, 500.0, skip, metric
         return stochastic.scheduled(*given, k=K)[0]
@@ -81,45 +81,45 @@ def of_qn(metric: str) -> Trained:
     return trained
 
 
-def of_olbfgs(x: Rows, y: Any) -> Rows:
+def of_olbfgs(x, y):
     """Section 5.2 of the SGD-QN paper."""
     return second_order.olbfgs(x, y, K, "ovr_squared_hinge", ALPHA, CYCLIC, s=np.ones(N))[0]
 
 
-def of_bcd(step: str) -> Trained:
+def of_bcd(step):
     """Algorithms 1 to 3 of the paper of block coordinate descent."""
 
-    def order(number: int) -> Any:
+    def order(number):
         chosen = rng(0, Purpose.BLOCKS, number, 0, 0).integers(D, size=D)
         return range(D) if step == "line-search" else chosen
 
     return lambda x, y: printed.descent(x, y, K, ALPHA, order, step, PASSES)[0]
 
 
-def of_fobos(x: Rows, y: Any) -> Rows:
+def of_fobos(x, y):
     """FOBOS as section 5.2 of that paper has it."""
     slopes = stochastic.slopes_of("multiclass_squared_hinge")
 
-    def shrunk(v: Rows, mu: float) -> Rows:
+    def shrunk(v, mu):
         return prox(v, mu, "l1l2", 0.0)
 
     return stochastic.fobos(x[DRAWN], y[DRAWN], slopes, 0.1, shrunk, k=K, alpha=ALPHA)[0]
 
 
-def of_gls(link: str) -> Trained:
+def of_gls(link):
     """Algorithm 1 of least squares revisited; the square loss ends in one step."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         p = least_squares.problem(x, EYE[y], link, 0.0, constant=False)
         return least_squares.train(p, 1 if link == "identity" else PASSES, lipschitz=1.0)[-1]
 
     return trained
 
 
-def of_stages(inner: str) -> Trained:
+def of_stages(inner):
     """Algorithm 3 of least squares revisited, on two blocks of features drawn without replacement."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         order = rng(0, Purpose.COLUMNS, 0).permutation(D)
         blocks, common = [x[:, order[:6]], x[:, order[6:]]], {"s": np.ones(N), "intercept": False}
         if inner == "linear":
@@ -135,7 +135,7 @@ def of_stages(inner: str) -> Trained:
 
 A = {"alpha": ALPHA}
 L = {**A, "lipschitz": 0.01}
-BOXES: dict[str, tuple[str, dict[str, Any], Trained]] = {  # the method, what its box leaves to the user
+BOXES = {  # the method, what its box leaves to the user
     "mcid-log": ("mcid", {**A, "loss": "log"}, of_mcid("softmax", 1)),
     "mcid-hinge": ("mcid", {**A, "loss": "hinge", "batch_size": 3}, of_mcid("crammer_singer", 3)),
     "mcid-perceptron": ("mcid", {**A, "loss": "perceptron"}, of_mcid("perceptron", 1)),
@@ -264,7 +264,7 @@ def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
     given = {"eta0": eta0, "dtype": "float64"}
     model = fit(method, dataset, params=given, as_published=True, passes=PASSES, eval_every=0).model
 
-    def step(t: int) -> float:
+    def step(t):
         return constrained.STEPS[schedule](eta0, N / 2, t)
 
     start = {"w0": np.zeros((D, 1)), "b0": np.zeros(1), "s": np.ones(N * PASSES)}

@@ -6,13 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
 from distls.cli import cli
 from distls.methods.recommendation import recommended
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.training.configuration import FitRequest
 from distls.training.fitting import fit
@@ -30,7 +29,7 @@ def wide(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "wide", *labelled_rows(60, 1200, 3))
 
 
-def run_cli(*arguments: object) -> Result:
+def run_cli(*arguments):
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
@@ -54,7 +53,7 @@ def test_few_rows_take_newton(narrow, wide):
     )
 
 
-def grown(data: Dataset, **fields: object) -> Dataset:
+def grown(data, **fields):
     """The data set as if it had more rows than are compared in memory."""
     return replace(data, meta=msgspec.structs.replace(data.meta, n_rows=10**7, nnz=10**7, **fields))
 

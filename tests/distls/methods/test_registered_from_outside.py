@@ -7,7 +7,7 @@ process, which a local cluster hands on.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -32,8 +32,8 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
-from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
-from distls.workers.stochastic.update import Arrays, KernelLearner, Update
+from distls.workers.stochastic.step_choice import StepChoice
+from distls.workers.stochastic.update import KernelLearner, Update
 
 
 class MomentumSettings(NamedTuple):
@@ -80,10 +80,10 @@ class MomentumUpdate(Update):
     eta0: float = 0.1
     momentum: float = 0.9
 
-    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+    def extra_arrays(self, shape, dtype):
         return (np.zeros(shape, dtype),)
 
-    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+    def start_lane(self, arrays, time, tail_from=math.inf):
         own = tuple(array.copy() for array in arrays)
         clock = np.array([float(time)])
         settings = MomentumSettings(self.eta0, self.momentum, self.alpha, self.fit_intercept, self.row_loss)
@@ -94,7 +94,7 @@ class MomentumLearner(KernelLearner):
     kernel = staticmethod(momentum_block)
 
 
-def momentum_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+def momentum_steps(stats, params, n_lanes, *, warm):
     eta0 = params["eta0"] or 1.0 / stats.mean_square_norm
     update = MomentumUpdate(
         **stats.objective(), eta0=eta0 * (1 - params["momentum"]), momentum=params["momentum"]
@@ -138,9 +138,7 @@ def dataset(rows, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "train", *rows)
 
 
-def _trained_by_numpy(
-    x: np.ndarray, y: np.ndarray, size: float, alpha: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _trained_by_numpy(x, y, size, alpha):
     """Two passes; `size` is that of a single step."""
     k = y.max() + 1
     w, v, b = np.zeros((x.shape[1], k)), np.zeros((x.shape[1], k)), np.zeros(k)
@@ -172,7 +170,7 @@ def test_it_takes_the_steps_of_plain_numpy(dataset, rows):
 @pytest.mark.slow
 class TestContract(SolverContract):
     method = "momentum"
-    params: ClassVar[dict[str, Any]] = {"lanes": 3}
+    params = {"lanes": 3}
     passes = 3
 
 

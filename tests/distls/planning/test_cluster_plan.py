@@ -2,8 +2,6 @@
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -55,7 +53,7 @@ def wide(tmp_path_factory):
     return path
 
 
-def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, **budget: int) -> Any:
+def _solver(path, method, params, run, **budget):
     setting = Setting.of(method_named(method), params, open_dataset(path), 0)
     memory = MemoryBudget(GIB, **budget)
     return setting.solver(slots=memory.workers, memory=memory, state=None if run is None else str(run))
@@ -64,9 +62,9 @@ def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, *
 # ---------------------------------------------------------------- bytes
 
 
-def _array_bytes(value: Any) -> int:
+def _array_bytes(value):
     """Return the bytes of the arrays in what is pickled as Dask pickles it."""
-    buffers: list[pickle.PickleBuffer] = []
+    buffers = []
     pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return sum(buffer.raw().nbytes for buffer in buffers)
 
@@ -74,18 +72,16 @@ def _array_bytes(value: Any) -> int:
 class Counting:
     """Reduces in groups and merges as on workers, and counts what would cross the network in each reduction."""
 
-    def __init__(self, workers: int, threads: int, few: int = FEW_HERE) -> None:
+    def __init__(self, workers, threads, few=FEW_HERE):
         self.few, self.places = few, [f"worker-{w}" for _ in range(threads) for w in range(workers)]
         self.moved: list[int] = []
 
     @property
-    def slots(self) -> int:
+    def slots(self):
         return len(self.places)
 
-    def reduce(
-        self, function: Any, items: Sequence[Any], *, merge: Callable[[Any, Any], Any], shared: Any = None
-    ) -> Any:
-        tree: ReductionTree[Any] = ReductionTree(len(items), merge)
+    def reduce(self, function, items, *, merge, shared=None):
+        tree = ReductionTree(len(items), merge)
         groups, sent = group_items(len(items), self.places), _array_bytes(shared)
         busy = len({place for *_, place in groups})
         # the others fetch it from the one that has it; small ones go with each task
@@ -100,7 +96,7 @@ class Counting:
         }
         fan = max(getattr(nodes, "fan", 0) for _, nodes in parts.values())
 
-        def merged(calls: list[tuple[list[Any]]], workers: list[str]) -> list[Any]:
+        def merged(calls, workers):
             nonlocal moved
             for (some,), worker in zip(calls, workers, strict=True):
                 moved += sum(_array_bytes(nodes) for place, nodes in some if place != worker)
@@ -110,20 +106,20 @@ class Counting:
             ]
 
         levels = merge_levels(groups, fan, len(items)) if fan else ()
-        merges: list[Any] = _start_merges(parts, levels, merged)
+        merges = _start_merges(parts, levels, merged)
         for _, nodes in merges[-1:] or parts.values():
             moved += _array_bytes(nodes)
             tree.add_all(pickle.loads(pickle.dumps(list(nodes))))
         self.moved.append(moved)
         return tree.root()
 
-    def map(self, function: Any, items: Sequence[Any], *, shared: Any = None) -> Iterator[Any]:
+    def map(self, function, items, *, shared=None):
         return (function(shared, item) for item in items)
 
-    def each_worker(self, function: Any, item: Any) -> dict[str, Any]:
+    def each_worker(self, function, item):
         return {"this process": function(item)}
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
@@ -170,17 +166,17 @@ def test_bytes_of_statistics_are_bounded(small, tmp_path, method, params, spare)
     assert max(counting.moved) <= solver.plan.network_bytes_per_round <= spare * max(counting.moved)
 
 
-def _counter(least: int) -> Callable[[], int]:
+def _counter(least):
     """Return what, run in a process, has it count the bytes it sends in messages of at least `least`."""
 
-    def count() -> int:
+    def count():
         from distributed.comm.tcp import TCP
 
         if not hasattr(TCP, "bytes_counted"):
             send = TCP.write
 
             async def write(self: Any, *message: Any, **options: Any) -> int:
-                n_bytes: int = await send(self, *message, **options)
+                n_bytes = await send(self, *message, **options)
                 if n_bytes >= least:
                     TCP.bytes_counted += n_bytes
                 return n_bytes
@@ -269,7 +265,7 @@ def test_the_plan_of_the_same_size_is_that_of_the_data(wide):
 # ---------------------------------------------------------------- seconds
 
 
-def _plan(path: Path, shape: str, lanes: int, **options: Any) -> Any:
+def _plan(path, shape, lanes, **options):
     workers, threads = parse_shape(shape)
     setting = {"bandwidth": TEN_GBIT, "latency": 1e-3}
     cluster = Cluster(workers, threads, **{key: options.pop(key, value) for key, value in setting.items()})
@@ -452,7 +448,7 @@ def test_an_open_data_set_is_planned_from_python(small, monkeypatch):
     # of which others may take some between two plans
     monkeypatch.setattr("distls.execution.memory_budget.available_memory", lambda: 2**33)
     for shape in ({}, {"cluster": "4x2"}):
-        asked: Any = {"params": {"loss": "hinge"}, "probe": False, **shape}
+        asked = {"params": {"loss": "hinge"}, "probe": False, **shape}
         found = plan("mcid", open_dataset(small), **asked)
         assert found.to_json() == plan("mcid", small, **asked).to_json()
 

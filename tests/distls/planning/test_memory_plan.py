@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distls.execution.memory_budget import MIB, SAFE_FRACTION, MemoryBudget, human, parse_bytes
-from distls.memory_plan import BASE_BYTES, SLACK, Footprint, Plan, check_workers, make_plan
+from distls.memory_plan import BASE_BYTES, SLACK, Footprint, check_workers, make_plan
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.workers.rounds.task import Needs
 
@@ -64,7 +63,7 @@ def test_an_unlimited_budget_shares_half_of_the_free_memory(monkeypatch):
     assert MemoryBudget(GIB, workers=2).worker_limit == GIB
 
 
-def _data(decoded: list[int], stored: list[int]) -> Any:
+def _data(decoded, stored):
     return SimpleNamespace(
         decoded_bytes=np.array(decoded),
         stored_bytes=np.array(stored),
@@ -73,8 +72,8 @@ def _data(decoded: list[int], stored: list[int]) -> Any:
     )
 
 
-def _plan(budget: MemoryBudget, **changes: Any) -> Plan:
-    options: dict[str, Any] = {
+def _plan(budget, **changes):
+    options = {
         "dataset": _data([16 * MIB] * 40, [10 * MIB] * 40),
         "weight_bytes": 3 * MIB,
         "result_copies": 2,
@@ -104,7 +103,7 @@ jobs = st.builds(
 shapes = st.tuples(st.integers(1, 20), st.integers(1, 16), st.booleans())
 
 
-def _budget(shape: tuple[int, int, bool], limit: int, cache_limit: int | None = None) -> MemoryBudget:
+def _budget(shape, limit, cache_limit=None):
     return MemoryBudget(limit, *shape, cache_limit=cache_limit)
 
 
@@ -121,7 +120,7 @@ def test_the_parts_add_up_within_the_limit(job, shape, cache_limit, power):
     assert plan.bytes_per_pass == job["dataset"].stored_bytes.sum()
 
 
-def _needed(job: dict[str, Any], shape: tuple[int, int, bool]) -> dict[str, int]:
+def _needed(job, shape):
     parts = _plan(_budget(shape, 2**50, 0), **job).worker_parts
     assert parts.pop("cache") == parts.pop("cache reserve") == 0
     return parts

@@ -2,8 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +44,7 @@ def dataset(x, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "new", x, None)
 
 
-def expected(model: LinearModel, x: Any, top: int, proba: bool) -> tuple[np.ndarray, np.ndarray]:
+def expected(model, x, top, proba):
     values = x.toarray().astype(np.float64) @ model.weights + model.intercept
     values = softmax(values, axis=1) if proba else values
     codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
@@ -82,7 +80,7 @@ def test_zarr(dataset, model, x, tmp_path, top, proba):
 
 def test_from_a_run_with_progress(dataset, model, tmp_path):
     save_model(tmp_path / "run" / "model", model)
-    calls: list[tuple[int, int, str]] = []
+    calls = []
     predict(tmp_path / "run", dataset.path, tmp_path / "a.csv", progress=lambda *call: calls.append(call))
     assert calls == [(1, 3, "predicting"), (2, 3, "predicting"), (3, 3, "predicting")]
     predict(model, dataset, tmp_path / "b.csv")
@@ -142,7 +140,7 @@ def test_equal_classes_tie_in_the_file(dataset, model, tmp_path):
 class Failing(SerialExecutor):
     """The third partition cannot be predicted."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error):
         self.error = error
 
     def map(self, function, items, *, shared=None):
@@ -280,7 +278,7 @@ def test_what_appears_under_the_name_meanwhile_stays(dataset, model, tmp_path, e
     assert out.read_text() == "mine"
 
 
-def _content(place: Path) -> dict[str, bytes]:
+def _content(place):
     files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
     return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
@@ -309,7 +307,7 @@ def test_rows_times_classes_is_never_held(model, tmp_path, how):
         model, weights=np.zeros((D, k), np.float32), intercept=np.zeros(k, np.float32), classes=list(range(k))
     )
 
-    def work() -> object:
+    def work():
         return evaluate(many, data) if how == "evaluate" else predict(many, data, tmp_path / how)
 
     work()  # compiles

@@ -1,7 +1,6 @@
 """Comparisons of runs: fields, weights and predictions against plain NumPy, and refusals in one line."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ def place(tmp_path_factory):
     return root
 
 
-def _predicted(run: Path, x: np.ndarray) -> np.ndarray:
+def _predicted(run, x):
     model = load_model(run)
     return (x @ model.weights + model.intercept).argmax(axis=1)
 

@@ -37,7 +37,7 @@ def live(run):
     served.close()
 
 
-def _asked(live: LiveReport, path: str = "/", host: str | None = None) -> tuple[int, str]:
+def _asked(live, path="/", host=None):
     address = live.address.removeprefix("http://").rstrip("/")
     connection = http.client.HTTPConnection(address, timeout=SECONDS)
     connection.request("GET", path, headers={} if host is None else {"Host": host})

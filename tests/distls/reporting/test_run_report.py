@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ def place(tmp_path_factory):
     return root
 
 
-def _page(run: Path, **options: Any) -> str:
+def _page(run, **options):
     out = run.with_name(f"{run.name}.html")
     write_report(run, out, **options)
     return out.read_text(encoding="utf-8")
@@ -209,7 +207,7 @@ def test_nothing_that_a_run_names_is_opened_unless_asked(place, tmp_path):
     url = "http://127.0.0.1:1/"
     config |= {"dataset": f"{url}d", "eval": f"{url}e"}
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    opened: list[Any] = []
+    opened = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("distls.reporting.run_report.open_dataset", opened.append)
         patch.setattr("distls.storage.filesystem.paths.StorePath.read_whole", opened.append)

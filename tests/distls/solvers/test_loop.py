@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,7 @@ from distls.clock import PARTS, parts_of
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.request import Request
-from distls.solvers.events import RoundEvent
-from distls.solvers.loop import Progress, Solution, Standing, solve
+from distls.solvers.loop import Progress, Standing, solve
 from distls.solvers.solver import Fitted, RoundReport, Solver, State
 from distls.solvers.status import Status
 from distls.training.callbacks import History
@@ -36,11 +34,11 @@ class Fake:
     state_type = Counting
     round = Solver.round
 
-    def __init__(self, share: float = 1.0, at_round: Callable[[int], float] = lambda round: 1.0) -> None:
+    def __init__(self, share=1.0, at_round=lambda round: 1.0):
         self.share, self.at_round = share, at_round
         self.bad_state_at = self.ended_at = -1
 
-    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+    def step(self, state, executor):
         done = state.round + 1
         report = RoundReport(
             running_loss=self.at_round(done), running_error=0.5, n_rows=10, bytes_read=7, cached_bytes=0,
@@ -48,37 +46,37 @@ class Fake:
         )  # fmt: skip
         return Counting(done, state.passes + self.share, np.full((1, 1), float(done))), report
 
-    def status(self, state: Counting) -> Status:
+    def status(self, state):
         if state.round == self.bad_state_at:
             return Status.DIVERGED
         return Status.CONVERGED if state.round == self.ended_at else Status.RUNNING
 
-    def weights(self, state: Counting) -> Fitted:
+    def weights(self, state):
         return Fitted(LinearPredictor(state.value, np.zeros(1)))
 
 
 class Watching:
     """Notes every call in a shared diary; may interrupt."""
 
-    def __init__(self, name: str, diary: list[Any], stop_at: int = 0) -> None:
+    def __init__(self, name, diary, stop_at=0):
         self.name, self.diary, self.stop_at = name, diary, stop_at
 
-    def on_start(self, start: object) -> None:
+    def on_start(self, start):
         raise AssertionError("the loop is not what starts a fit")
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         self.diary.append((self.name, event.record["round"]))
         if event.record["round"] == self.stop_at:
             raise KeyboardInterrupt
 
-    def on_end(self, status: Status, state: Any) -> None:
+    def on_end(self, status, state):
         self.diary.append((self.name, status, state.round))
 
 
 class Scripted:
     """Evaluates round r as `values[r]`, and notes which weights it was given."""
 
-    def __init__(self, **fields: Callable[[int], Any]) -> None:
+    def __init__(self, **fields):
         self.fields, self.rounds = fields, []
 
     async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
@@ -87,9 +85,7 @@ class Scripted:
         return {name: value(done) for name, value in self.fields.items()}
 
 
-def run(
-    solver: Fake, evaluate: Any = None, state: Counting | None = None, *callbacks: Any, **limits: Any
-) -> Solution:
+def run(solver, evaluate=None, state=None, *callbacks, **limits):
     stood = {name: limits.pop(name) for name in ("progress", "record", "best") if name in limits}
     work = solve(
         solver, Standing(state or Counting(), **stood), limits=Request(**limits), evaluate=evaluate or Scripted(),
@@ -119,9 +115,9 @@ def test_a_limit_already_met_does_no_round():
 class Estimating(Fake):
     """Estimates a gap of 8, 4, 2, ... of an objective of 10, and may expect a share of that."""
 
-    expected: float | None = None
+    expected = None
 
-    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+    def step(self, state, executor):
         state, report = super().step(state, executor)
         report.gap_estimate, report.objective_estimate = 16.0 / 2**state.round, 10.0
         report.gap_expected = None if self.expected is None else self.expected * report.gap_estimate
@@ -148,7 +144,7 @@ def test_a_certificate_waits_until_the_expected_gap_is_near(expected, first):
 class Halves(Estimating):
     """Rounds are about half a pass each."""
 
-    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+    def step(self, state, executor):
         state, report = super().step(state, executor)
         state.passes = state.round / 2 + (state.round % 2) * 1e-4 / state.round
         return state, report
@@ -190,7 +186,7 @@ def test_certificates_take_a_fifth_unless_they_are_asked_for(given, rounds):
 
 
 def test_patience_evaluates_every_pass_and_certifies_within_the_share():
-    certified: list[int] = []
+    certified = []
 
     class Evaluate(Scripted):
         async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
@@ -211,7 +207,7 @@ class Clock:
 
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -219,8 +215,8 @@ def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=clock))
 
-    def later(seconds: float) -> Callable[[int], float]:
-        def wait(_: int) -> float:
+    def later(seconds):
+        def wait(_):
             clock.now += seconds
             return 1.0
 
@@ -236,7 +232,7 @@ def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch):
     assert (record["seconds"], record["train_seconds"], record["eval_seconds"]) == (306.0, 6.0, 300.0)
 
 
-def bounded(kind: str, **fields: Any) -> Scripted:
+def bounded(kind, **fields):
     """Objectives 10 + 8/round, with the values 8, 2, 6, 1.5 of their certificates."""
     values = {1: 8.0, 2: 2.0, 3: 6.0, 4: 1.5}
     return Scripted(
@@ -246,7 +242,7 @@ def bounded(kind: str, **fields: Any) -> Scripted:
     )
 
 
-def certificates(evaluate: Scripted, state: Counting | None = None, **options: Any) -> list[float]:
+def certificates(evaluate, state=None, **options):
     """Return the values that rounds report."""
     history = History()
     run(Fake(), evaluate, state, history, passes=4, eval_every=1, **options)
@@ -276,11 +272,11 @@ def test_the_bound_of_a_certificate_survives_a_resume():
 )
 def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits, value):
     """Whatever ended it: after any round, what its checkpoint holds says whether it goes on."""
-    seen: list[RoundEvent] = []
+    seen = []
     watcher = Watching("a", [])
     watcher.on_round = seen.append
 
-    def ended(*start: Any, **stood: Any) -> tuple[Any, ...]:
+    def ended(*start, **stood):
         solver = Fake(at_round=lambda r: value if r == 3 else 1.0)
         evaluate = bounded("duality_gap", eval_error=lambda r: ERRORS[r])
         found = run(solver, evaluate, *start, eval_every=1, **limits, **stood)
@@ -308,7 +304,7 @@ def test_seconds_before_a_resume_count(monkeypatch):
     assert run(Fake(), max_seconds=5.0, progress=Progress(seconds=5.0)).status == Status.MAX_SECONDS
 
 
-def _certificate(value: Callable[[int], float | None]) -> Callable[[int], dict[str, Any]]:
+def _certificate(value):
     return lambda round: {"kind": "strong_convexity", "value": value(round)}
 
 
@@ -356,7 +352,7 @@ ERRORS = {1: 0.5, 2: 0.3, 3: 0.4, 4: 0.3, 5: 0.2}
     ],
 )
 def test_patience_publishes_the_best(patience, passes, status, ended, best):
-    seen: list[RoundEvent] = []
+    seen = []
     watcher = Watching("a", [])
     watcher.on_round = seen.append
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
@@ -370,7 +366,7 @@ def test_patience_publishes_the_best(patience, passes, status, ended, best):
 
 
 def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again():
-    seen: list[RoundEvent] = []
+    seen = []
     watcher = Watching("a", [])
     watcher.on_round = seen.append
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
@@ -392,7 +388,7 @@ def test_patience_goes_on_after_a_resume():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_is_divergence(value):
-    diary: list[Any] = []
+    diary = []
     evaluate = Scripted(objective=lambda r: 1.0)
     solver = Fake(at_round=lambda r: value if r == 2 else 1.0)
     solution = run(solver, evaluate, None, Watching("a", diary), passes=9)
@@ -426,7 +422,7 @@ def test_it_is_so_too_where_the_solver_has_come_to_its_end():
 
 
 def test_callbacks_are_called_in_order():
-    diary: list[Any] = []
+    diary = []
     run(Fake(), None, None, Watching("a", diary), Watching("b", diary), passes=2)
     end = Status.MAX_PASSES, 2
     assert diary == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", *end), ("b", *end)]
@@ -434,7 +430,7 @@ def test_callbacks_are_called_in_order():
 
 @pytest.mark.parametrize("who", ["a", "b"])
 def test_interrupted_in_a_callback_the_round_before_counts(who):
-    diary: list[Any] = []
+    diary = []
     watchers = [Watching(name, diary, 3 if name == who else 0) for name in "ab"]
     solution = run(Fake(), None, None, *watchers, passes=9)
     assert (solution.status, solution.state.round) == (Status.INTERRUPTED, 2)
@@ -444,7 +440,7 @@ def test_interrupted_in_a_callback_the_round_before_counts(who):
 
 
 def test_interrupted_in_the_first_round_nothing_is_done():
-    def stop(_: int) -> float:
+    def stop(_):
         raise KeyboardInterrupt
 
     solution = run(Fake(at_round=stop), passes=9)
@@ -452,7 +448,7 @@ def test_interrupted_in_the_first_round_nothing_is_done():
 
 
 def test_interrupted_in_an_evaluation_the_round_before_counts():
-    def stop(done: int) -> float:
+    def stop(done):
         if done == 2:
             raise KeyboardInterrupt
         return 1.0
@@ -463,12 +459,12 @@ def test_interrupted_in_an_evaluation_the_round_before_counts():
 
 
 def test_an_error_ends_the_callbacks_too_and_is_raised():
-    def fail(done: int) -> float:
+    def fail(done):
         if done == 3:
             raise OSError("gone")
         return 1.0
 
-    diary: list[Any] = []
+    diary = []
     with pytest.raises(OSError, match="gone"):
         run(Fake(at_round=fail), None, None, Watching("a", diary), passes=9)
     assert diary == [("a", 1), ("a", 2), ("a", Status.RUNNING, 2)]

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +10,10 @@ from helpers import SECONDS
 
 import distls
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError
 
 
-def _ingest(path: Path, x: np.ndarray, y: np.ndarray, target: str) -> Dataset:
+def _ingest(path, x, y, target):
     report = distls.ingest(x, path, y=y, dtype="float64", target=target, transform=(), partition_size=2000)
     assert report is not None
     return distls.open_dataset(path)

@@ -1,7 +1,5 @@
 """The interface of solvers, whose errors are not taken for those of a checkpoint."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -13,7 +11,7 @@ from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.solver import Fitted, Solver, State
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import FormatError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.configuration import Setting
@@ -32,7 +30,7 @@ def data(tmp_path_factory):
     return {"class": open_dataset(classes), "continuous": open_dataset(root / "numbers")}
 
 
-def solver_of(method: str, data: dict[str, Dataset]) -> Solver[State]:
+def solver_of(method, data):
     chosen = METHODS[method]
     dataset = data["class" if "class" in chosen.targets else "continuous"]
     return Setting.of(chosen, {}, dataset, 0).solver(slots=1, memory=None)
@@ -57,7 +55,7 @@ def test_an_error_of_a_solver_is_not_taken_for_a_damaged_checkpoint(error, data,
     with interrupted():
         fit("fista", data["class"], tmp_path / "run", params={"tau": 0.0}, passes=4, callbacks=[StopAfter(2)])
 
-    def slip(*_: Any) -> Any:
+    def slip(*_):
         raise error("a slip")
 
     monkeypatch.setattr(Fista, "step", slip)

@@ -1,8 +1,6 @@
 """Two classes are one problem: one column, the binary loss and the textbook objective, in every method and loss."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +15,8 @@ from distls.estimators.sparse import SparseMulticlassClassifier
 from distls.estimators.stochastic import SGDQNClassifier, StochasticClassifier
 from distls.evaluation.evaluate import prove
 from distls.execution.serial import SerialExecutor
-from distls.methods.method import Method
 from distls.methods.method_registry import METHODS
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -31,7 +28,7 @@ from distls.workers.losses.loss_registry import loss_named
 
 ALPHA = 0.05
 # the binary loss at margins; scikit-learn's model of it without an intercept, at C = 1 / (alpha n)
-ORACLES: dict[str, Any] = {
+ORACLES = {
     "binary_log": lambda m: np.log1p(np.exp(-m)),
     "binary_hinge": lambda m: np.maximum(0.0, 1.0 - m),
     "binary_squared_hinge": lambda m: np.maximum(0.0, 1.0 - m) ** 2,
@@ -42,12 +39,12 @@ ORACLES: dict[str, Any] = {
 }
 
 
-def _chooses(method: Method) -> str | None:
+def _chooses(method):
     names = [parameter.name for parameter in method.parameters]
     return next((name for name in ("loss", "link", "inner") if name in names), None)
 
 
-def _values(method: Method) -> list[str | None]:
+def _values(method):
     """Return what the parameter that chooses a loss may be."""
     name = _chooses(method)
     known = {
@@ -68,7 +65,7 @@ CASES = [
 ]
 
 
-def _rows(n: int, seed: int) -> tuple[Any, Any]:
+def _rows(n, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, 4))
     return x, np.where(x @ [1.0, -2.0, 0.5, 0.0] + rng.standard_normal(n) > 0.3, "yes", "no")
@@ -82,7 +79,7 @@ def data(tmp_path_factory):
     return open_dataset(path)
 
 
-def _given(method: Method, value: str | None, **changes: Any) -> dict[str, Any]:
+def _given(method, value, **changes):
     names = {parameter.name for parameter in method.parameters}
     wanted = {"alpha": ALPHA, "dtype": "float64", "penalty": "l2", "fit_intercept": True, **changes}
     chosen = {} if value is None else {str(_chooses(method)): value}
@@ -124,7 +121,7 @@ def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value):
         assert result.record["objective"] == pytest.approx(objective, rel=1e-9, abs=1e-12)
 
 
-RIVALS: dict[str, Any] = {
+RIVALS = {
     "log": lambda c: LogisticRegression(C=c, fit_intercept=False, tol=1e-12, max_iter=10_000),
     "squared_hinge": lambda c: LinearSVC(C=c, fit_intercept=False, tol=1e-12, max_iter=1_000_000),
     "hinge": lambda c: LinearSVC(C=c, fit_intercept=False, loss="hinge", tol=1e-10, max_iter=1_000_000),
@@ -209,7 +206,7 @@ def test_the_svm_has_the_cost_of_scikit_learn():
 # -- models and runs of earlier versions, with two columns ---------------------------------------------------
 
 
-def _with_two_columns(model: LinearModel, share: float, loss: str) -> LinearModel:
+def _with_two_columns(model, share, loss):
     weights, intercept = (share * np.concatenate([-a, a], axis=-1) for a in (model.weights, model.intercept))
     return replace(model, weights=weights, intercept=intercept, loss=loss)
 
@@ -252,7 +249,7 @@ def test_the_proof_of_a_run_of_two_columns(data, tmp_path):
     assert found["certificate"]["value"] == pytest.approx(wanted["certificate"]["value"], abs=1e-12)
 
 
-def _proof(run: Path, data: Dataset) -> Any:
+def _proof(run, data):
     return prove(place_of(run), load_model(run), data, SerialExecutor())
 
 

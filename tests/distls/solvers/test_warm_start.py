@@ -1,8 +1,6 @@
 """``init`` of stagewise and cls: a linear model that others have fitted, and what the least squares add to it."""
 
 import json
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict
 from distls.solvers.least_squares.stagewise_state import base_of, block_of
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.least_squares.block_task import predict_block
@@ -21,12 +18,12 @@ FOURIER = {"features": "fourier", "bandwidth": 2.0}
 FIRST = {"loss": "softmax", "alpha": 1e-4}
 
 
-def _rows(path: Path) -> tuple[Dataset, np.ndarray, np.ndarray]:
+def _rows(path):
     x, y = labelled_rows(330, 40, 4)
     return write_dataset(path, x.toarray(), y), x.toarray().astype(float), np.eye(4)[y]
 
 
-def _first(dataset: Dataset, run: Path) -> Any:
+def _first(dataset, run):
     return fit("sgd", dataset, run, params=FIRST, passes=2).model
 
 
@@ -46,7 +43,7 @@ class WarmContract(SolverContract):
 @pytest.mark.slow
 class TestStagewise(WarmContract):
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         **FOURIER, "inner": "calibrated", "block_size": 16, "stages": 3, "models": 2
     }  # fmt: skip
     passes = None
@@ -55,7 +52,7 @@ class TestStagewise(WarmContract):
 @pytest.mark.slow
 class TestCls(WarmContract):
     method = "cls"
-    params: ClassVar[dict[str, Any]] = {"rounds": 4}
+    params = {"rounds": 4}
     passes = None
     random = False
 
@@ -65,7 +62,7 @@ class TestCls(WarmContract):
 def test_stages_fit_what_the_initial_model_has_left(tmp_path, kind, inner):
     dataset, x, _ = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
-    params: dict[str, Any] = {"inner": inner, "block_size": 16, "stages": 4, "dtype": "float64"}
+    params = {"inner": inner, "block_size": 16, "stages": 4, "dtype": "float64"}
     params |= {"inner_rounds": 3} if inner == "logistic" else {}
     params |= {"original": {}, "fourier": FOURIER, "models": {**FOURIER, "models": 2}}[kind]
     params["init"] = str(tmp_path / "first")

@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -83,7 +81,7 @@ def test_one_lane_needs_no_kernels_to_merge(params, merged, tmp_path):
     assert (averaged != "[]", others) == (merged, "[]")
 
 
-def _compiled(method: str, data: Path, given: dict[str, Any]) -> list[str]:
+def _compiled(method, data, given):
     """Return the kernels of averages that the warm-up of a fit has loaded, and all that the fit has loaded after it."""
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, method, str(data), json.dumps(given)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

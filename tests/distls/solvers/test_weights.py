@@ -7,7 +7,6 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 
 
@@ -40,7 +39,7 @@ def rows():
     return x, y
 
 
-def _fitted(case: Case, dataset: Dataset, **params: Any) -> np.ndarray:
+def _fitted(case, dataset, **params):
     if case.method in ("bcd", "fista"):
         add_columns(dataset.path)
     model = fit(case.method, dataset.path, params={**case.params, **params}, passes=case.passes).model

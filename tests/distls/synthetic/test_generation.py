@@ -1,12 +1,10 @@
 """`generate`: the written data sets. What the rows are is tested in tests/workers/synthetic/test_synthetic_data.py."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.rows import DenseRows
 from distls.synthetic.generation import generate
@@ -14,13 +12,13 @@ from distls.training.fitting import fit
 from distls.workers.synthetic.kinds import KINDS, generate_rows
 
 
-def _dense(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def _dense(dataset):
     parts = [dataset.read(index) for index in range(len(dataset))]
     assert all(isinstance(part.x, DenseRows) for part in parts)
     return np.concatenate([part.x.values for part in parts]), np.concatenate([part.y for part in parts])
 
 
-def _files(root: Path) -> dict[str, bytes]:
+def _files(root):
     return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
@@ -76,7 +74,7 @@ def test_fewer_rows_are_a_prefix_in_partitions_of_any_size(made, tmp_path, parti
 
 @pytest.mark.slow
 def test_sparse_kinds_and_progress(tmp_path):
-    calls: list[tuple[int, int, str]] = []
+    calls = []
     train, _ = generate("rcv1-53", tmp_path / "t", rows=500, progress=lambda *call: calls.append(call))
     assert (train.meta.layout, len(train.meta.classes), train.meta.n_features) == ("csr", 53, 47_236)
     assert train.meta.mean_square_norm == pytest.approx(1.0, abs=1e-5)
@@ -128,7 +126,7 @@ def test_refused(tmp_path):
 
 
 def test_a_full_disk_is_reported_and_leaves_nothing_that_opens(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("distls.synthetic.generation.write_partition", full)

@@ -1,7 +1,6 @@
 """A fit is checked once: data sets are opened, problems made and solvers built once a setting."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +26,10 @@ def dataset(tmp_path_factory):
 @pytest.fixture
 def counted(monkeypatch):
     """Count what is opened and built."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
 
-    def counting(name: str, function: Any) -> Any:
-        def call(*given: Any, **options: Any) -> Any:
+    def counting(name, function):
+        def call(*given, **options):
             counts[name] += 1
             return function(*given, **options)
 

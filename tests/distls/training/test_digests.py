@@ -2,13 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.solvers.events import RoundEvent
 from distls.storage.errors import FormatError, MismatchError
 from distls.training.fitting import fit, resume
 
@@ -16,18 +13,18 @@ from distls.training.fitting import fit, resume
 class Stop:
     """Interrupts a fit after its second round."""
 
-    def on_start(self, start: object) -> None:
+    def on_start(self, start):
         pass
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         if event.record["round"] == 2:
             raise KeyboardInterrupt
 
-    def on_end(self, status: object, state: object) -> None:
+    def on_end(self, status, state):
         pass
 
 
-def _half(folder: Path, **asked: Any) -> Path:
+def _half(folder, **asked):
     with pytest.raises(KeyboardInterrupt):
         fit(
             "mcid",

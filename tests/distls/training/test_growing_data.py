@@ -2,7 +2,6 @@
 
 import os
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def test_a_model_takes_up_a_further_class(tmp_path):
     # a fit of the rows before cannot go on with others
     with pytest.raises(MismatchError, match="new run"):
         distls.resume(tmp_path / "1")
-    problem: Any = SimpleNamespace(dataset=distls.open_dataset(data), shape=(3, 3))
+    problem = SimpleNamespace(dataset=distls.open_dataset(data), shape=(3, 3))
     start = with_further_classes(first.model, problem)
     half = first.model.weights[:, 0] / 2
     assert np.array_equal(start.weights, np.stack([-half, half, 0 * half], axis=1))

@@ -1,7 +1,6 @@
 """Strengths that are compared in memory: the errors of fits without a fold, the choice, and the fit that follows."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +18,13 @@ PATH = {
 }  # fmt: skip
 
 
-def rows(kind: str) -> tuple[Any, np.ndarray]:
+def rows(kind):
     x, y = labelled_rows(90, 12, 3)
     flipped = np.where(np.random.default_rng(1).random(len(y)) < 0.3, (y + 1) % 3, y).astype(np.int32)
     return (x if kind == "csr" else x.toarray()), flipped
 
 
-def expected(x: Any, y: np.ndarray, alpha: float) -> tuple[float, float]:
+def expected(x, y, alpha):
     """The error and the loss of scikit-learn's fits without each fold, on its rows; folds are slices of the rows."""
     wrong = loss = 0.0
     for fold in range(FOLDS):
@@ -85,7 +84,7 @@ def test_a_search_that_was_stopped_is_made_again(found, tmp_path, monkeypatch):
     assert resumed.record["weights_sha256"] == Run.open(run).status["weights_sha256"]
 
 
-def _interrupt(*_: Any) -> None:
+def _interrupt(*_):
     raise KeyboardInterrupt
 
 

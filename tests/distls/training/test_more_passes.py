@@ -1,8 +1,6 @@
 """`resume` with passes goes on with a fit that has ended, to the weights of a fit of all passes."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from distls.solvers.status import Status
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training.run_folder import Run
 
-METHODS: dict[str, dict[str, Any]] = {
+METHODS = {
     "sgd": {},
     "asgd": {},
     "mcid": {"alpha": 1e-4},
@@ -33,7 +31,7 @@ def data(tmp_path_factory):
     return distls.open_dataset(path)
 
 
-def weights(run: Path) -> Any:
+def weights(run):
     model = distls.load_model(run)
     return np.concatenate([model.coef_.ravel(), model.intercept_.ravel()])
 
@@ -41,7 +39,7 @@ def weights(run: Path) -> Any:
 @pytest.mark.fast_cases("sgd$", "mcid")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_weights_are_those_of_all_passes(data, tmp_path, method):
-    given: dict[str, Any] = {"params": METHODS[method], "executor": "serial", "eval_every": 0}
+    given = {"params": METHODS[method], "executor": "serial", "eval_every": 0}
     # a round of bcd is several passes
     few, more, all_ = (2, 4, 6) if method != "bcd" else (5, 10, 16)
     whole = distls.fit(method, data, tmp_path / "whole", passes=all_, **given)
@@ -81,7 +79,7 @@ def test_killed_before_it_goes_on_it_is_called_again(data, tmp_path, monkeypatch
 def test_what_cannot_go_on_says_why(data, tmp_path):
     run = tmp_path / "run"
 
-    def refusal() -> str:
+    def refusal():
         with pytest.raises(MismatchError) as caught:
             distls.resume(run, passes=100, executor="serial")
         shutil.rmtree(run)

@@ -1,7 +1,6 @@
 """The last fit of a selection, to training and held-out rows: its bits, what is told, resume, refusals."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +14,14 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 
-_CASES: list[tuple[str, dict[str, Any]]] = [
+_CASES = [
     ("sgd", {"alpha": [1e-2, 1e-4]}),
     ("mcid", {"alpha": [1e-1, 1e-4]}),
     ("sdca", {"alpha": "path", "alphas": "1e-1:1e-2:1e-3"}),
 ]
 
 
-def _rows() -> tuple[Any, np.ndarray, Any, np.ndarray]:
+def _rows():
     x, y = labelled_rows(240, 30, 3)
     other, labels = labelled_rows(80, 30, 3, seed=5)
     return x, y, other, labels
@@ -82,7 +81,7 @@ def test_it_is_said_and_repeated(train, held, tmp_path):
 @pytest.mark.fast_cases("1")
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_resume_ends_where_an_undisturbed_fit_ends(train, held, tmp_path, rounds):
-    asked: dict[str, Any] = {"params": {"alpha": [1e-2, 1e-4]}, "passes": 2, "select": held, "refit": True}
+    asked = {"params": {"alpha": [1e-2, 1e-4]}, "passes": 2, "select": held, "refit": True}
     whole = fit("mcid", train, tmp_path / "whole", **asked)
     with interrupted():
         fit("mcid", train, tmp_path / "run", **asked, callbacks=[StopAfter(rounds)], checkpoint_seconds=0)

@@ -3,8 +3,6 @@
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +13,7 @@ from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
 from distls.reporting.describe import describe
-from distls.solvers.events import Callback, FitStart
-from distls.storage.dataset.dataset import Dataset
+from distls.solvers.events import Callback
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
 from distls.testing.solvers import StopAfter, interrupted
@@ -33,7 +30,7 @@ def dataset(tmp_path_factory):
     return add_columns(write_dataset(tmp_path_factory.mktemp("data") / "d", x, y).path)
 
 
-def _path(dataset: Dataset, run: Path, **options: Any) -> Any:
+def _path(dataset, run, **options):
     params = {"alpha": "path", "alphas": 4, **options.pop("params", {})}
     return fit("bcd", dataset, run, params=params, passes=60, **options)
 
@@ -76,7 +73,7 @@ def test_a_path_goes_down_from_zero_weights(dataset, tmp_path):
     assert result.passes == pytest.approx(sum(child["passes"] for child in children))
 
 
-def _status(run: Path) -> dict[str, Any]:
+def _status(run):
     return json.loads((run / "status.json").read_text())
 
 
@@ -143,7 +140,7 @@ def test_progress_names_the_alpha(dataset, tmp_path):
     lines, starts = io.StringIO(), []
 
     class Starts(Callback):
-        def on_start(self, start: FitStart) -> None:
+        def on_start(self, start):
             starts.append(start.what)
 
     _path(dataset, tmp_path / "run", params={"alphas": "0.1:0.03"}, callbacks=[Starts(), LineProgress(lines)])

@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -43,17 +41,17 @@ def run(tmp_path):
     return Run.create(tmp_path / "run", CONFIG)
 
 
-def saved(run: Run, number: int) -> None:
+def saved(run, number):
     """Save a checkpoint of a round."""
     run.save_checkpoint(Standing(Small(number)))
 
 
-def newest_of(run: Run) -> Any:
+def newest_of(run):
     """The newest checkpoint that is sound, of a solver that keeps nothing of rows; None if there is none."""
     return run.load_checkpoint(Small, lambda state: True)
 
 
-def rows_in(folder: Path, classes: int = 2) -> Path:
+def rows_in(folder, classes=2):
     """Ingest a few rows."""
     x = np.random.default_rng(0).normal(size=(60, 3))
     ingest(x, folder / "data", y=np.arange(60) % classes)
@@ -91,15 +89,15 @@ def test_an_empty_folder_may_become_a_run(tmp_path):
     assert is_run(Run.create(tmp_path / "empty", CONFIG).path)
 
 
-def _run_there(path: Path) -> None:
+def _run_there(path):
     Run.create(path, CONFIG)
 
 
-def _file_there(path: Path) -> None:
+def _file_there(path):
     path.write_text("mine")
 
 
-def _folder_there(path: Path) -> None:
+def _folder_there(path):
     path.mkdir()
     (path / "thesis.tex").write_text("mine")
 
@@ -150,7 +148,7 @@ def test_files_that_cannot_be_read_are_named(run, name, content):
     assert str(caught.value) == f"{run.path}: {name}.json cannot be read{remedy}"
 
 
-def _refused(run: Run, content: dict[str, Any]) -> str:
+def _refused(run, content):
     """Return what is said of a run with this configuration."""
     (run.path / "config.json").write_text(json.dumps(content))
     with pytest.raises(FormatError) as caught:
@@ -191,7 +189,7 @@ def test_a_status_of_other_types(run, changes):
         _ = run.status
 
 
-def _events(run: Run, rounds: int) -> list[dict[str, Any]]:
+def _events(run, rounds):
     events = [{"round": done, "passes": done / 2} for done in range(1, rounds + 1)]
     for event in events:
         run.append_event(event)
@@ -293,7 +291,7 @@ def test_half_written_checkpoints_are_not_seen(run):
 def test_a_failed_checkpoint_leaves_the_one_before(run, monkeypatch):
     saved(run, 1)
 
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
@@ -374,13 +372,11 @@ def test_a_damaged_checkpoint_is_refused(run):
     assert str(caught.value) == f"{path}: its bytes do not match bundle.json"
 
 
-def _removed_in_mid_fit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, method: str, **options: Any
-) -> None:
+def _removed_in_mid_fit(folder, monkeypatch, number, method, **options):
     """Fit in a run that is removed after a round, which ends in one line and leaves nothing."""
     append, run = Run.append_event, folder / "run"
 
-    def append_and_remove(of: Run, event: dict[str, Any]) -> None:
+    def append_and_remove(of, event):
         append(of, event)
         # before a checkpoint, or the model, which make the folders they need
         if event["round"] == number:
@@ -402,7 +398,7 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
     """Fault: The run folder removed in mid-fit | after a round, before or at the last | one line, exit code 1; it is
     not made again"""
     rows_in(tmp_path)
-    options: dict[str, Any] = {"params": {"lanes": 1}, "passes": 4, "checkpoint_seconds": seconds}
+    options = {"params": {"lanes": 1}, "passes": 4, "checkpoint_seconds": seconds}
     _removed_in_mid_fit(tmp_path, monkeypatch, number, "sgd", **options)
 
 
@@ -415,7 +411,7 @@ def test_a_data_set_renamed_while_it_is_read_is_put_back(tmp_path, monkeypatch, 
     ingest(tmp_path / "d.csv", data, label_column="y")
     whole, append = fit("sgd", data, passes=4), Run.append_event
 
-    def renamed(run: Run, event: Any) -> None:
+    def renamed(run, event):
         append(run, event)
         if event["round"] == 2:
             data.rename(tmp_path / "elsewhere")
@@ -441,7 +437,7 @@ def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(tmp_path, monkey
 
 
 def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(tmp_path, monkeypatch):
-    def full(*_given: Any) -> Any:
+    def full(*_given):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a lock")
 
     monkeypatch.setattr(run_folder, "locked", full)
@@ -451,7 +447,7 @@ def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(tmp_path, monkeypatc
 
 
 def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(tmp_path, monkeypatch):
-    def full(*_given: Any) -> Any:
+    def full(*_given):
         raise StorageError("no room for the model")
 
     data = rows_in(tmp_path)
@@ -466,7 +462,7 @@ def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(tmp_
 
 
 def test_a_run_removed_while_a_file_is_written(tmp_path, monkeypatch):
-    def remove(run: Run, _event: dict[str, Any]) -> None:
+    def remove(run, _event):
         shutil.rmtree(run.path)
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "a file of it")
 
@@ -515,7 +511,7 @@ def test_a_fit_without_a_run_folder_names_none(tmp_path):
     assert repr(kept).endswith(f"run {tmp_path}/r>")
 
 
-def _without_clock(path: Path) -> dict[str, Any]:
+def _without_clock(path):
     measured = {"bytes_read", "cached_bytes", "eval_bytes_read", "worker_peaks"}
     status = json.loads((path / "status.json").read_text())
     status["plan"].pop("worker_limit")
@@ -535,7 +531,7 @@ def test_a_fit_that_was_stopped_at_its_end_ends_there(tmp_path, monkeypatch, met
     asked = {**asked, "eval_data": tmp_path / "held", "checkpoint_seconds": 0, "executor": "serial"}
     whole = fit(method, tmp_path / "data", tmp_path / "whole", **asked)
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO), "the model")
 
     with monkeypatch.context() as broken:

@@ -5,8 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted, opened
@@ -28,7 +25,7 @@ from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
 _ALPHAS = "1e-2:1e-3:1e-4"
-_METHODS: list[tuple[str, dict[str, Any]]] = [
+_METHODS = [
     ("sgd", {}),
     ("sgd", {"loss": "softmax", "schedule": "sqrt", "fit_intercept": True}),
     ("asgd", {"loss": "ovr_log"}),
@@ -56,16 +53,16 @@ def held_out(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "test", x, y)
 
 
-def _path(method: str, data: Dataset, run: Path | None, params: dict[str, Any], **options: Any) -> Any:
+def _path(method, data, run, params, **options):
     params = {"alpha": "path", "alphas": _ALPHAS, **params}
     return fit(method, data, run, params=params, **{"passes": 3, **options})
 
 
-def _child(run: Path, number: int) -> Path:
+def _child(run, number):
     return run / "children" / f"{number:03d}"
 
 
-def _same(one: Any, other: Any) -> None:
+def _same(one, other):
     assert np.array_equal(one.weights, other.weights)
     assert np.array_equal(one.intercept, other.intercept)
 
@@ -89,11 +86,11 @@ def test_every_model_has_the_bits_of_a_fit_alone(dataset, held_out, tmp_path, me
 class _Reads(SerialExecutor):
     """Counts the calls that read the data."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.names: list[str] = []
 
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         self.names.append(type(function).__name__)
         return super().reduce(function, items, **options)
 
@@ -156,7 +153,7 @@ def test_fits_that_resume_apart_meet_again(dataset, held_out, tmp_path):
 
 
 class _Broken(SerialExecutor):
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         raise OSError("the disk is gone")
 
 

@@ -2,14 +2,11 @@
 
 import builtins
 import struct
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import labelled_rows, write_dataset
 
 import distls
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.training.trackers import round_metrics
 
@@ -20,7 +17,7 @@ def data(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "d", x, y)
 
 
-def fit(data: Dataset, *callbacks: Any, **given: Any) -> list[dict[str, Any]]:
+def fit(data, *callbacks, **given):
     """Fit with callbacks; return the records of the rounds."""
     history = distls.History()
     options = {"passes": 3, "executor": "serial", "eval_every": 1, **given}
@@ -60,10 +57,10 @@ def test_mlflow_has_each_round(data, tmp_path, monkeypatch):
     assert [(m.step, m.value) for m in history] == [(r["round"], r["running_loss"]) for r in records]
 
 
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+def scalars(folder):
     """Read the event files of a folder: records of a length, its checksum, the event, its checksum."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
-    found: dict[str, list[tuple[int, float]]] = {}
+    found = {}
     (path,) = folder.glob("events.out.*")
     content = path.read_bytes()
     while content:
@@ -99,7 +96,7 @@ def test_each_setting_has_a_folder(data, tmp_path):
 def test_a_missing_package_is_named(name, package, tmp_path, monkeypatch):
     real = builtins.__import__
 
-    def without(module: str, *rest: Any) -> Any:
+    def without(module, *rest):
         if module.partition(".")[0] == package:
             raise ImportError(module)
         return real(module, *rest)

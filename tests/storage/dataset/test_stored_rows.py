@@ -1,7 +1,6 @@
 """The rows of a data set in other libraries' forms, and the data set as a zarr hierarchy."""
 
 import warnings
-from typing import Any
 
 import dask
 import numpy as np
@@ -15,7 +14,7 @@ from distls.storage.errors import ParameterError
 N_ROWS = 300
 
 
-def stored(path: Any, x: Any, **targets: Any) -> Any:
+def stored(path, x, **targets):
     """Write rows in their order, in several partitions."""
     distls.ingest(x, path, shuffle=False, partition_size=4096, executor="serial", **targets)
     dataset = distls.open_dataset(path)
@@ -30,11 +29,11 @@ def x(request):
     return values if request.param == "dense" else sp.csr_matrix(values)
 
 
-def dense(values: Any) -> np.ndarray:
+def dense(values):
     return values.toarray() if sp.issparse(values) else np.asarray(values)
 
 
-TARGETS: dict[str, Any] = {
+TARGETS = {
     "class": np.array(["no", "yes"])[np.arange(N_ROWS) % 2],
     "continuous": np.linspace(-1.0, 1.0, N_ROWS),
     "several": np.linspace(-1.0, 1.0, 2 * N_ROWS).reshape(N_ROWS, 2),
@@ -93,6 +92,6 @@ def test_zarr_walks_a_data_set_without_a_warning(tmp_path, x):
         warnings.simplefilter("error")
         members = dict(zarr.open_group(str(data.path), mode="r").members(max_depth=None))
     name = "rows/00000000/X" if data.meta.layout == "dense" else "rows/00000000/data"
-    found: Any = members[name]
+    found = members[name]
     part = data.read(0).x
     assert np.array_equal(found[:], part.values if data.meta.layout == "dense" else part.data)

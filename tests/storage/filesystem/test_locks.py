@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,7 @@ def holder(tmp_path):
     process.wait()
 
 
-def acquire(path: Path) -> None:
+def acquire(path):
     with locked(path, "the run"):
         assert path.exists()
 

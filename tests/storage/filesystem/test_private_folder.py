@@ -2,7 +2,6 @@
 
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from distls.storage.filesystem.private_folder import NotPrivateError, private_fo
 OTHER = 12345
 
 
-def _mode(path: Path) -> int:
+def _mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 

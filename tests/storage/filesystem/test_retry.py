@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,16 +21,16 @@ FILE = Path("/data/c/0")
 @pytest.fixture(autouse=True)
 def waited(monkeypatch):
     """Seconds that would have been waited."""
-    seconds: list[float] = []
+    seconds = []
     monkeypatch.setattr(untrusted.time, "sleep", seconds.append)
     return seconds
 
 
-def failing(*failures: Exception):
+def failing(*failures):
     """Return a read that fails in these ways, one after the other, and then succeeds."""
     left = list(failures)
 
-    def read() -> str:
+    def read():
         if left:
             raise left.pop(0)
         return "read"
@@ -39,7 +38,7 @@ def failing(*failures: Exception):
     return read
 
 
-def os_error(number: int) -> OSError:
+def os_error(number):
     return OSError(number, os.strerror(number), str(FILE))
 
 
@@ -84,11 +83,11 @@ def test_lasting_trouble_is_raised_and_not_noted(failures, attempts, waited, cap
 class Unsteady:
     """Has the first `n` files of a module opened in vain, or only a torn copy of them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, n: int, torn: bool = False) -> None:
+    def __init__(self, monkeypatch, module, n, torn=False):
         self.left, self.opened, self.torn, self.true = n, 0, torn, module.open_regular
         monkeypatch.setattr(module, "open_regular", self.open)
 
-    def open(self, path: Path, within: Path | None = None) -> int:
+    def open(self, path, within=None):
         self.opened += 1
         if self.opened > self.left:
             return self.true(path, within)

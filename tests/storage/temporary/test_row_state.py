@@ -1,10 +1,7 @@
 """What is kept for every row: as it was written, or lost and said so; two versions, no more."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
 from distls.storage.filesystem.safe_read import read_array_file
@@ -84,9 +81,9 @@ def test_damaged(state, damage):
 
 def test_a_torn_read_is_repeated(state, monkeypatch):
     state.write(0, 1, np.arange(12.0))
-    reads: list[int] = []
+    reads = []
 
-    def torn(path: Path, within: Path) -> NDArray[np.uint8]:
+    def torn(path, within):
         whole = read_array_file(path, within)
         reads.append(len(whole))
         return whole[: len(whole) // 2] if len(reads) == 1 else whole
@@ -99,7 +96,7 @@ def test_a_torn_read_is_repeated(state, monkeypatch):
 def test_nothing_half_written_stays(state, monkeypatch):
     state.write(0, 1, np.zeros(3))
 
-    def fails(*_: object) -> None:
+    def fails(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", fails)

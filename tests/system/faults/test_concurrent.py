@@ -5,9 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fault_helpers import digest_of, left_behind, options_of, rounds_of
@@ -19,8 +16,8 @@ from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.text_export import export_text
 from distls.training.fitting import fit
 
-LANES: tuple[str, dict[str, Any]] = ("mcid", {"loss": "hinge", "alpha": 1e-4})
-STATISTICS: tuple[str, dict[str, Any]] = ("gls", {"link": "softmax", "alpha": 1e-4})
+LANES = ("mcid", {"loss": "hinge", "alpha": 1e-4})
+STATISTICS = ("gls", {"link": "softmax", "alpha": 1e-4})
 PASSES = 30
 SLOW = """
 import threading, time
@@ -79,7 +76,7 @@ def test_two_fits_on_one_cluster(command, cluster, train, undisturbed, tmp_path)
 class Slowed:
     """A command in a process of its own that stops in the midst of its work until it is told to go on."""
 
-    def __init__(self, where: tuple[str, str, str], mark: Path, *arguments: object) -> None:
+    def __init__(self, where, mark, *arguments):
         module, owner, name = where
         self._mark = mark
         act = (
@@ -99,7 +96,7 @@ class Slowed:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def go_on(self) -> tuple[int, str]:
+    def go_on(self):
         """Let it end; return exit code and stderr."""
         # it stops at every call: a folder in the way of the mark would be an error of its own
         while self.process.poll() is None:
@@ -108,7 +105,7 @@ class Slowed:
         _, error = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, error
 
-    def kill(self) -> None:
+    def kill(self):
         """End it without a word."""
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
@@ -118,7 +115,7 @@ class Slowed:
 SERIAL = ("--executor", "serial", "--quiet")
 
 
-def refused(command: Callable[..., Any], folder: Path, lock: Path, *arguments: object) -> None:
+def refused(command, folder, lock, *arguments):
     """The command is one line that names the process which is writing."""
     holder = json.loads(lock.read_text())
     code, out, error = command(*arguments).end()
@@ -129,7 +126,7 @@ def refused(command: Callable[..., Any], folder: Path, lock: Path, *arguments: o
     )
 
 
-def _fit(train: Path, run: Path) -> list[object]:
+def _fit(train, run):
     method, params = LANES
     options = options_of(params, passes=PASSES, eval_every=0, checkpoint_seconds=0)
     return ["fit", method, train, run, *options, *SERIAL]
@@ -199,7 +196,7 @@ def test_the_second_ingest_and_the_second_transposition_are_refused(command, tra
     assert left_behind(out) == []
 
 
-def write_again(text: Path, path: Path) -> Path:
+def write_again(text, path):
     """Ingest undisturbed."""
     from distls.ingestion.ingest import ingest
 

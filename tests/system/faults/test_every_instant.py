@@ -7,12 +7,11 @@ the better part of an hour: with DISTLS_INSTANTS=all; without, some of each comm
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fault_bench import JOBS, UNSYNCED, Bench, check_readable, differing, instants
-from fault_helpers import KILLED, Ended, faulty
+from fault_helpers import KILLED, faulty
 
 __all__ = ["faulty"]
 
@@ -28,7 +27,7 @@ def bench(tmp_path_factory, faulty):
         yield Bench(Path(folder), faulty)
 
 
-def enumerated(bench: Bench, name: str, mode: str) -> Iterator[tuple[Ended, int]]:
+def enumerated(bench, name, mode):
     """Strike the job at each instant, yield how that ended, then repeat it and compare all files."""
     job = JOBS[name]
     bench.faulty.warm(*bench.prepared(job))

@@ -3,9 +3,6 @@
 import json
 import shutil
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +12,7 @@ from distls.training.fitting import fit
 PASSES = 50
 
 
-def _arguments(documents: Path, run: Path, *more: object) -> list[object]:
+def _arguments(documents, run, *more):
     return ["fit", "mcid", documents, run, "-p", "loss=hinge", "-p", "alpha=1e-4", "--passes", PASSES, *more]
 
 
@@ -25,23 +22,23 @@ def undisturbed(documents):
     return result.model.sha256
 
 
-def _rounds(run: Path) -> int:
+def _rounds(run):
     events = run / "events.jsonl"
     return events.read_text().count("\n") if events.exists() else 0
 
 
-def _digest(run: Path) -> str:
+def _digest(run):
     return json.loads((run / "status.json").read_text())["weights_sha256"]
 
 
-def _pool(command: Callable[..., Any], documents: Path, run: Path, *more: object) -> Any:
+def _pool(command, documents, run, *more):
     """Start a fit with two workers; return when some of its rounds are done."""
     started = command(*_arguments(documents, run, "--workers", 2, "--eval-every", 0, *more))
     started.when(lambda: _rounds(run) >= 5)
     return started
 
 
-def _checkpoints(run: Path) -> list[Path]:
+def _checkpoints(run):
     return [path for path in (run / "checkpoints").glob("round-*") if path.suffix != ".partial"]
 
 

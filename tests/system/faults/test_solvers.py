@@ -2,18 +2,16 @@
 
 import os
 import signal
-from typing import Any
 
 import pytest
 from fault_helpers import KILLED, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
-from distls.solvers.events import Callback, RoundEvent
+from distls.solvers.events import Callback
 from distls.storage.model.model import load_model
 from distls.testing.solvers import opened
 from distls.training.fitting import fit, resume
@@ -24,7 +22,7 @@ __all__ = ["faulty"]
 PASSES = 5
 ALPHA = 1e-2
 # What a method needs to have more rounds than are waited for; the others have `ALPHA` and `PASSES`.
-PARAMS: dict[str, dict[str, Any]] = {
+PARAMS = {
     "adaline": {},
     "c-adaline": {},
     "csgd": {},
@@ -39,14 +37,14 @@ PARAMS: dict[str, dict[str, Any]] = {
 OWN_END = {"cls", "stagewise"}
 
 
-def limits_of(method: str) -> dict[str, Any]:
+def limits_of(method):
     """Return when a fit ends, without evaluations if it has any."""
     if METHODS[method].by_classes:
         return {}
     return {"eval_every": 0} | ({} if method in OWN_END else {"passes": PASSES})
 
 
-def kept_by(method: str) -> list[str]:
+def kept_by(method):
     """Return what a run that has ended keeps besides its model: the duals that prove it."""
     return ["state"] if method == "sdca" else []
 
@@ -95,16 +93,16 @@ def mortal():
 class KillAfter(Callback):
     """Kills a worker after a round, and so between what the next round needs of it."""
 
-    def __init__(self, executor: DaskExecutor, number: int) -> None:
+    def __init__(self, executor, number):
         self._number, self.victims = number, list(executor.each_worker(_pid, None).values())[:1]
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         if event.record["round"] == self._number:
             os.kill(self.victims[0], signal.SIGKILL)
             self.victims.clear()
 
 
-def _pid(_: None) -> int:
+def _pid(_):
     return os.getpid()
 
 

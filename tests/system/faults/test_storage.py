@@ -3,9 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import fault_process
 import pytest
@@ -14,7 +12,6 @@ from fault_helpers import chunk_of, digest_of, disk, faulty, left_behind, option
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import open_dataset
@@ -28,7 +25,7 @@ from distls.workers.rounds.block_stream import clear_cache
 __all__ = ["disk", "faulty"]
 
 # One solver of each way of distributing, and two more that keep something of every row.
-WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+WAYS = {
     "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-3}, {"passes": 5}),
     "statistics": ("gls", {"link": "softmax", "alpha": 1e-3}, {"passes": 5}),
     "shards": ("bcd", {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "active_sweeps": 0}, {"passes": 5}),
@@ -48,9 +45,9 @@ def train(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(train):
-    made: dict[str, str] = {}
+    made = {}
 
-    def digest(way: str) -> str:
+    def digest(way):
         if way not in made:
             method, params, limits = WAYS[way]
             model = fit(method, train, params=params, eval_every=0, **limits).model
@@ -60,7 +57,7 @@ def undisturbed(train):
     return digest
 
 
-def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
+def executor_named(name):
     """Return an executor and a budget without a cache, so that every round reads."""
     if name == "serial":
         clear_cache()  # of fits before this one
@@ -71,7 +68,7 @@ def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
 EXECUTORS = pytest.mark.parametrize("where", ["serial", "two workers"])
 
 
-def fit_way(way: str, data: Path, run: Path, where: str, act: Callable[[], object]) -> Any:
+def fit_way(way, data, run, where, act):
     """Fit, with `act` done after the second round."""
     method, params, limits = WAYS[way]
     executor, memory = executor_named(where)
@@ -85,17 +82,17 @@ def fit_way(way: str, data: Path, run: Path, where: str, act: Callable[[], objec
 # -- damage between rounds -------------------------------------------------------------------------------
 
 
-def flip(path: Path) -> None:
+def flip(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x10
     path.write_bytes(content)
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.write_bytes(path.read_bytes()[:-5])
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+DAMAGE = {
     "flipped": (flip, "its checksum does not match, bytes were changed"),
     "truncated": (cut, r"\d+ bytes on disk, \d+ recorded"),
     "removed": (Path.unlink, "its chunk is missing"),
@@ -173,7 +170,7 @@ def test_what_is_kept_of_each_row_is_made_anew(train, undisturbed, tmp_path, way
     for name, harm in {"flipped": flip, "truncated": cut, "removed": Path.unlink}.items():
         run, harmed = tmp_path / name, []
 
-        def act(run: Path = run, harm: Callable[[Path], object] = harm, harmed: list[Path] = harmed) -> None:
+        def act(run=run, harm=harm, harmed=harmed):
             for path in (run / "state").rglob("*.npy"):
                 harm(path)
                 harmed.append(path)
@@ -185,7 +182,7 @@ def test_what_is_kept_of_each_row_is_made_anew(train, undisturbed, tmp_path, way
 
 # -- storage that fails now and then ---------------------------------------------------------------------
 
-UNSTEADY: dict[str, tuple[dict[str, Any], str]] = {
+UNSTEADY = {
     "EIO now and then": (
         {"every": 7, "number": fault_process.EIO, "times": 1},
         "[Errno 5] Input/output error",
@@ -198,13 +195,13 @@ UNSTEADY: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def _command(way: str, data: Path, run: Path, *more: object) -> list[object]:
+def _command(way, data, run, *more):
     method, params, limits = WAYS[way]
     options = options_of(params, **limits, eval_every=0, checkpoint_seconds=0)
     return ["fit", method, data, run, *options, "--quiet", *more]
 
 
-def check_notes(err: str, data: Path, why: str) -> None:
+def check_notes(err, data, why):
     """Nothing is said but what was read again."""
     assert err
     for line in err.splitlines():
@@ -304,7 +301,7 @@ def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(disk, train, undisturbe
     assert stopped >= 2
 
 
-def failure(act: Callable[[], object]) -> str | None:
+def failure(act):
     """Return how storage failed `act`, if it did."""
     try:
         act()

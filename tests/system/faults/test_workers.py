@@ -4,13 +4,9 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from cluster_helpers import Cluster, cluster
+from cluster_helpers import cluster
 from distributed import Client
 from helpers import SECONDS, wait_until
 from worker_faults import KILL_AFTERWARDS, STOP, Fault
@@ -22,7 +18,7 @@ WAYS = ["lanes", "statistics", "shards"]
 READ = "distls.storage.dataset.parts:read_array"  # of a partition or a column shard
 
 
-def check_whole(run: Path, digest: str) -> None:
+def check_whole(run, digest):
     """Assert that a run has ended as if nothing had happened."""
     assert json.loads((run / "status.json").read_text())["weights_sha256"] == digest
     assert load_model(run).sha256 == digest
@@ -32,7 +28,7 @@ def check_whole(run: Path, digest: str) -> None:
     assert left <= {"config.json", "status.json", "events.jsonl", "final", "model", "lock"}
 
 
-def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault, **environment: str) -> None:
+def fit_with(command, job, tmp_path, fault, **environment):
     """Fit on a local cluster of two workers that are struck by `fault`, and expect nothing to be seen of it."""
     run = tmp_path / "run"
     given = {**fault.preload(tmp_path), **environment}
@@ -109,9 +105,7 @@ def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(command, job, t
 
 
 @contextlib.contextmanager
-def running(
-    made: Cluster, command: Callable[..., Any], job: Any, run: Path, rounds: int = 2
-) -> Iterator[Any]:
+def running(made, command, job, run, rounds=2):
     """Start a fit on a cluster; it is past some rounds when the block begins, and ends well after it."""
     started = command(*job.arguments(run, "--scheduler", made.address, "--quiet"))
     started.when(lambda: rounds_of(run) >= rounds)
@@ -121,12 +115,12 @@ def running(
     check_whole(run, job.digest)
 
 
-def rounds_of(run: Path) -> int:
+def rounds_of(run):
     events = run / "events.jsonl"
     return events.read_text().count("\n") if events.exists() else 0
 
 
-def slowly(job: Any, folder: Path) -> dict[str, str]:
+def slowly(job, folder):
     """Return an environment in which workers take their time, and end no call while `folder` has a file ``hold``."""
     folder.mkdir()
     held = f"iter(lambda: os.path.exists({str(folder / 'hold')!r}), False)"
@@ -134,7 +128,7 @@ def slowly(job: Any, folder: Path) -> dict[str, str]:
     return Fault(job.kernel, act=act, once=False, victims=100).preload(folder)
 
 
-def _others_than(client: Client, before: set[str]) -> list[str]:
+def _others_than(client, before):
     return [address for address in client.nthreads() if address not in before]
 
 
@@ -256,7 +250,7 @@ def test_a_scheduler_that_stays_away_is_one_line(monkeypatch, job, tmp_path):
     )
 
 
-def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+def _kill(processes):
     for process in processes:
         process.kill()
         process.wait()

@@ -11,7 +11,7 @@ from distls.workers.rounds.averaging import merge_mean
 from distls.workers.stochastic.sgd_kernels import SgdSettings, new_clock, sgd_block
 
 
-def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
+def _train(loss, dtype, k, pad):
     x, y = labelled_rows(600, 60, k)
     rows = as_rows(x)
     held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next

@@ -5,8 +5,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ NOTE = "{path}: a damaged file among compiled kernels; they are compiled again\n
 CELLS = "(array([0.5, 1. ]), array([1, 1]))"
 
 
-def _call(cache: Path, program: str = CALL, **options: object) -> tuple[str, str]:
+def _call(cache, program=CALL, **options):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     environment.pop("DISTLS_NUMBA_CACHE", None)
     done = subprocess.run(
@@ -54,12 +52,12 @@ def cache(compiled, tmp_path):
     return tmp_path / "cache"
 
 
-def _flipped(content: bytes) -> bytes:
+def _flipped(content):
     at = len(content) // 2
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+DAMAGES = {
     "truncated": lambda content: content[: len(content) // 2],
     "empty": lambda content: b"",
     "garbage": lambda content: np.random.default_rng(0).bytes(len(content)),

@@ -114,7 +114,7 @@ def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path):
     ):
         (tmp_path / f"{name}.py").write_text(text)
 
-    def digests() -> dict[str, str]:
+    def digests():
         program = (
             "import sys\nfrom pathlib import Path\nfrom distls.workers.compilation import kernel_cache as c\n"
             f"c._FOLDERS.update({{'distls.workers': Path({str(tmp_path)!r}), "
@@ -133,10 +133,10 @@ def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path):
 class Planted:
     """Makes a folder where it is unpickled."""
 
-    def __init__(self, trace: Path) -> None:
+    def __init__(self, trace):
         self.trace = trace
 
-    def __reduce__(self) -> tuple[object, tuple[str, int, bool]]:
+    def __reduce__(self):
         return os.makedirs, (str(self.trace), 0o700, True)
 
 
@@ -147,12 +147,12 @@ COMPILE = (
 )
 
 
-def _compile() -> tuple[str, str]:
+def _compile():
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=True)
     return done.stdout, done.stderr
 
 
-def _planted(folder: Path, base: str, trace: Path) -> bytes:
+def _planted(folder, base, trace):
     """Return an index that makes a folder where it is unpickled, with the checksum of an index."""
     listed = pickle.dumps(Planted(trace))
     return EntryFiles(str(folder), base)._seal(listed) + listed

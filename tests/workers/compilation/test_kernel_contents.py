@@ -26,7 +26,7 @@ def _copied(source, target):
     copy_matrix(source, target)
 
 
-def _entries(folder: str, module: str) -> list[Path]:
+def _entries(folder, module):
     file = importlib.import_module(f"distls.workers.{module}").__file__
     return [path for path in Path(folder).glob(f"{module}.*.nbc") if source_digest(file) in path.name]
 

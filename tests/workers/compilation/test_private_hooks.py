@@ -51,7 +51,7 @@ def test_a_cache_has_what_ours_sets(tmp_path):
 
 
 def test_events_of_compilations_have_dispatcher_and_arguments():
-    heard: list[tuple[object, object]] = []
+    heard = []
     private_hooks.when_compiled(lambda *event: heard.append(event))
     function = numba.njit(lambda x: x)
     function(1.0)

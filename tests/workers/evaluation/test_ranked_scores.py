@@ -8,7 +8,6 @@ from sklearn import metrics
 
 from distls.workers.evaluation.ranked_scores import (
     ALL_SCORES,
-    RankedScores,
     average_precision,
     capacity_for,
     merge_ranked,
@@ -20,13 +19,13 @@ from distls.workers.evaluation.ranked_scores import (
 ALL = 2**40  # more distinct scores than any test has
 
 
-def rows(n: int, seed: int = 0, share: float = 0.3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rows(n, seed=0, share=0.3):
     rng = np.random.default_rng(seed)
     own = rng.random(n) < share
     return rng.standard_normal(n) + 1.2 * own, own, rng.integers(1, 5, n) / 4.0
 
 
-def in_blocks(scores: np.ndarray, own: np.ndarray, weight: np.ndarray, capacity: int, n: int) -> RankedScores:
+def in_blocks(scores, own, weight, capacity, n):
     found = None
     for part in np.array_split(np.arange(len(scores)), n):
         block = ranked(scores[part], own[part], weight[part], capacity)

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import scipy.sparse as sp
 from helpers import as_rows
 
 from distls.storage.errors import FormatError
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.features import feature_kernels as kernels
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import (
@@ -32,17 +31,17 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 D = 12
 
 
-def _rows(n: int = 700, d: int = D, seed: int = 0) -> np.ndarray:
+def _rows(n=700, d=D, seed=0):
     rng = np.random.default_rng(seed)
     return np.where(rng.random((n, d)) < 0.4, rng.standard_normal((n, d)), 0).astype(np.float32)
 
 
-def _projection(d: int = D, m: int = 5) -> Projection:
+def _projection(d=D, m=5):
     rng = np.random.default_rng(1)
     return Projection(rng.standard_normal(d), np.linalg.qr(rng.standard_normal((d, m)))[0])
 
 
-def _convolution(**changes: Any) -> Convolution:
+def _convolution(**changes):
     rng = np.random.default_rng(2)
     own = Convolution((2, 7, 6), 3, rng.standard_normal((10, 18)), rng.standard_normal(10), threshold=0.1)
     own = replace(own, **changes)
@@ -60,7 +59,7 @@ def _convolution(**changes: Any) -> Convolution:
     return replace(own, means=means, scales=scales)
 
 
-def features_of(design: Design, x: Rows, dtype: np.dtype[Any] = FLOAT64) -> np.ndarray:
+def features_of(design, x, dtype=FLOAT64):
     """Return the features of all rows."""
     n_rows, found = len(x.values) if isinstance(x, DenseRows) else len(x.indptr) - 1, []
     reached = 0
@@ -79,7 +78,7 @@ def features_of(design: Design, x: Rows, dtype: np.dtype[Any] = FLOAT64) -> np.n
     return np.concatenate(found)
 
 
-def _expected(design: Design, x: np.ndarray) -> np.ndarray:
+def _expected(design, x):
     values = x.astype(np.float64)
     if design.kind == "masks":
         per_filter, expand = design.convolution.per_filter, design.expand
@@ -256,7 +255,7 @@ def test_projections_that_differ_are_not_shared(other):
 # ---------------------------------------------------------------- kernels
 
 
-def _ulps(found: np.ndarray, expected: np.ndarray) -> float:
+def _ulps(found, expected):
     return float(np.abs(found - expected).max() / np.finfo(np.float32).eps)
 
 
@@ -321,7 +320,7 @@ def test_a_recipe_of_columns_is_that_of_one_stage():
         recipe_of(DESIGNS["columns"], 2)
 
 
-BROKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+BROKEN = [
     ("fourier", {"kind": "os.system"}, {}),
     ("fourier", {"size": -1}, {}),
     ("fourier", {"size": 2.0}, {}),
@@ -380,7 +379,7 @@ def test_broken_recipes_of_masks_are_refused(name, value):
 # ---------------------------------------------------------------- processes
 
 
-def digest() -> str:
+def digest():
     """Return a digest of the bits of all kinds of features."""
     found = hashlib.sha256()
     for design in DESIGNS.values():

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.linear_algebra import gram as products
 from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores, column_sums
@@ -15,12 +15,12 @@ from distls.workers.linear_algebra.packed_triangle import packed, packed_size, u
 D = 40
 
 
-def _values(n: int = 300, density: float = 0.3, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+def _values(n=300, density=0.3, seed=0, dtype="float32"):
     rng = np.random.default_rng(seed)
     return np.where(rng.random((n, D)) < density, rng.standard_normal((n, D)), 0).astype(dtype)
 
 
-def _gram(block: Rows, weight: np.ndarray | None = None) -> np.ndarray:
+def _gram(block, weight=None):
     """Return the upper triangle, packed."""
     gram = np.zeros(packed_size(D))
     pending = GramSum(gram)
@@ -88,7 +88,7 @@ def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(den
 
 
 def test_the_way_depends_on_counts_alone(monkeypatch):
-    filled: list[int] = []
+    filled = []
     real = GramSum._add_filled
     monkeypatch.setattr(
         GramSum, "_add_filled", lambda *given: (filled.append(len(given[1].data)), real(*given))

@@ -14,7 +14,7 @@ from distls.workers.linear_algebra.packed_triangle import (
 )
 
 
-def _matrix(d: int) -> np.ndarray:
+def _matrix(d):
     x = np.random.default_rng(d).standard_normal((d, d))
     return x + x.T
 

@@ -6,12 +6,12 @@ import pytest
 from distls.workers.linear_algebra.shifted_solve import Shifted
 
 
-def _matrix(d: int, rank: int) -> np.ndarray:
+def _matrix(d, rank):
     x = np.random.default_rng(d).standard_normal((rank, d))
     return np.asarray(x.T @ x / rank)
 
 
-def _solve(shifted: Shifted, right: np.ndarray, shift: float) -> np.ndarray:
+def _solve(shifted, right, shift):
     return shifted.outside(shifted.solve_inside(shifted.inside(right), shift))
 
 

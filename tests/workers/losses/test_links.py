@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distls.workers.losses import loss_registry
-from distls.workers.losses.links import Array, Cauchit, Link, Poisson, Probit
+from distls.workers.losses.links import Cauchit, Link, Poisson, Probit
 from distls.workers.losses.loss import GRADIENT_IN_G
 from distls.workers.losses.targets import LossSums, class_losses
 
@@ -81,13 +81,13 @@ def test_log_losses_are_those_of_the_probabilities_also_far_out(name):
         np.testing.assert_allclose(loss_registry.scorer(name).values(z, y), -np.log(p[:, c]), rtol=1e-9)
 
 
-def _link(mean: object, **own: object) -> Link:
+def _link(mean, **own):
     space = {"__slots__": (), "name": "odd", "mean": lambda self, scores: mean(scores), **own}
-    made: Link = type("Odd", (Link,), space)()
+    made = type("Odd", (Link,), space)()
     return made
 
 
-def _half(scores: Array) -> Array:
+def _half(scores):
     return np.asarray(1.0 / (1.0 + np.exp(-scores)))
 
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ from distls.storage.errors import ParameterError
 from distls.testing.losses import LossContract
 from distls.testing.penalties import PenaltyContract
 from distls.workers.losses import loss_registry as losses
-from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
+from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import row_gradient_of
 from distls.workers.losses.shared_parts import negated_at_class
 from distls.workers.penalties import penalty_registry as penalties
-from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
 from distls.workers.simd.class_sums import first_max
 
@@ -34,14 +33,14 @@ class OvrHuberHinge(Loss):
     aliases = ("huber",)
     separable = True
 
-    def values(self, scores: Floats, y: Codes) -> Floats:
+    def values(self, scores, y):
         short = np.maximum(0.0, 1.0 + negated_at_class(scores, y))
         return np.where(short < 1.0, 0.5 * short**2, short - 0.5).sum(axis=1)
 
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
+    def gradient(self, scores, y):
         return negated_at_class(np.clip(1.0 + negated_at_class(scores, y), 0.0, 1.0), y)
 
-    def lipschitz(self, k: int) -> float:
+    def lipschitz(self, k):
         return 1.0
 
 
@@ -64,15 +63,15 @@ class GroupNet(Penalty):
 
     name = "group-net"
 
-    def value(self, w: Array, rho: float) -> float:
+    def value(self, w, rho):
         squares = np.square(w).sum(axis=1)
         return float((np.sqrt(squares) + 0.5 * squares).sum())
 
-    def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
+    def conjugate(self, v, alpha, rho):
         over = np.maximum(np.sqrt(np.square(v).sum(axis=1)) - alpha, 0.0)
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha)
 
-    def zero_from(self, gradient: Array, rho: float) -> float:
+    def zero_from(self, gradient, rho):
         return float(np.sqrt(np.square(gradient).sum(axis=1)).max())
 
 
@@ -160,7 +159,7 @@ def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(s
 @pytest.mark.parametrize("method", ["bcd", "fista"])
 def test_sparse_methods_train_with_the_penalty(method, small):
     path, x, y = small
-    params: dict[str, Any] = {
+    params = {
         "loss": "softmax",
         "penalty": "group-net",
         "alpha": 5e-3,

@@ -1,7 +1,6 @@
 """Gradients, loss sums and errors of every kind of target, against sums over rows written out, and in the task."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ WANTED = RNG.integers(0, 2, (N, K))
 NUMBERS = RNG.standard_normal((N, K)) * 4
 WEIGHT = RNG.integers(0, 4, N) / 2.0
 
-KINDS: list[tuple[str, str, Any]] = [
+KINDS = [
     *((loss, "class", CODES) for loss in ("squared", "ovr_log", "softmax")),
     *((loss, "multilabel", sets_of(WANTED)) for loss in ("squared", "ovr_log")),
     ("squared", "continuous", NUMBERS),
@@ -37,7 +36,7 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def loss_of_row(loss: str, kind: str, i: int, z: np.ndarray) -> float:
+def loss_of_row(loss, kind, i, z):
     """The loss of row i at scores z, written out."""
     target = {"class": np.eye(K)[CODES[i]], "multilabel": WANTED[i], "continuous": NUMBERS[i]}[kind]
     if loss == "squared":
@@ -47,7 +46,7 @@ def loss_of_row(loss: str, kind: str, i: int, z: np.ndarray) -> float:
     return sum(math.log(1 + math.exp(-z[c] if target[c] else z[c])) for c in range(K))
 
 
-def is_wrong(loss: str, kind: str, i: int) -> bool:
+def is_wrong(loss, kind, i):
     if kind == "continuous":
         return False
     if kind == "class":

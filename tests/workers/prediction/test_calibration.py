@@ -40,7 +40,7 @@ def test_known_projections_onto_the_simplex(row, expected):
     np.testing.assert_allclose(project(np.array([row]), "simplex"), [expected], atol=1e-15)
 
 
-def _closest_by_faces(v: np.ndarray) -> np.ndarray:
+def _closest_by_faces(v):
     """Try every set of coordinates that are not zero: the minimum of |p - v| over each face's plane, if it is in it."""
     best, distance = v, np.inf
     for kept in product([False, True], repeat=len(v)):

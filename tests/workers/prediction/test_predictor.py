@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows
 
-from distls.storage.rows import DenseRows, Rows
+from distls.storage.rows import DenseRows
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of, recipe_of
 from distls.workers.prediction import predictor as predictor_module
@@ -16,12 +16,12 @@ from reference import calibrated as reference
 N, D, K, ROUNDS = 57, 8, 3, 4
 
 
-def rows_of(layout: str) -> tuple[np.ndarray, Rows]:
+def rows_of(layout):
     x = sp.random(N, D, density=0.5, random_state=0, format="csr")
     return x.toarray(), as_rows(x.toarray() if layout == "dense" else x)
 
 
-def calibrated() -> LinearPredictor:
+def calibrated():
     rng = np.random.default_rng(1)
     arrays = {"calibration": rng.standard_normal((ROUNDS, 2 * K, K))}
     recipe = {"n_features": D, "calibration": {"powers": [1, 2], "onto": "simplex"}}
@@ -29,7 +29,7 @@ def calibrated() -> LinearPredictor:
     return LinearPredictor(weights, rng.standard_normal(ROUNDS * K), recipe, arrays)
 
 
-def expected_of_calibrated(model: LinearPredictor, x: np.ndarray) -> np.ndarray:
+def expected_of_calibrated(model, x):
     values = np.zeros((len(x), K))
     for t in range(ROUNDS):
         columns = slice(t * K, (t + 1) * K)
@@ -39,14 +39,14 @@ def expected_of_calibrated(model: LinearPredictor, x: np.ndarray) -> np.ndarray:
     return values
 
 
-def stagewise(kind: str) -> LinearPredictor:
+def stagewise(kind):
     rng = np.random.default_rng(2)
     features, arrays = recipe_of(Design(kind, size=5, seed=3, bandwidth=2.0), 3)
     recipe = {"n_features": D, "features": features}
     return LinearPredictor(rng.standard_normal((15, K)), rng.standard_normal(K), recipe, arrays)
 
 
-def viewed(model: LinearPredictor, x: Rows) -> np.ndarray:
+def viewed(model, x):
     rows, weights, intercept = linear_view(model, x)
     assert isinstance(rows, DenseRows)
     assert np.array_equal(weights, np.eye(K))
@@ -54,7 +54,7 @@ def viewed(model: LinearPredictor, x: Rows) -> np.ndarray:
     return rows.values
 
 
-def in_pieces(model: LinearPredictor, x: Rows) -> np.ndarray:
+def in_pieces(model, x):
     found = list(score_pieces(model, x))
     assert [rows.start for rows, _ in found] == [0, *(rows.stop for rows, _ in found[:-1])]
     assert found[-1][0].stop == N
@@ -89,7 +89,7 @@ def test_few_rows_at_a_time(make, monkeypatch):
     """No array of rows x columns of the weights is larger than a piece."""
     (_, rows), model, sizes, original = rows_of("dense"), make(), [], np.tile
 
-    def tile(values: np.ndarray, repeats: tuple[int, int]) -> np.ndarray:
+    def tile(values, repeats):
         out = original(values, repeats)
         sizes.append(out.nbytes)
         return out

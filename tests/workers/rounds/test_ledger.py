@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from distls.training.fitting import fit
 from distls.workers.rounds.ledger import Ledger
 
 
-def filled() -> Ledger:
+def filled():
     return Ledger([0, 2], 30, 100, 7, 0.5, 0.25, {"a": 1.0, "b": 2.0}, {"a": 10, "b": 20})
 
 
@@ -59,11 +58,11 @@ def test_the_check_does_not_depend_on_assertions():
 class Forgetful(SerialExecutor):
     """Loses a partition from the results of tasks of one name."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task):
         super().__init__()
         self.task = task
 
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         result = super().reduce(function, items, **options)
         if type(function).__name__ != self.task:
             return result

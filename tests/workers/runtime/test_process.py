@@ -5,7 +5,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Any
 
 import pytest
 import threadpoolctl
@@ -13,11 +12,11 @@ import threadpoolctl
 from distls.workers.runtime.process import single_threaded_blas, task_settings
 
 
-def _threads() -> int:
+def _threads():
     return int(threadpoolctl.ThreadpoolController().select(user_api="blas").info()[0]["num_threads"])
 
 
-def _task(begun: Event, end: Event) -> None:
+def _task(begun, end):
     with task_settings(), single_threaded_blas():
         begun.set()
         end.wait(10)
@@ -36,7 +35,7 @@ def test_the_last_task_gives_the_threads_back(first):
             assert _threads() == within
 
 
-def _child(queue: Any) -> None:
+def _child(queue):
     before = _threads()
     with single_threaded_blas():
         queue.put((before, _threads()))

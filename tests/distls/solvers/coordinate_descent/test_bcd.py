@@ -3,7 +3,6 @@
 import json
 import shutil
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -41,7 +40,7 @@ PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
 
 class TestContract(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "algorithm": "sweeps"}
+    params = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "algorithm": "sweeps"}
     passes = 20  # active sweeps count too
 
     @pytest.fixture(scope="class")
@@ -53,7 +52,7 @@ class TestContract(SolverContract):
 @pytest.mark.slow
 class TestContractOfConstantSteps(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-2,
         "lanes": 3,
         "step": "constant",
@@ -501,7 +500,7 @@ def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
 @pytest.mark.slow
 class TestContractOfDebiasing(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 3e-2, "lanes": 3, "tau": 0.2, "debias": 1e-3}
+    params = {"alpha": 3e-2, "lanes": 3, "tau": 0.2, "debias": 1e-3}
     passes = 20
 
     @pytest.fixture(scope="class")

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -63,7 +62,7 @@ class _Deterministic(SolverContract):
 
 class TestLineSearch(_Deterministic):
     method = "fista"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "tau": 0.0, "fit_intercept": True}
+    params = {"alpha": 1e-2, "tau": 0.0, "fit_intercept": True}
     passes = 7
 
 
@@ -72,7 +71,7 @@ class TestConstantSteps(_Deterministic):
     """The norm of Sigma takes some of the reads."""
 
     method = "fista"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-2, "tau": 0.0, "step": "constant", "loss": "softmax", "class_weight": "balanced", "lanes": 3,
         "dtype": "float32",
     }  # fmt: skip
@@ -86,7 +85,7 @@ class TestConstantSteps(_Deterministic):
 
 class TestSpectralSteps(_Deterministic):
     method = "sparsa"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "tau": 0.0, "penalty": "sparse-group"}
+    params = {"alpha": 1e-2, "tau": 0.0, "penalty": "sparse-group"}
     passes = 7
 
 

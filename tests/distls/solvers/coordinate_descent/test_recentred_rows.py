@@ -1,14 +1,11 @@
 """Rows of weights less their best constant: the same optimum in fewer rounds."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from contract import Rounds
 from helpers import labelled_rows, write_dataset
 
 from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
@@ -21,18 +18,18 @@ def dataset(tmp_path_factory):
     )
 
 
-def _without(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without(monkeypatch):
     """Start fits whose rows are not recentred."""
     begin = BlockCoordinateDescent.init
 
-    def init(self: BlockCoordinateDescent) -> BcdState:
+    def init(self):
         state = begin(self)
         return BcdState(weights=state.weights, intercept=state.intercept)
 
     monkeypatch.setattr(BlockCoordinateDescent, "init", init)
 
 
-PROBLEM: dict[str, Any] = {
+PROBLEM = {
     "penalty": "sparse-group",
     "alpha": 5e-3,
     "tau": 0,
@@ -41,7 +38,7 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def _objectives(dataset: Dataset, p: bcd.Problem) -> np.ndarray:
+def _objectives(dataset, p):
     kept = Rounds()
     params = {**PROBLEM, "loss": p.loss, "penalty": p.penalty, "alpha": p.alpha}
     fit("bcd", dataset, params=params, passes=40, eval_every=0, callbacks=[kept])

@@ -1,7 +1,6 @@
 """Rounds that keep no number of a row: the optimum of working sets, chosen where the rows do not fit."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -20,7 +19,6 @@ from distls.reporting.run_report import make_report
 from distls.solvers.coordinate_descent import row_blocks
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
@@ -35,9 +33,9 @@ BY_ROWS = {"algorithm": "row-blocks"}
 @pytest.mark.slow
 class TestContract(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {**BY_ROWS, "alpha": 1e-2, "lanes": 5, "tau": 0.0}
+    params = {**BY_ROWS, "alpha": 1e-2, "lanes": 5, "tau": 0.0}
     passes = 9
-    random: ClassVar[bool] = False
+    random = False
 
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
@@ -53,7 +51,7 @@ def small(weighted_rows, tmp_path_factory):
     return write_dataset(path, x, y, sample_weight=weight, partition_rows=70, shard_size=2000)
 
 
-def both(dataset: Dataset, rtol: float = 1e-9, **params: Any) -> tuple[Any, Any]:
+def both(dataset, rtol=1e-9, **params):
     """Return the results of a descent in memory and of one by rows."""
     asked = {"rtol": rtol, "passes": 60}
     return (
@@ -134,7 +132,7 @@ def test_rounds_without_a_step_say_so_and_end(tmp_path, scale, alpha):
     assert "ended for the reason that its note gives (MAX_PASSES)" in render_report(report)
 
 
-def solver_of(dataset: Dataset, n_rows: int, limit: int, **given: Any) -> BlockCoordinateDescent:
+def solver_of(dataset, n_rows, limit, **given):
     """Return the solver for so many rows like those of a data set, in partitions of 16 MiB, in workers of a limit."""
     chosen = method_named("bcd")
     params = chosen.resolve(given)

@@ -1,6 +1,5 @@
 """Shrinking: columns that are far from getting weights are skipped, and swept again before the fit ends."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ from contract import Rounds
 from helpers import labelled_rows, write_dataset
 
 from distls.solvers.coordinate_descent.bcd_round import RoundSetting
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
@@ -21,7 +19,7 @@ D, K = 60, 4
 PLAIN = {"alpha": 2e-2, "fit_intercept": False}
 
 
-def rows() -> tuple[Any, Any]:
+def rows():
     return labelled_rows(330, D, K)
 
 
@@ -30,23 +28,21 @@ def dataset(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "train", *rows(), shard_size=2000)
 
 
-def _fit(dataset: Dataset, **params: Any) -> tuple[Any, Rounds]:
+def _fit(dataset, **params):
     kept = Rounds()
     given = {**PLAIN, "lanes": 1, "shrink": True, "tau": 1e-5, **params}
     return fit("bcd", dataset, params=given, passes=300, eval_every=0, callbacks=[kept]), kept
 
 
-def shrunk_sweeps(
-    p: bcd.Problem, order_of: Callable[[int, np.ndarray[Any, Any]], list[int]], tau: float, most: int
-) -> tuple[list[Array], list[int]]:
+def shrunk_sweeps(p, order_of, tau, most):
     """Yuan et al. 2010, section 4.1.3, with blocks in place of weights, as section 5.2.4 says: W and blocks left out.
 
     Zero blocks with |G_j| < alpha - M are left out, M the largest violation of the sweep before; once the sum of the
     violations of the others is small all come back, and a sweep over all decides.
     """
     w, idle, largest, first = np.zeros((D, K)), np.zeros(D, bool), np.inf, None
-    out: list[Array] = []
-    left: list[int] = []
+    out = []
+    left = []
     for number in range(most):
         left.append(int(idle.sum()))
         w, z, violations, marked = w.copy(), p.x @ w, [0.0], idle.copy()
@@ -73,8 +69,8 @@ def test_one_lane_is_yuan_s_shrinking(dataset, loss):
     x, y = rows()
     p, shards = bcd.Problem(x.toarray().astype(float), y, K, loss=loss, alpha=2e-2), dataset.columns
 
-    def order(number: int, swept: np.ndarray[Any, Any]) -> list[int]:
-        out: list[int] = []
+    def order(number, swept):
+        out = []
         for place in rng(0, Purpose.BLOCKS, number, 0, 0).permutation(len(shards)):
             first, stop = shards.first[place : place + 2]
             mine = swept[(swept >= first) & (swept < stop)]

@@ -2,7 +2,6 @@
 descends; and its claim that one try of the line search usually suffices."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from distls.workers.losses.multiclass_squared_hinge import MulticlassSquaredHing
 from reference import bcd
 
 
-def _gradient(x: bcd.Array, y: bcd.Array, m: int, w: bcd.Array) -> bcd.Array:
+def _gradient(x, y, m, w):
     return bcd.gradient(bcd.Problem(x, y, m), w)
 
 
@@ -44,7 +43,7 @@ def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path, step):
     given = {"alpha": 1e-3, "step": step}
     result = fit("bcd", dataset, tmp_path / "r", params=given, as_published=True, passes=30, eval_every=1)
     lines = (result.run / "events.jsonl").read_text().splitlines()
-    events: list[dict[str, Any]] = [event for event in map(json.loads, lines) if "objective" in event]
+    events = [event for event in map(json.loads, lines) if "objective" in event]
     objectives = [event["objective"] for event in events]
     assert len(objectives) > 5
     assert (np.diff(objectives) <= 1e-14).all()

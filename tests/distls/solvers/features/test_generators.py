@@ -1,8 +1,6 @@
 """GEN's preparations: principal components, bandwidth, masks and orders, by any executor and from any layout."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import scipy.sparse as sp
 from helpers import write_dataset
 
 from distls.execution.dask.local_cluster import start_local
-from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.problem import Problem
@@ -19,30 +16,23 @@ from distls.solvers.features import generator_parameters, generators
 from distls.storage.errors import ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.features import fit_task as masks
-from distls.workers.features.design import Design, blocks
+from distls.workers.features.design import blocks
 from distls.workers.rounds.task import Needs
 
 N, D = 600, 20
-PARAMS: dict[str, Any] = {"features": "fourier", "block_size": 32, "stages": 3}
+PARAMS = {"features": "fourier", "block_size": 32, "stages": 3}
 EXECUTOR = SerialExecutor()
 _NO_ORDER = np.empty(0, np.int64)
 
 
-def _rows(n: int = N, d: int = D) -> np.ndarray:
+def _rows(n=N, d=D):
     rng = np.random.default_rng(0)
     scales = 3.0 / (1 + np.arange(d))
     x = rng.standard_normal((n, d)) * scales @ np.linalg.qr(rng.standard_normal((d, d)))[0]
     return np.where(rng.random((n, d)) < 0.6, x + 0.5, 0).astype(np.float32)
 
 
-def _reader(
-    path: Path,
-    x: Any,
-    *,
-    lanes: int | None = None,
-    partition_rows: int = 90,
-    weight: np.ndarray | None = None,
-) -> BlockReader:
+def _reader(path, x, *, lanes=None, partition_rows=90, weight=None):
     y = np.arange(x.shape[0], dtype=np.int32) % 3
     dataset = write_dataset(path, x, y, partition_rows=partition_rows, sample_weight=weight)
     params = {"loss": "squared", "alpha": 1e-3, "fit_intercept": True, "dtype": "float32"}
@@ -55,7 +45,7 @@ def reader(tmp_path):
     return _reader(tmp_path / "data", _rows())
 
 
-def _values(design: Design, x: np.ndarray) -> np.ndarray:
+def _values(design, x):
     pieces = blocks(design, DenseRows(x), np.dtype(np.float64))
     return np.concatenate([piece.values.copy() for _, piece in pieces])
 
@@ -221,7 +211,7 @@ def test_gradient_order():
 IMAGE = {"features": "kmeans-masks", "block_size": 32, "stages": 2, "mask_side": 3}
 
 
-def _images(n: int = 150) -> np.ndarray:
+def _images(n=150):
     """Return images of 8 x 8 pixels in three channels, smooth and of some contrast."""
     rng = np.random.default_rng(0)
     coarse = rng.random((n, 3, 4, 4))
@@ -388,7 +378,7 @@ def dask_executor():
     executor.close()
 
 
-def _prepared(params: dict[str, Any], reader: BlockReader, executor: Executor) -> list[np.ndarray]:
+def _prepared(params, reader, executor):
     design = generators.design_for(params, reader, executor, 11)
     order = generators.column_order(params, reader, executor, 11, 0)
     found = [np.float64(design.bandwidth), order]

@@ -1,7 +1,5 @@
 """A generator of features from outside: blocks of it, its model, and what is refused."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -19,10 +17,10 @@ D, SIZE = 12, 6
 class Rectified:
     """Rectified projections onto random directions: an extreme learning machine."""
 
-    def draw(self, random: np.random.Generator, n_inputs: int, size: int) -> tuple[np.ndarray, ...]:
+    def draw(self, random, n_inputs, size):
         return random.standard_normal((n_inputs, size)), random.standard_normal(size)
 
-    def features(self, x: np.ndarray, *drawn: np.ndarray) -> np.ndarray:
+    def features(self, x, *drawn):
         directions, offsets = drawn
         return np.maximum(x @ directions + offsets, 0.0)
 
@@ -67,10 +65,10 @@ def test_a_model_of_an_unknown_one_is_refused(tmp_path, monkeypatch):
 
 
 class _Wrong(Rectified):
-    def __init__(self, change: Any) -> None:
+    def __init__(self, change):
         self.change = change
 
-    def features(self, x: np.ndarray, *drawn: np.ndarray) -> np.ndarray:
+    def features(self, x, *drawn):
         if self.change is None:
             x *= 2.0
             return super().features(x, *drawn)

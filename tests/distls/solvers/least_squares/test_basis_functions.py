@@ -1,7 +1,5 @@
 """Calibration by functions of the predictions: ready ones, one from outside, the oracle's rounds, what is refused."""
 
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 from contract import SolverContract
@@ -18,7 +16,7 @@ from reference import calibrated as reference
 Array = np.ndarray
 
 
-def _rows(n: int = 300, k: int = 3) -> tuple[Array, Array, Array]:
+def _rows(n=300, k=3):
     """Return rows of overlapping classes, their codes and weights."""
     rng = np.random.default_rng(4)
     codes = rng.integers(0, k, n).astype(np.int32)
@@ -26,7 +24,7 @@ def _rows(n: int = 300, k: int = 3) -> tuple[Array, Array, Array]:
     return x, codes, np.arange(n) % 3 + 0.5
 
 
-def _products(values: Array) -> Array:
+def _products(values):
     """Return the products of neighbouring outputs, one fewer than there are, bounded."""
     return np.asarray(np.tanh(values[:, 1:] * values[:, :-1]))
 
@@ -42,7 +40,7 @@ def products():
 class TestContract(SolverContract):
     method = "cls"
     passes = 6
-    params: ClassVar[dict[str, Any]] = {"basis": "1+3+log+probit"}
+    params = {"basis": "1+3+log+probit"}
     random = False
 
 

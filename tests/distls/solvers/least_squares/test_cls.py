@@ -5,8 +5,6 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,15 +17,15 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.model_check import predictor_of
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import Callback, RoundEvent
+from distls.solvers.events import Callback
 from distls.solvers.least_squares.cls import Cls
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset, publish
+from distls.storage.dataset.dataset import publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import write_partition
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
-from distls.storage.model.model import LinearModel, load_model
+from distls.storage.model.model import load_model
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.run_folder import Run
@@ -40,9 +38,7 @@ from reference import features as formulas
 ROUNDS = 5
 
 
-def dense_rows(
-    n: int = 350, d: int = 7, k: int = 3, seed: int = 0, spread: float = 1.2
-) -> tuple[np.ndarray, np.ndarray]:
+def dense_rows(n=350, d=7, k=3, seed=0, spread=1.2):
     """Return rows whose classes overlap, float64."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, k, n).astype(np.int32)
@@ -56,7 +52,7 @@ def data(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("cls") / "dense", x, y), x, np.eye(3)[y]
 
 
-def each_round(model: LinearModel, x: np.ndarray) -> list[np.ndarray]:
+def each_round(model, x):
     """Return the predictions of a model after each of its rounds."""
     fits = x @ model.weights + model.intercept
     recipe, weights = model.recipe["calibration"], model.arrays["calibration"]
@@ -67,7 +63,7 @@ def each_round(model: LinearModel, x: np.ndarray) -> list[np.ndarray]:
     ]
 
 
-def write_labels(path: Path, x: np.ndarray, y: np.ndarray) -> Dataset:
+def write_labels(path, x, y):
     """Write rows with sets of labels, given as indicators, in partitions of 60."""
     records = []
     for index, first in enumerate(range(0, len(x), 60)):
@@ -84,14 +80,14 @@ def write_labels(path: Path, x: np.ndarray, y: np.ndarray) -> Dataset:
     return publish(path, meta, records, {})
 
 
-def predictions(model: LinearModel, x: np.ndarray) -> np.ndarray:
+def predictions(model, x):
     """Return the scores of a model."""
     rows, _, _ = linear_view(predictor_of(model), DenseRows(x))
     assert isinstance(rows, DenseRows)
     return rows.values
 
 
-def losses(run: Path) -> list[float]:
+def losses(run):
     """Return the running losses of a run."""
     return [event["running_loss"] for event in Run.open(run).events()]
 
@@ -118,7 +114,7 @@ class TestContractOfFourierFeatures(SolverContract):
 
     method = "cls"
     passes = 7
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "features": "fourier", "block_size": 24, "pca": 6, "dtype": "float32", "lanes": 3
     }  # fmt: skip
 
@@ -295,7 +291,7 @@ def test_an_infinite_log_loss_is_no_number_of_a_run(tmp_path, how):
     x, y = dense_rows(spread=6.0)
     train = write_dataset(tmp_path / "train", x, y)
     wrong = write_dataset(tmp_path / "wrong", x, (y + 1) % 3)  # whose classes are sure to be none
-    given: dict[str, Any] = {how: wrong}
+    given = {how: wrong}
     alphas = [1e-4, 1e-3] if how == "select" else 1e-4
     result = fit("cls", train, str(tmp_path / "run"), params={"rounds": 3, "alpha": alphas}, **given)
     assert evaluate(result.model, wrong).log_loss == np.inf
@@ -330,10 +326,10 @@ def test_limits_come_in_whole_rounds(data):
 class Spoils(Callback):
     """Damages what is kept for rows after every round."""
 
-    def __init__(self, run: Path, how: str) -> None:
+    def __init__(self, run, how):
         self._state, self._how = run / "state", how
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         """Delete or damage the newest files of some partitions, or all files."""
         newest = sorted(self._state.glob(f"*-{event.state.round:06d}.npy"))
         assert newest
@@ -352,7 +348,7 @@ def rebuilt(monkeypatch):
     """Record the rounds for which predictions are made anew."""
     rounds, original = [], Cls._rebuild
 
-    def recording(self: Any, state: Any, executor: Any) -> None:
+    def recording(self, state, executor):
         rounds.append(state.round)
         original(self, state, executor)
 

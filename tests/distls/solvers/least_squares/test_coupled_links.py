@@ -11,7 +11,6 @@ from distls.serving.fitted_model import load_model
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
 from distls.workers.losses.coupled_links import CoupledLink
-from distls.workers.losses.links import Array
 
 
 class Doubtful(CoupledLink):
@@ -23,11 +22,11 @@ class Doubtful(CoupledLink):
     targets = ("class",)
     steepest = 0.5
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the shares."""
         return np.exp(scores - self.potential(scores))
 
-    def potential(self, scores: Array) -> Array:
+    def potential(self, scores):
         """Return Phi."""
         return np.asarray(np.logaddexp(0.0, logsumexp(scores, axis=1, keepdims=True)))
 
@@ -41,7 +40,7 @@ class Round(CoupledLink):
     targets = ("continuous",)
     steepest = 1.0
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the means."""
         return np.asarray(scores / np.sqrt(1.0 + np.square(scores).sum(axis=1, keepdims=True)))
 
@@ -55,7 +54,7 @@ def registered():
         loss_registry._losses.pop(name, None)
 
 
-def _algorithm_1(x: Array, y: Array, link: CoupledLink, steps: int) -> Array:
+def _algorithm_1(x, y, link, steps):
     """W - (1/L) Sigma^-1 E[x (g(W'x) - y)'], from zero."""
     w = np.zeros((x.shape[1], y.shape[1]))
     for _ in range(steps):
@@ -103,7 +102,7 @@ def test_numbers_are_predicted_together(tmp_path):
     )
 
 
-def _changed(mean: Array, **facts: object) -> CoupledLink:
+def _changed(mean, **facts):
     """Return a link whose mean is ``z @ mean``."""
     own = {"__slots__": (), "name": "changed", "targets": ("continuous",), "mean": lambda self, z: z @ mean}
     return type("Changed", (CoupledLink,), {**own, **facts})()

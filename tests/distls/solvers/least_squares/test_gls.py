@@ -1,7 +1,6 @@
 """Generalized least squares through the driver: Algorithm 1, its bound, its independence of the features' basis."""
 
 import itertools
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
@@ -39,7 +37,7 @@ class TestSoftmaxAccelerated(_Deterministic):
 @pytest.mark.slow
 class TestLogitPlainWeighted(_Deterministic):
     method = "gls"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "link": "logit",
         "accelerate": "none",
         "lipschitz": "sharp",
@@ -56,7 +54,7 @@ class TestSoftmaxInAnotherBasis(_Deterministic):
     """alpha = 0 on collinear columns: one more read, and directions left out."""
 
     method = "gls"
-    params: ClassVar[dict[str, Any]] = {"alpha": 0}
+    params = {"alpha": 0}
     passes = 5
 
     @pytest.fixture(scope="class")
@@ -72,7 +70,7 @@ class TestIdentityPath(_Deterministic):
 
     method = "gls"
     passes = 1
-    params: ClassVar[dict[str, Any]] = {"link": "identity", "alpha": "path", "folds": 3}
+    params = {"link": "identity", "alpha": "path", "folds": 3}
 
     @pytest.mark.parametrize("rounds", [1])
     @pytest.mark.parametrize("checkpoint_seconds", [0.0])
@@ -92,7 +90,7 @@ class TestSoftmaxPath(_Deterministic):
 
     method = "gls"
     passes = 16
-    params: ClassVar[dict[str, Any]] = {"alpha": "path", "folds": 2, "alphas": "0.3:0.1"}
+    params = {"alpha": "path", "folds": 2, "alphas": "0.3:0.1"}
 
     def test_the_alpha_is_chosen(self, dataset):
         history = History()
@@ -108,20 +106,20 @@ class TestSoftmaxPath(_Deterministic):
         super().test_interrupted_and_resumed(dataset, undisturbed, tmp_path, rounds, checkpoint_seconds)
 
 
-def _dense(n: int, d: int, k: int, seed: int = 0, noise: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+def _dense(n, d, k, seed=0, noise=2.0):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d)) + rng.standard_normal(d)
     scores = x @ rng.standard_normal((d, k)) + noise * rng.gumbel(size=(n, k))
     return x, scores.argmax(axis=1).astype(np.int32)
 
 
-def _records(dataset: Dataset, params: dict[str, Any], passes: int) -> list[dict[str, Any]]:
+def _records(dataset, params, passes):
     history = History()
     fit("gls", dataset, params=params, passes=passes, eval_every=1, callbacks=[history])
     return history.records
 
 
-def _objectives(dataset: Dataset, params: dict[str, Any], passes: int) -> np.ndarray:
+def _objectives(dataset, params, passes):
     return np.array([record["objective"] for record in _records(dataset, params, passes)])
 
 
@@ -449,7 +447,7 @@ def test_a_path_that_patience_ends_has_its_alpha_after_a_resume_too(tmp_path):
     x, y = labelled_rows(300, 20, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     x, y = labelled_rows(120, 20, 4, seed=9)
-    options: dict[str, Any] = {
+    options = {
         "params": {"alpha": "path", "alphas": "0.3:0.1", "folds": 2}, "eval_data": write_dataset(tmp_path / "e", x, y),
         "eval_every": 1, "patience": 3, "passes": 60, "checkpoint_seconds": 0.0,
     }  # fmt: skip
@@ -518,7 +516,7 @@ def test_what_is_refused_before_reading(tmp_path):
     dataset = write_dataset(tmp_path / "d", x, y)
     fit("gls", dataset, tmp_path / "run", passes=1)
     closed = "link=identity is solved in closed form and has no use for it; drop it"
-    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+    cases = [
         ({"alpha": -1}, ParameterError, "gls: alpha=-1: expected a number from 0 to inf, or path"),
         ({"lipschitz": 0}, ParameterError, "gls: lipschitz=0: must be greater than 0, or adaptive"),
         ({"link": "identity", "lipschitz": "sharp"}, ParameterError, f"gls: lipschitz=sharp: {closed}"),

@@ -1,7 +1,5 @@
 """The solvers of gls one round at a time: which one a setting has, and the states that they hand on."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -11,11 +9,9 @@ from distls.methods.method_registry import METHODS
 from distls.solvers.least_squares.accelerated import Accelerated
 from distls.solvers.least_squares.gls import ClosedForm
 from distls.solvers.least_squares.path import Path
-from distls.solvers.solver import State
-from distls.storage.dataset.dataset import Dataset
 from distls.training.configuration import Setting
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "closed": {"link": "identity"},
     "closed-path": {"link": "identity", "alpha": "path", "folds": 2},
     "closed-singular": {"link": "identity", "alpha": 0},
@@ -35,11 +31,11 @@ def dataset(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "d", np.hstack([dense, dense[:, :1]]), y)
 
 
-def solver_of(dataset: Dataset, setting: str) -> Any:
+def solver_of(dataset, setting):
     return Setting.of(METHODS["gls"], SETTINGS[setting], dataset, 0).solver(slots=1, memory=None)
 
 
-def states_of(solver: Any, rounds: int = ROUNDS) -> list[Any]:
+def states_of(solver, rounds=ROUNDS):
     states = [solver.init()]
     for _ in range(rounds):
         if solver.status(states[-1]) != "RUNNING":
@@ -48,7 +44,7 @@ def states_of(solver: Any, rounds: int = ROUNDS) -> list[Any]:
     return states
 
 
-def bits(state: State) -> tuple[Any, dict[str, bytes]]:
+def bits(state):
     scalars, arrays = state.split()
     return scalars, {name: array.tobytes() for name, array in arrays.items()}
 

@@ -1,7 +1,5 @@
 """Links of `gls` that are given by their derivative: the paper's iterates, the optimum, predictions, evaluation."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -14,15 +12,15 @@ from distls.evaluation.evaluate import evaluate
 from distls.interchange.export import export
 from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import FormatError, ParameterError
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
-from distls.workers.losses.links import Array, Link
+from distls.workers.losses.links import Link
 from reference import least_squares as oracle
 
 
-def _classes(path: Path) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
+def _classes(path):
     x, y = labelled_rows(330, 12, 3)
     s = (np.random.default_rng(5).integers(1, 5, 330) / 2).astype(np.float32)
     return (
@@ -33,7 +31,7 @@ def _classes(path: Path) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _counts(path: Path, scale: float = 1.0) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
+def _counts(path, scale=1.0):
     """Return rows with two counts each, their arrays and weights; `scale` multiplies their means."""
     rng = np.random.default_rng(3)
     x = rng.standard_normal((400, 6)).astype(np.float32)
@@ -43,10 +41,10 @@ def _counts(path: Path, scale: float = 1.0) -> tuple[Dataset, np.ndarray, np.nda
     return open_dataset(path), x.astype(float), y, s.astype(float)
 
 
-def _optimum(p: oracle.Problem) -> float:
+def _optimum(p):
     shape = p.x.shape[1], p.y.shape[1]
 
-    def value_and_slope(w: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_slope(w):
         return p.value(w.reshape(shape)), p.gradient(w.reshape(shape)).ravel()
 
     start = np.zeros(shape[0] * shape[1])
@@ -186,7 +184,7 @@ class CompLogLog(Link):
     name = "cloglog"
     steepest = float(np.exp(-1.0)) * 1.0000001
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the mean."""
         return np.asarray(-np.expm1(-np.exp(np.minimum(scores, 30.0))))
 

@@ -7,14 +7,14 @@ from distls.solvers.least_squares.metric import Metric, PathMetric, second_momen
 from distls.workers.linear_algebra.packed_triangle import packed
 
 
-def _rows(n: int, d: int, condition: float, seed: int = 0) -> np.ndarray:
+def _rows(n, d, condition, seed=0):
     rng = np.random.default_rng(seed)
     q, _ = np.linalg.qr(rng.standard_normal((n, d)))
     v, _ = np.linalg.qr(rng.standard_normal((d, d)))
     return np.asarray(np.sqrt(n) * q * np.logspace(0, -np.log10(condition), d) @ v)
 
 
-def _in_basis(x: np.ndarray, metric: Metric, alpha: float, *, intercept: bool) -> Metric:
+def _in_basis(x, metric, alpha, *, intercept):
     """Do what a read in the metric's next basis does."""
     basis = metric.next_basis()
     z = np.hstack([np.ones((len(x), 1)), x]) if intercept else x
@@ -22,7 +22,7 @@ def _in_basis(x: np.ndarray, metric: Metric, alpha: float, *, intercept: bool) -
     return Metric(basis, q.T @ q / len(x), alpha, intercept=intercept)
 
 
-def _metric(x: np.ndarray, alpha: float, *, intercept: bool) -> Metric:
+def _metric(x, alpha, *, intercept):
     sigma = second_moments(packed(x.T @ x), x.sum(axis=0), len(x), intercept=intercept)
     return Metric.scaled(sigma, alpha, intercept=intercept)
 
@@ -113,7 +113,7 @@ def test_a_ridge_keeps_many_copies_of_a_column_sound():
 def test_a_ridge_above_the_rounding_needs_no_eigenvectors(monkeypatch):
     """Those of a block of 8000 features take minutes, its Cholesky factor seconds."""
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise AssertionError("eigenvectors were asked for")
 
     monkeypatch.setattr("scipy.linalg.eigh", refuse)

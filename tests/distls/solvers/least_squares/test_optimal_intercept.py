@@ -15,7 +15,7 @@ def test_the_gradient_vanishes_there(loss, k):
     y = np.minimum(generator.geometric(0.5, 500) - 1, k - 1)  # the last classes are rare
     reads = 0
 
-    def gradient_at(intercept: np.ndarray) -> np.ndarray:
+    def gradient_at(intercept):
         nonlocal reads
         reads += 1
         return own.gradient(scores + intercept, y).mean(axis=0)
@@ -28,7 +28,7 @@ def test_the_gradient_vanishes_there(loss, k):
 
 
 def test_the_best_of_what_was_seen_is_returned_where_it_does_not_end():
-    def gradient_at(intercept: np.ndarray) -> np.ndarray:
+    def gradient_at(intercept):
         return -np.exp(-intercept)  # zero nowhere
 
     found = optimal_intercept(gradient_at, np.zeros(1), np.ones(1), separable=True)

@@ -1,8 +1,6 @@
 """Algorithm 2 on the blocks of Algorithm 3: the contract, the oracle's rounds, lost predictions, what is refused."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from distls.model_check import check_model
 from distls.planning.fit_plan import plan_fit
 from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, ParameterError
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
@@ -23,15 +20,15 @@ from distls.workers.runtime.rng import Purpose, rng
 from reference import calibrated as oracle
 from reference.stagewise import fourier
 
-FOURIER: dict[str, Any] = {"features": "fourier", "bandwidth": 2.0}
-CLS: dict[str, Any] = {"inner": "cls", "inner_rounds": 2, "dtype": "float64"}
+FOURIER = {"features": "fourier", "bandwidth": 2.0}
+CLS = {"inner": "cls", "inner_rounds": 2, "dtype": "float64"}
 
 
 class TestContract(SolverContract):
     """Sparse rows, an order for each block, a smaller last one among them."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "inner": "cls", "inner_rounds": 2, "order": "gradient", "block_size": 25, "basis": "1+2+log"
     }  # fmt: skip
     passes = None
@@ -43,7 +40,7 @@ class TestContractOfFourierFeatures(SolverContract):
     """Random features of dense rows behind principal components, in single precision."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "inner": "cls", "features": "fourier", "block_size": 12, "pca": 6, "stages": 3, "lanes": 3
     }  # fmt: skip
     passes = None
@@ -54,7 +51,7 @@ class TestContractOfFourierFeatures(SolverContract):
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
 
 
-def _written(path: Path, kind: str) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
+def _written(path, kind):
     """Return a data set, its rows as an array, the indicators of their classes, and their weights."""
     x, y = labelled_rows(330, 30, 4)
     weight = (np.random.default_rng(5).integers(1, 5, 330) / 2).astype(np.float32)
@@ -63,7 +60,7 @@ def _written(path: Path, kind: str) -> tuple[Dataset, np.ndarray, np.ndarray, np
     return dataset, x.toarray().astype(float), np.eye(4)[y], weight.astype(float)
 
 
-def _features(kind: str, x: np.ndarray, stages: int) -> list[np.ndarray]:
+def _features(kind, x, stages):
     """Return the features of each stage of 12: of a pass over columns in random order 12, 12 and 6."""
     if kind == "fourier":
         return [fourier(x, 3, stage, 12, 2.0) for stage in range(stages)]
@@ -178,7 +175,7 @@ def test_a_forged_model_is_refused(tmp_path, recipe, arrays, message):
 def test_what_is_refused(tmp_path):
     dataset, x, _, _ = _written(tmp_path / "d", "csr")
     numbers = write_targets(tmp_path / "n", x, x[:, :1], "continuous")
-    cases: list[tuple[Dataset, dict[str, Any], str]] = [
+    cases = [
         (dataset, {"basis": "1+2"}, "basis=1+2: used with inner=cls only; leave it out"),
         (
             dataset,

@@ -2,8 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,9 +11,7 @@ from helpers import labelled_rows, write_dataset
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import RoundEvent
 from distls.solvers.least_squares.stagewise_state import block_of
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.testing.solvers import StopAfter, interrupted
@@ -39,7 +35,7 @@ class DenseContract(SolverContract):
 
 class TestLinear(SolverContract):
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {"block_size": 13, "stages": 7, "alpha": 1e-2}
+    params = {"block_size": 13, "stages": 7, "alpha": 1e-2}
     passes = None
 
 
@@ -48,7 +44,7 @@ class TestCalibratedModels(DenseContract):
     """Two models on disjoint features, class weights, three lanes."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         **FOURIER,
         "inner": "calibrated",
         "block_size": 16,
@@ -65,7 +61,7 @@ class TestMasksAndPolynomials(DenseContract):
     """Convolutional features, and polynomials of them beside, in two models."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "features": "random-masks",
         "image": "5x4x3",
         "mask_side": 2,
@@ -82,7 +78,7 @@ class TestMasksAndPolynomials(DenseContract):
 @pytest.mark.slow
 class TestLogistic(DenseContract):
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "inner": "logistic",
         "block_size": 20,
         "inner_rounds": 2,
@@ -93,11 +89,11 @@ class TestLogistic(DenseContract):
     passes = None
 
 
-def _weights_of(n_rows: int) -> np.ndarray:
+def _weights_of(n_rows):
     return (np.random.default_rng(5).integers(1, 5, n_rows) / 2).astype(np.float32)
 
 
-def _written(path: Path, kind: str, weighted: bool = False) -> tuple[Dataset, np.ndarray, np.ndarray]:
+def _written(path, kind, weighted=False):
     """Return a data set, its rows as an array and the indicators of their classes."""
     x, y = labelled_rows(330, 40, 4)
     weight = _weights_of(330) if weighted else None
@@ -105,16 +101,16 @@ def _written(path: Path, kind: str, weighted: bool = False) -> tuple[Dataset, np
     return write_dataset(path, rows, y, sample_weight=weight), x.toarray().astype(float), np.eye(4)[y]
 
 
-def _random_columns(n_features: int, size: int, stages: int, seed: int = 0) -> list[np.ndarray]:
+def _random_columns(n_features, size, stages, seed=0):
     """Return the columns of each stage: the documented order, a new one in each pass."""
-    columns: list[np.ndarray] = []
+    columns = []
     while len(columns) < stages:
         order = rng(seed, Purpose.COLUMNS, len(columns) // -(-n_features // size)).permutation(n_features)
         columns += [np.sort(order[first : first + size]) for first in range(0, n_features, size)]
     return columns[:stages]
 
 
-def _expected(inner: str, features: list[np.ndarray], y: np.ndarray, alpha: float, **options: Any) -> Any:
+def _expected(inner, features, y, alpha, **options):
     if inner == "logistic":
         return oracle.logistic(features, y, alpha, **options)
     options.pop("rounds"), options.pop("accelerate")
@@ -129,7 +125,7 @@ def test_every_stage_is_the_papers(tmp_path, inner, kind, intercept):
     s = _weights_of(330).astype(float)
     columns = _random_columns(40, 12, 6, seed=3)
     features = [x[:, c] for c in columns]
-    params: dict[str, Any] = {
+    params = {
         "inner": inner,
         "block_size": 12,
         "stages": 6,
@@ -176,7 +172,7 @@ def test_plain_model_is_the_replayed_predictions(tmp_path, inner):
 
 def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "dense")
-    losses: list[float] = []
+    losses = []
     for passes in (1, 2, 5, 10):
         params = {**FOURIER, "block_size": 8, "stages": 10, "alpha": 1e-4, "dtype": "float64"}
         result = fit("stagewise", dataset, params=params, passes=passes)
@@ -248,7 +244,7 @@ def test_models_are_averaged_over_disjoint_features(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "dense")
     params = {**FOURIER, "inner": "calibrated", "block_size": 9, "stages": 3, "models": 2, "dtype": "float64"}
     features = [oracle.fourier(x, 0, t, 9, 2.0) for t in range(6)]
-    options: dict[str, Any] = {"s": np.ones(330), "intercept": True, "calibrated": True}
+    options = {"s": np.ones(330), "intercept": True, "calibrated": True}
     one = oracle.linear(features[:3], y, 1e-3, **options)[-1].after
     two = oracle.linear(features[3:], y, 1e-3, **options)[-1].after
     both = fit("stagewise", dataset, params=params).model
@@ -289,7 +285,7 @@ def test_singular_blocks_without_a_ridge(tmp_path, inner):
     x, y = labelled_rows(300, 20, 3)
     wide = np.hstack([x.toarray(), x.toarray()[:, :5], np.ones((300, 2)), np.zeros((300, 3))]).astype(float)
     dataset = write_dataset(tmp_path / "d", wide, y)
-    params: dict[str, Any] = {"inner": inner, "alpha": 0, "block_size": 30, "stages": 2, "dtype": "float64"}
+    params = {"inner": inner, "alpha": 0, "block_size": 30, "stages": 2, "dtype": "float64"}
     params |= {"inner_rounds": 300, "accelerate": "nesterov"} if inner == "logistic" else {}
     record = fit("stagewise", dataset, params=params).record
     if inner == "logistic":
@@ -302,7 +298,7 @@ def test_singular_blocks_without_a_ridge(tmp_path, inner):
     )
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "original": {"block_size": 13, "stages": 5},
     "models": {**FOURIER, "inner": "calibrated", "block_size": 8, "stages": 3, "models": 2},
     "logistic": {**FOURIER, "inner": "logistic", "block_size": 8, "stages": 3, "inner_rounds": 2},
@@ -311,23 +307,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def _files(run: Path) -> list[Path]:
+def _files(run):
     return sorted((run / "state").glob("*.npy"))
 
 
-def _delete_all(run: Path) -> None:
+def _delete_all(run):
     for path in _files(run):
         path.unlink()
 
 
-def _damage_one(run: Path) -> None:
+def _damage_one(run):
     for path in _files(run)[:2]:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(bytes(content))
 
 
-def _cut_one(run: Path) -> None:
+def _cut_one(run):
     for path in _files(run)[-2:]:
         path.write_bytes(path.read_bytes()[:3])
 
@@ -350,10 +346,10 @@ def test_lost_predictions_are_made_anew(tmp_path, setting, harm):
 def test_replayed_predictions_are_the_lost_ones(tmp_path, setting):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     run = tmp_path / "run"
-    seen: dict[Path, bytes] = {}
+    seen = {}
     again = 0
 
-    def compare_then_lose(_: object) -> None:
+    def compare_then_lose(_):
         nonlocal again
         for path in _files(run):
             content = path.read_bytes()
@@ -371,9 +367,9 @@ def test_resumed_from_an_older_checkpoint(tmp_path, setting):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     undisturbed = fit("stagewise", dataset, params=SETTINGS[setting], eval_every=0).model.sha256
     run = tmp_path / "run"
-    old: dict[str, Path] = {}
+    old = {}
 
-    def keep(event: RoundEvent) -> None:
+    def keep(event):
         # the checkpoint of a round is seen in the next
         if event.state.round == 3:
             (checkpoint,) = (run / "checkpoints").glob("round-000002")
@@ -394,7 +390,7 @@ def test_killed_worker_changes_nothing(tmp_path):
     undisturbed = fit("stagewise", dataset, params=params, eval_every=0).model.sha256
     executor = start_local(2, 1)
 
-    def kill(event: RoundEvent) -> None:
+    def kill(event):
         if event.state.round == 3:
             os.kill(sorted(executor.client.run(os.getpid).values())[0], signal.SIGKILL)
 
@@ -419,7 +415,7 @@ def test_limit_before_any_block_is_a_model_of_nothing(tmp_path):
 def test_what_is_refused_before_reading(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "csr")
     links = "logistic or logit or probit or cauchit or poisson"
-    cases: list[tuple[dict[str, Any], str]] = [
+    cases = [
         ({"order": "gradient", **FOURIER}, "order=gradient: used with features=original only; leave it out"),
         ({"models": 2}, "models=2: used with random features only; leave it out"),
         ({"inner_rounds": 5}, f"inner_rounds=5: used with inner={links} or cls only; leave it out"),

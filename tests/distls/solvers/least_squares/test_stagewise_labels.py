@@ -1,7 +1,5 @@
 """Stagewise regression on sets of labels: the oracle's stages of a logistic loss for each label, resumed fits."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -14,7 +12,7 @@ from distls.training.fitting import fit, resume
 from reference import stagewise as oracle
 
 K = 3
-LOGIT: dict[str, Any] = {
+LOGIT = {
     "inner": "logit", "inner_rounds": 4, "block_size": 5, "order": "frequency", "dtype": "float64", "alpha": 1e-3
 }  # fmt: skip
 

@@ -1,7 +1,5 @@
 """Stagewise regression with other links inside: the oracle's stages, and counts, whose slopes have no bound."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -13,14 +11,14 @@ from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from reference import stagewise as oracle
 
-STEPS: dict[str, Any] = {
+STEPS = {
     "inner_rounds": 4,
     "block_size": 4,
     "dtype": "float64",
     "alpha": 1e-3,
     "order": "rareness",
 }
-POISSON: dict[str, Any] = {**STEPS, "inner": "poisson", "inner_rounds": 60}
+POISSON = {**STEPS, "inner": "poisson", "inner_rounds": 60}
 
 
 @pytest.fixture(scope="module")

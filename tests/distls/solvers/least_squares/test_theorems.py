@@ -3,9 +3,6 @@
 A bound is tested together with its constant: a quarter of it is exceeded.
 """
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import write_dataset
@@ -13,12 +10,12 @@ from helpers import write_dataset
 from distls import ingest
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
-from distls.workers.losses.links import Array, Link
+from distls.workers.losses.links import Link
 
-PRINTED: dict[str, Any] = {"alpha": 0.0, "accelerate": "none", "fit_intercept": False}
+PRINTED = {"alpha": 0.0, "accelerate": "none", "fit_intercept": False}
 
 
-def _model_rows(path: Path, link: str, *, twice: bool) -> tuple[Any, Array, Array]:
+def _model_rows(path, link, *, twice):
     """Return a data set in which E[y | x] is exactly g(W* x), by weighted rows of every class; x, and the means."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 4)).astype(np.float32).astype(float)
@@ -56,11 +53,11 @@ class Bent(Link):
     steepest = 2.0
     targets = ("continuous",)
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the mean."""
         return np.asarray(scores + np.tanh(scores))
 
-    def potential(self, scores: Array) -> Array:
+    def potential(self, scores):
         """Return the integral of the mean."""
         return np.asarray(0.5 * scores**2 + np.logaddexp(scores, -scores) - np.log(2.0))
 
@@ -83,7 +80,7 @@ def test_theorem_1_a_strongly_monotone_link_converges_linearly(tmp_path):
     z = x @ best
     ingest(x, tmp_path / "d", y=Bent().mean(z), target="continuous", dtype="float64")
 
-    def loss(w: Array) -> float:
+    def loss(w):
         return float((Bent().potential(x @ w) - (x @ w) * Bent().mean(z)).mean())
 
     size, excess = float(np.square(z).mean()), [loss(0 * best) - loss(best)]
@@ -110,11 +107,11 @@ class Kinked(Link):
     steepest = 1.0
     targets = ("continuous",)
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the mean."""
         return np.asarray(np.clip(scores - 1.0, -1.0 / 3.0, 1.0 / 3.0) * (1 - 1e-9) + 1e-9 * (scores - 1.0))
 
-    def potential(self, scores: Array) -> Array:
+    def potential(self, scores):
         """Return the integral of the mean."""
         u = np.abs(scores - 1.0)
         bent = np.where(u < 1.0 / 3.0, 0.5 * u**2, u / 3.0 - 1.0 / 18.0)

@@ -1,7 +1,6 @@
 """Forward-backward splitting through the driver: its contract, its iterates, what it reaches, what it refuses."""
 
 import json
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,13 +22,13 @@ class TestChosenByTrial(SolverContract):
     """The step is tried in the first round."""
 
     method = "fobos"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "fit_intercept": True, "class_weight": "balanced"}
+    params = {"alpha": 1e-3, "fit_intercept": True, "class_weight": "balanced"}
 
 
 @pytest.mark.slow
 class TestRoundsOfParts(SolverContract):
     method = "fobos"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-3, "loss": "hinge", "penalty": "elasticnet", "eta0": 0.5, "lanes": 3, "sync_bytes": 1,
     }  # fmt: skip
 

@@ -1,7 +1,5 @@
 """Stochastic methods on sets of labels, against plain loops in NumPy over rows and outputs."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -17,7 +15,7 @@ _ALPHA = 1e-2
 _PLAIN = {"alpha": _ALPHA, "shuffle": False, "lanes": 1, "dtype": "float64"}
 
 
-def _rows() -> tuple[np.ndarray, np.ndarray]:
+def _rows():
     rng = np.random.default_rng(4)
     x = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.6)
     y = (x @ rng.standard_normal((D, K)) + 0.3 * rng.standard_normal((N, K)) > 0.5).astype(int)
@@ -32,7 +30,7 @@ def dataset(tmp_path_factory):
     )
 
 
-def _losses(loss: str, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _losses(loss, z, y):
     """Return the sums over outputs and the derivatives of each row."""
     t = 2.0 * y - 1.0
     short = np.maximum(0.0, 1.0 - t * z)
@@ -45,7 +43,7 @@ def _losses(loss: str, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nda
     return values.sum(axis=-1), gradients
 
 
-def _sqrt(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+def _sqrt(loss, x, y, size):
     w, b = np.zeros((D, K)), np.zeros(K)
     for t, (row, wanted) in enumerate(zip(x, y, strict=True), start=1):
         g, eta = _losses(loss, row @ w + b, wanted)[1], size / np.sqrt(t)
@@ -53,7 +51,7 @@ def _sqrt(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.ndar
     return w, b
 
 
-def _adagrad(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+def _adagrad(loss, x, y, size):
     w, squares = np.zeros((D, K)), np.zeros(D)
     for row, wanted in zip(x, y, strict=True):
         g = _losses(loss, row @ w, wanted)[1]
@@ -62,7 +60,7 @@ def _adagrad(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.n
     return w, np.zeros(K)
 
 
-def _pegasos(loss: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pegasos(loss, x, y):
     w = np.zeros((D, K))
     for t, (row, wanted) in enumerate(zip(x, y, strict=True), start=1):
         g = _losses(loss, row @ w, wanted)[1]
@@ -70,7 +68,7 @@ def _pegasos(loss: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nd
     return w, np.zeros(K)
 
 
-def _scheduled(loss: str, x: np.ndarray, y: np.ndarray, t0: float) -> tuple[np.ndarray, np.ndarray]:
+def _scheduled(loss, x, y, t0):
     w = np.zeros((D, K))
     for t, (row, wanted) in enumerate(zip(x, y, strict=True)):
         g = _losses(loss, row @ w, wanted)[1]
@@ -78,7 +76,7 @@ def _scheduled(loss: str, x: np.ndarray, y: np.ndarray, t0: float) -> tuple[np.n
     return w, np.zeros(K)
 
 
-_CASES: list[tuple[str, str, dict[str, Any], Any]] = [
+_CASES = [
     *(
         ("sgd", loss, {"schedule": "sqrt", "eta0": 0.1, "fit_intercept": True}, lambda *of: _sqrt(*of, 0.1))
         for loss in ("ovr_log", "ovr_hinge", "ovr_squared_hinge", "squared")

@@ -1,14 +1,11 @@
 """MCID through the driver: the contract of all solvers, and the paper's own algorithm."""
 
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 from contract import SolverContract, visits
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.training.fitting import fit
 from distls.workers.runtime.rng import Purpose, rng
@@ -17,7 +14,7 @@ from reference import mcid as oracle
 
 class TestHinge(SolverContract):
     method = "mcid"
-    params: ClassVar[dict[str, Any]] = {"loss": "hinge", "alpha": 1e-3}
+    params = {"loss": "hinge", "alpha": 1e-3}
 
 
 @pytest.mark.slow
@@ -25,7 +22,7 @@ class TestSoftmaxSmallRounds(SolverContract):
     """Rounds much smaller than a pass, an intercept, class weights and one weight in float64."""
 
     method = "mcid"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "loss": "log",
         "alpha": 1e-3,
         "lanes": 3,
@@ -41,10 +38,10 @@ class TestSoftmaxSmallRounds(SolverContract):
 @pytest.mark.slow
 class TestPerceptronOneLane(SolverContract):
     method = "mcid"
-    params: ClassVar[dict[str, Any]] = {"loss": "perceptron", "lanes": 1, "average": "all"}
+    params = {"loss": "perceptron", "lanes": 1, "average": "all"}
 
 
-def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.ndarray]:
+def _batches(dataset, passes, seed, size):
     """Return the steps of one lane."""
     return [rows[i : i + size] for rows in visits(dataset, passes, seed) for i in range(0, len(rows), size)]
 
@@ -225,7 +222,7 @@ def test_divergence_is_a_status_and_publishes_nothing(tmp_path):
 def test_what_is_refused_before_reading(tmp_path):
     x, y = labelled_rows(200, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
-    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+    cases = [
         ({"alpha": 0}, ParameterError, "mcid: alpha=0: must be greater than 0, or path"),
         ({"alpha": -1}, ParameterError, "must be greater than 0"),
         ({"alpha": float("nan")}, ParameterError, "expected a number"),

@@ -1,7 +1,6 @@
 """The one-versus-rest comparators: the contract of all solvers, binary models trained apart, probabilities."""
 
 import csv
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ LOSSES = {"ovr-pegasos": "ovr_hinge", "ovr-logistic": "ovr_log"}
 @pytest.mark.slow
 class TestPegasos(SolverContract):
     method = "ovr-pegasos"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
+    params = {"alpha": 1e-3}
 
 
 @pytest.mark.slow
@@ -32,7 +31,7 @@ class TestLogisticSmallRounds(SolverContract):
     """Rounds much smaller than a pass, an intercept, class weights and batches."""
 
     method = "ovr-logistic"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-3,
         "lanes": 3,
         "round_bytes": 20_000,

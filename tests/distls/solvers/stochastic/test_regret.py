@@ -4,7 +4,6 @@ Steps are those of the printed algorithms, in NumPy; fits have the same (tests/d
 A bound is tested together with its constant: a quarter of it is exceeded.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,22 +28,22 @@ class Walk:
     best: Array
 
     @property
-    def moved(self) -> Array:
+    def moved(self):
         """|w_(t+1) - what_(t+1)|^2, the last term of Theorem 3.2 (as corrected)."""
         return np.square(self.after - self.plain).sum(axis=1)
 
-    def distance(self, points: Array) -> Array:
+    def distance(self, points):
         """|. - w*|^2 of each step."""
         return np.square(points - self.best).sum(axis=1)
 
     @property
-    def tangent(self) -> Array:
+    def tangent(self):
         """tan^2(theta_t) of Figure 1."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.moved / self.distance(self.after)
 
 
-def walk(x: Array, y: Array, best: Array, eta: Callable[[int], float], *, project: bool = True) -> Walk:
+def walk(x, y, best, eta, *, project=True):
     """Algorithm 1 of the constrained SGD paper over rows as they stand; SGD if not `project`."""
     w, mean_x, mean_y = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0.0
     rows = []
@@ -59,7 +58,7 @@ def walk(x: Array, y: Array, best: Array, eta: Callable[[int], float], *, projec
     return Walk(*(np.array(column) for column in zip(*rows, strict=True)), best)
 
 
-def regression(n: int, d: int, *, noise: float, seed: int = 0) -> tuple[Array, Array, Array]:
+def regression(n, d, *, noise, seed=0):
     """Return rows with the constant feature, uniform in [0, 1] as in section 5.1, targets, and the optimum."""
     rng = np.random.default_rng(seed)
     x = np.hstack([np.ones((n, 1)), rng.uniform(0.0, 1.0, (n, d))])
@@ -226,18 +225,18 @@ def test_mcid_theorem_3_more_rows_need_fewer_steps(tmp_path):
     """Equation 20's term in N and lambda (that in T is Theorem 2); the steps to an error that few rows never reach."""
     d, k, alpha, w = 20, 3, 0.02, np.random.default_rng(5).standard_normal((20, 3))
 
-    def rows(n: int, seed: int) -> tuple[Array, Array]:
+    def rows(n, seed):
         rng = np.random.default_rng(seed)
         x = rng.standard_normal((n, d)) / np.sqrt(d)
         return x, np.argmax(x @ w * 4.0 + rng.gumbel(size=(n, k)), axis=1).astype(np.int32)
 
     test_x, test_y = rows(20_000, 999)
 
-    def loss(v: Array) -> float:
+    def loss(v):
         z = test_x @ v
         return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), test_y]).mean())
 
-    def optimum(n: int, seed: int, strength: float) -> float:
+    def optimum(n, seed, strength):
         x, y = rows(n, seed)
         data = write_dataset(tmp_path / f"o-{n}-{seed}-{strength}", x, y, partition_rows=n)
         given = {"loss": "log", "alpha": strength, "dtype": "float64"}
@@ -252,7 +251,7 @@ def test_mcid_theorem_3_more_rows_need_fewer_steps(tmp_path):
     assert 2.0 < over[100, alpha] / over[400, alpha] < 8.0
     assert 1.5 < over[400, alpha / 4] / over[400, alpha] < 8.0
 
-    def reached(n: int, passes: float) -> float:
+    def reached(n, passes):
         found = []
         for seed in range(3):
             path = tmp_path / f"t-{n}-{seed}"

@@ -3,8 +3,6 @@
 import itertools
 import json
 import math
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.planning.fit_plan import plan_fit
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.training.fitting import fit, resume
@@ -34,7 +31,7 @@ class TestAdaptive(SolverContract):
     """With lazy decay, an intercept and class weights."""
 
     method = "sgd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-4, "fit_intercept": True, "class_weight": "balanced"}
+    params = {"alpha": 1e-4, "fit_intercept": True, "class_weight": "balanced"}
 
 
 @pytest.mark.slow
@@ -42,7 +39,7 @@ class TestScheduleChosenByTrial(SolverContract):
     """The step is tried in the first round; iterates are averaged; rounds are smaller than a pass."""
 
     method = "sgd"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "schedule": "sqrt", "average": "tail", "alpha": 1e-3, "round_bytes": 20_000, "lanes": 3,
     }  # fmt: skip
     passes = 2
@@ -53,7 +50,7 @@ class TestGaussNewton(SolverContract):
     """Rounds of one part of a pass at first, of more when lanes agree."""
 
     method = "sgdqn"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-1, "loss": "log", "fit_intercept": True, "lanes": 2, "sync_bytes": 1,
     }  # fmt: skip
 
@@ -63,13 +60,13 @@ class TestGeneratedFeatures(SolverContract):
     """Fourier features of principal components, made anew in every read."""
 
     method = "sgd"
-    params: ClassVar[dict[str, Any]] = {"features": "fourier", "block_size": 70, "pca": 10, "lanes": 4}
+    params = {"features": "fourier", "block_size": 70, "pca": 10, "lanes": 4}
 
 
 @pytest.mark.slow
 class TestOneLane(SolverContract):
     method = "rls"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
+    params = {"alpha": 1e-3}
     passes = 3
 
 
@@ -88,7 +85,7 @@ class TestMeanPoint(SolverContract):
         )
 
 
-def numbers(n: int = 1050, d: int = 20, k: int = 2) -> tuple[np.ndarray, np.ndarray]:
+def numbers(n=1050, d=20, k=2):
     """Return dense rows far from the origin, and linear targets with noise."""
     generator = np.random.default_rng(7)
     x = generator.random((n, d)).astype(np.float32)
@@ -108,7 +105,7 @@ def continuous(tmp_path_factory):
     return write_targets(path, x, y, "continuous", partition_rows=100), x.astype(float), y
 
 
-def _one_lane(method: str, dataset: Dataset, passes: int, **params: Any) -> Any:
+def _one_lane(method, dataset, passes, **params):
     return fit(method, dataset, params={"lanes": 1, "dtype": "float64", **params}, passes=passes).model
 
 
@@ -332,7 +329,7 @@ def test_generated_features_are_what_counts(tmp_path):
 
 
 def test_steps_of_the_hinge_grow_with_rows_and_not_with_classes():
-    def eta0(loss: str, n_rows: int, n_outputs: int = 20, lanes: int = 1) -> float:
+    def eta0(loss, n_rows, n_outputs=20, lanes=1):
         stats = ProblemStats(loss, "class", 0.0, False, n_outputs, 100, n_rows, 100 * n_rows, 4.0)
         params = METHODS["sgd"].resolve({"loss": loss})
         update = sgd_steps(stats, params, lanes, warm=False).default
@@ -379,7 +376,7 @@ def test_starts_from_a_run(classes, tmp_path, method):
 # -- rounds ----------------------------------------------------------------------------------------------
 
 
-def _rounds(method: str, dataset: Dataset, run: Path, **params: Any) -> list[dict[str, Any]]:
+def _rounds(method, dataset, run, **params):
     fit(method, dataset, run, params={"lanes": 2, **params}, passes=4, eval_every=0)
     return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 

@@ -1,8 +1,6 @@
 """What the papers prove of their methods, tested on fits: inequalities of every step, and rates in the mean."""
 
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,21 +9,20 @@ from helpers import labelled_rows, write_dataset
 from distls import ingest
 from distls.training.fitting import fit
 from distls.workers.losses.crammer_singer import CrammerSinger
-from distls.workers.losses.loss import Loss
 from distls.workers.losses.perceptron import Perceptron
 from distls.workers.losses.softmax import Softmax
 
 ETA = 0.05
 
 
-def _regression(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _regression(n, d, seed):
     """Return rows that are not centred, numbers y = w'x + 1 + noise, and w."""
     rng = np.random.default_rng(seed)
     x, w = rng.standard_normal((n, d)) + 0.7, rng.standard_normal(d)
     return x, x @ w + 1.0 + rng.standard_normal(n), w
 
 
-def _last_point(path: Path, method: str, x: np.ndarray, y: np.ndarray, **params: Any) -> np.ndarray:
+def _last_point(path, method, x, y, **params):
     """Return weights and intercept after one pass over the rows as they stand."""
     ingest(x, path, y=y, target="continuous", dtype="float64", shuffle=False)
     common = {"lanes": 1, "shuffle": False, "dtype": "float64", "fit_intercept": True}
@@ -102,9 +99,9 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
         x.toarray().astype(float),
         0.05,
     )
-    form: Loss = Softmax() if loss == "softmax" else CrammerSinger()
+    form = Softmax() if loss == "softmax" else CrammerSinger()
 
-    def objective(w: np.ndarray) -> float:
+    def objective(w):
         return float(form.values(rows @ w, y).mean() + 0.5 * alpha * np.square(w).sum())
 
     tight = fit(

@@ -1,7 +1,5 @@
 """Truncated Newton through the driver: the optimum, its certificate, same bits, and passes that lanes do not change."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -26,7 +24,7 @@ class TestSgdStart(SolverContract):
     """From a pass of stochastic gradients, with an intercept that is balanced."""
 
     method = "newton"
-    params = {"alpha": 1e-3, "start": "sgd", "fit_intercept": True}  # noqa: RUF012
+    params = {"alpha": 1e-3, "start": "sgd", "fit_intercept": True}
     passes = 6
 
 
@@ -35,12 +33,12 @@ class TestZeroStart(SolverContract):
     """From zero weights in float64, with class weights; nothing of it is random."""
 
     method = "newton"
-    params = {"loss": "squared_hinge", "alpha": 1e-2, "class_weight": "balanced", "dtype": "float64"}  # noqa: RUF012
+    params = {"loss": "squared_hinge", "alpha": 1e-2, "class_weight": "balanced", "dtype": "float64"}
     passes = 5
     random = False
 
 
-def objective_of(primal: Any, model: Any) -> float:
+def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
@@ -234,7 +232,7 @@ def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path):
     x, y = labelled_rows(90, 12, 3)
     data = write_dataset(tmp_path / "d", x, y)
     held = write_dataset(tmp_path / "h", x, (y + 1) % 3)  # no round is better than the first
-    options: dict[str, Any] = {
+    options = {
         "params": {"alpha": 1e-2}, "passes": 5, "eval_data": held, "patience": 1, "eval_every": 1
     }  # fmt: skip
     whole = fit("newton", data, tmp_path / "whole", **options).record
