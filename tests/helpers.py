@@ -58,6 +58,16 @@ def printed(*arguments: object) -> str:
     return ended.out
 
 
+class Exploit:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> Any:
+        return open, (str(self._marker), "w")
+
+
 def labelled_rows(
     n_rows: int, n_features: int, n_classes: int, seed: int = 0
 ) -> tuple[sp.csr_matrix, np.ndarray]:

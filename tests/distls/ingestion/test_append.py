@@ -7,10 +7,9 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner
+from helpers import printed
 
 import distls
-from distls.cli import cli
 from distls.storage.dataset.extension import _link_file
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 
@@ -204,10 +203,7 @@ def test_files_are_copied_where_there_are_no_links(tmp_path, monkeypatch):
 
 def test_command(tmp_path):
     first, second = table(tmp_path / "1.csv", slice(40)), table(tmp_path / "2.csv", slice(40, 90))
-    run = CliRunner().invoke
-    assert run(cli, ["ingest", str(first), str(tmp_path / "d"), "--label-column", "y"]).exit_code == 0
-    ended = run(cli, ["append", str(tmp_path / "d"), str(second), "--quiet"])
-    assert ended.exit_code == 0
-    assert "90 rows" in ended.stdout
+    printed("ingest", first, tmp_path / "d", "--label-column", "y")
+    assert "90 rows" in printed("append", tmp_path / "d", second, "--quiet")
     stored = json.loads((tmp_path / "d" / "zarr.json").read_text())["attributes"]
     assert len(stored["appended"]) == 2
