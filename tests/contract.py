@@ -4,10 +4,11 @@ Also the documented order of the rows of a lane.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from helpers import labelled_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.solvers.events import RoundEvent
@@ -36,6 +37,19 @@ class SolverContract(solvers.SolverContract):
         self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds
     ):
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
+
+
+class StoredContract(SolverContract):
+    """The contract on unit rows in partitions of a hundred, which may be dense and have column shards."""
+
+    dense: ClassVar[bool] = False
+    shard_size: ClassVar[int] = 0
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        rows = x.toarray() if self.dense else x
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", rows, y, shard_size=self.shard_size)
 
 
 class Rounds(History):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import distls as command
-from helpers import labelled_rows, write_dataset
+from helpers import stored_rows
 
 import distls.cli.report
 from distls.cli.dataset_text import dataset_line
@@ -135,9 +135,7 @@ def test_lines_of_a_result(monkeypatch):
     ]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_dataset(tmp_path_factory.mktemp("d") / "train", *labelled_rows(300, 30, 3))
+data = stored_rows(300, 30, 3)
 
 
 def test_the_story_of_a_run(data, tmp_path):

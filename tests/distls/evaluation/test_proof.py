@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers import distls, labelled_rows, printed, write_dataset
+from helpers import distls, labelled_rows, printed, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls import evaluate
@@ -14,10 +14,7 @@ from distls.storage.errors import StateLostError
 from distls.storage.model.model import load_model
 from distls.training.fitting import fit
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_dataset(tmp_path_factory.mktemp("d") / "train", *labelled_rows(90, 12, 3))
+data = stored_rows(90, 12, 3)
 
 
 def _evaluated(*arguments):

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from distributed import Client
-from helpers import distls, labelled_rows, printed, write_dataset
+from helpers import distls, labelled_rows, printed, stored_rows
 
 from distls import MCIDClassifier, evaluate, fit, ingest, predict, resume
 from distls.execution import SMALL_BYTES, ClusterOptions, OpenExecutor, executor_of, open_executor
@@ -26,9 +26,7 @@ def test_small_data_stay_in_this_process_unless_workers_are_asked_for():
     assert ClusterOptions(executor="serial").for_data(1e15).executor == "serial"
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_dataset(tmp_path_factory.mktemp("choice") / "d", *labelled_rows(200, 8, 3))
+data = stored_rows(200, 8, 3)
 
 
 def test_commands_on_small_data_start_no_process_and_say_so(data, tmp_path, monkeypatch):

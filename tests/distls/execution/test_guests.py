@@ -15,7 +15,7 @@ import dask
 import pytest
 from cluster_helpers import cluster
 from distributed import Client, Event, LocalCluster, get_client, worker_client
-from helpers import SECONDS, labelled_rows, wait_until, write_dataset
+from helpers import SECONDS, stored_rows, wait_until
 
 import distls
 from distls.execution import executor_of, memory_of
@@ -44,9 +44,7 @@ def client():
         yield found
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_dataset(tmp_path_factory.mktemp("guests") / "d", *labelled_rows(200, 8, 3))
+data = stored_rows(200, 8, 3)
 
 
 def test_a_closed_client_is_refused_in_one_line(data, client):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls.cli import cli
@@ -17,16 +17,10 @@ from distls.training.configuration import FitRequest
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
 
-
-@pytest.fixture(scope="module")
-def narrow(tmp_path_factory):
-    x, y = labelled_rows(120, 8, 3)
-    return write_dataset(tmp_path_factory.mktemp("data") / "narrow", x, y)
+narrow = stored_rows(120, 8, 3)
 
 
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory):
-    return write_dataset(tmp_path_factory.mktemp("data") / "wide", *labelled_rows(60, 1200, 3))
+wide = stored_rows(60, 1200, 3)
 
 
 def run_cli(*arguments):

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, stored_rows, write_dataset
 
 from distls import StochasticClassifier, fit
 from distls.execution import row_reads
@@ -16,11 +16,7 @@ from distls.training import configuration
 from distls.training.configuration import FitRequest, Setting
 from distls.training.run_folder import Run
 
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    x, y = labelled_rows(300, 20, 3)
-    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+dataset = stored_rows(300, 20, 3)
 
 
 @pytest.fixture

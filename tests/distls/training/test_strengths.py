@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, stored_rows, write_dataset
 
 from distls.cli.report import plan_lines, run_lines
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -41,16 +41,10 @@ _METHODS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    x, y = labelled_rows(300, 30, 3)
-    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=40)
+dataset = stored_rows(300, 30, 3, partition_rows=40)
 
 
-@pytest.fixture(scope="module")
-def held_out(tmp_path_factory):
-    x, y = labelled_rows(80, 30, 3, seed=5)
-    return write_dataset(tmp_path_factory.mktemp("data") / "test", x, y)
+held_out = stored_rows(80, 30, 3, seed=5)
 
 
 def _path(method, data, run, params, **options):

@@ -4,17 +4,13 @@ import builtins
 import struct
 
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import stored_rows
 
 import distls
 from distls.storage.errors import ParameterError
 from distls.training.trackers import round_metrics
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    x, y = labelled_rows(200, 20, 3)
-    return write_dataset(tmp_path_factory.mktemp("d") / "d", x, y)
+data = stored_rows(200, 20, 3)
 
 
 def fit(data, *callbacks, **given):

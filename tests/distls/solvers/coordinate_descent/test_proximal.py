@@ -5,8 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-from contract import Rounds, SolverContract
-from helpers import labelled_rows, write_dataset
+from contract import Rounds, SolverContract, StoredContract
+from helpers import labelled_rows, stored_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -67,7 +67,7 @@ class TestLineSearch(_Deterministic):
 
 
 @pytest.mark.slow
-class TestConstantSteps(_Deterministic):
+class TestConstantSteps(_Deterministic, StoredContract):
     """The norm of Sigma takes some of the reads."""
 
     method = "fista"
@@ -76,11 +76,7 @@ class TestConstantSteps(_Deterministic):
         "dtype": "float32",
     }  # fmt: skip
     passes = 24
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", np.asarray(x.todense()), y)
+    dense = True
 
 
 class TestSpectralSteps(_Deterministic):
@@ -89,12 +85,8 @@ class TestSpectralSteps(_Deterministic):
     passes = 7
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """300 rows, 40 features, 4 classes, in three partitions and some column shards; and the same as arrays."""
-    x, y = labelled_rows(300, 40, 4)
-    dataset = write_dataset(tmp_path_factory.mktemp("small") / "train", x, y, shard_size=2000)
-    return dataset, np.asarray(x.todense(), float), y
+# 300 rows, 40 features, 4 classes, in three partitions and some column shards; and the same as arrays.
+small = stored_rows(300, 40, 4, arrays=True, shard_size=2000)
 
 
 def fitted(method, dataset, passes=1000.0, **params):

@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 from contract import Rounds
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, stored_rows
 
 from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
 from distls.training.fitting import fit
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    return write_dataset(
-        tmp_path_factory.mktemp("data") / "train", *labelled_rows(330, 40, 4), shard_size=2000
-    )
+dataset = stored_rows(330, 40, 4, shard_size=2000)
 
 
 def _without(monkeypatch):

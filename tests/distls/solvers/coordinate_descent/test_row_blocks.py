@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import StoredContract
 from helpers import labelled_rows, write_dataset
 
 from distls import ingest
@@ -31,16 +31,11 @@ BY_ROWS = {"algorithm": "row-blocks"}
 
 
 @pytest.mark.slow
-class TestContract(SolverContract):
+class TestContract(StoredContract):
     method = "bcd"
     params = {**BY_ROWS, "alpha": 1e-2, "lanes": 5, "tau": 0.0}
     passes = 9
     random = False
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract
+from contract import StoredContract
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression
 
@@ -30,16 +30,12 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "elasticnet", "l1linf", "sparse-group"]
 
 
-class TestContract(SolverContract):
+class TestContract(StoredContract):
     method = "bcd"
     params = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "fit_intercept": True}
     passes = 5
     random = False
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, shard_size=2000)
+    shard_size = 2000
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import Rounds, SolverContract
+from contract import Rounds, SolverContract, StoredContract
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -36,7 +36,7 @@ class TestContract(SolverContract):
 
 
 @pytest.mark.slow
-class TestContractOfFourierFeatures(SolverContract):
+class TestContractOfFourierFeatures(StoredContract):
     """Random features of dense rows behind principal components, in single precision."""
 
     method = "stagewise"
@@ -44,11 +44,7 @@ class TestContractOfFourierFeatures(SolverContract):
         "inner": "cls", "features": "fourier", "block_size": 12, "pca": 6, "stages": 3, "lanes": 3
     }  # fmt: skip
     passes = None
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
+    dense = True
 
 
 def _written(path, kind):

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from contract import Rounds, SolverContract
+from contract import Rounds, SolverContract, StoredContract
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
@@ -24,13 +24,10 @@ from reference import stagewise as oracle
 FOURIER = {"features": "fourier", "bandwidth": 2.0}
 
 
-class DenseContract(SolverContract):
+class DenseContract(StoredContract):
     """Random features need dense rows."""
 
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
+    dense = True
 
 
 class TestLinear(SolverContract):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from contract import SolverContract, visits
-from helpers import labelled_rows, write_dataset
+from helpers import stored_rows
 
 from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
@@ -33,11 +33,8 @@ class TestRoundsOfParts(SolverContract):
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """400 rows, 30 features, 4 classes; and the same as arrays."""
-    x, y = labelled_rows(400, 30, 4)
-    return write_dataset(tmp_path_factory.mktemp("data") / "d", x, y), x.toarray().astype(float), y
+# 400 rows, 30 features, 4 classes; and the same as arrays.
+small = stored_rows(400, 30, 4, arrays=True)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from contract import SolverContract, visits
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls.columns.sharding import add_columns
@@ -92,10 +92,7 @@ def numbers(n=1050, d=20, k=2):
     return x, x @ generator.standard_normal((d, k)) + 0.5 + 0.1 * generator.standard_normal((n, k))
 
 
-@pytest.fixture(scope="module")
-def classes(tmp_path_factory):
-    x, y = labelled_rows(400, 30, 4)
-    return write_dataset(tmp_path_factory.mktemp("data") / "c", x, y), x.toarray().astype(float), y
+classes = stored_rows(400, 30, 4, arrays=True)
 
 
 @pytest.fixture(scope="module")
