@@ -88,8 +88,8 @@ def _head(report: Report) -> Markup:
 
 
 def _ended(record: RunRecord, *, with_code: bool = False) -> str:
-    status, limit = record.status["status"], record.config.passes
-    said = _ENDED.get(status, status)
+    status: str = record.status["status"]
+    limit, said = record.config.passes, _ENDED.get(status, status)
     # a method may end for a reason of its own
     if status == "MAX_PASSES" and limit is not None and record.status["passes"] < (1 - 1e-9) * limit:
         said = "ended for the reason that its note gives"
